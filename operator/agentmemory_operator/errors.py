@@ -1,0 +1,114 @@
+"""The whole exception tree.
+
+AgentMemoryError
+├── SpecInvalid                the author of an object must change it; never retried
+│   └── SecretMissing          a referenced Secret or its key does not exist
+├── NotOwned                   the collection or slug belongs to another object; says whose it is
+├── RequestInvalid             fields of a request; HTTP 422
+├── NotFound                   unknown agent or memory, or another user's; HTTP 404
+├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
+├── StoreRejected              the engine refused a call for good (its message, its status)
+└── TransientError             try again after `retry_after_s`
+    ├── StoreUnavailable       Qdrant is away; nothing was written
+    ├── EmbedderUnavailable    the embedding provider is away; nothing was written
+    └── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
+
+Adapters raise these `from` the vendor's error; only entrypoints translate them.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class AgentMemoryError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldError:
+    """One wrong field: its path in the outside names, and what is wrong with the way out."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class SpecInvalid(AgentMemoryError):
+    """An object cannot be carried out as it stands.
+
+    Args:
+        reason: a value of the closed set of condition reasons.
+        message: names the field, the value and the way out.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class SecretMissing(SpecInvalid):
+    """A referenced Secret, or the key in it, does not exist."""
+
+    def __init__(self, namespace: str, name: str, key: str) -> None:
+        super().__init__(
+            "SecretNotFound", f"Secret {namespace}/{name} with key {key!r} not found: create it or correct the reference"
+        )
+
+
+class NotOwned(AgentMemoryError):
+    """The collection, or the slug, belongs to somebody else."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class RequestInvalid(AgentMemoryError):
+    """A request names wrong fields."""
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        super().__init__("; ".join(map(str, errors)))
+        self.errors = tuple(errors)
+
+
+class NotFound(AgentMemoryError):
+    """There is no such thing, or the caller may not see it."""
+
+
+class Conflict(AgentMemoryError):
+    """The request contradicts what is stored."""
+
+
+class StoreRejected(AgentMemoryError):
+    """The engine refused a call for good.
+
+    Args:
+        status: the engine's HTTP status, 400..499.
+        message: the engine's own words.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TransientError(AgentMemoryError):
+    """A later attempt may succeed."""
+
+    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class StoreUnavailable(TransientError):
+    """Qdrant cannot be reached or answers 5xx or 429; the call had no effect."""
+
+
+class EmbedderUnavailable(TransientError):
+    """The embedding provider cannot be reached or refuses for now."""
+
+
+class OutcomeUnknown(TransientError):
+    """A write was sent and its answer lost: it may have taken effect."""
