@@ -53,7 +53,8 @@ class SecretMissing(SpecInvalid):
 
     def __init__(self, namespace: str, name: str, key: str) -> None:
         super().__init__(
-            "SecretNotFound", f"Secret {namespace}/{name} with key {key!r} not found: create it or correct the reference"
+            "SecretNotFound",
+            f"Secret {namespace}/{name} with key {key!r} not found: create it or correct the reference",
         )
 
 

@@ -1,0 +1,147 @@
+"""What an object means: its spec over its preset. The only place where defaults are filled in."""
+
+from dataclasses import dataclass
+
+from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, Preset, Weights
+from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
+from agentmemory_operator.domain.taxonomy import MemoryType
+
+ALIAS_PREFIX = "agent_memory_"
+
+# Search requests beyond this many results are refused; the API's documented bound.
+MAX_TOP_K = 10_000
+
+EMBEDDING_BATCH_SIZE = 64
+EMBEDDING_TIMEOUT_S = 20
+EMBEDDING_CACHE_ENTRIES = 10_000
+
+# provider -> (default model, its dimensions); `none` has no model, its dimensions come from the object.
+DEFAULT_MODELS = {"openai": ("text-embedding-3-small", 1536), "wordllama": ("l2_supercat", 256)}
+# Native sizes of the models that can be named without `dimensions`.
+MODEL_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "l2_supercat": 256}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingSettings:
+    """How text becomes vectors.
+
+    The identity (provider, model, dimensions) decides the vector space; the rest is how to reach the provider.
+    """
+
+    provider: str
+    model: str | None
+    dimensions: int
+    base_url: str | None = None
+    secret: SecretKeyRef | None = None
+    batch_size: int = EMBEDDING_BATCH_SIZE
+    timeout_s: int = EMBEDDING_TIMEOUT_S
+    cache_entries: int = EMBEDDING_CACHE_ENTRIES
+
+    @property
+    def identity(self) -> tuple[str, str | None, int]:
+        """Two equal identities share a vector space."""
+        return self.provider, self.model, self.dimensions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """How search ranks.
+
+    Attributes:
+        candidates: how many memories the engine scores; None sizes it from the number behind the filter.
+        search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
+        score_threshold: on the combined score.
+        min_similarity: on the similarity, -1..1.
+    """
+
+    weights: Weights
+    utility_norm: float
+    limit: int
+    score_threshold: float
+    min_similarity: float
+    types: tuple[MemoryType, ...]
+    candidates: int | None = None
+    search_ef: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """Everything the retrieval API needs of one object, from its spec alone."""
+
+    slug: str
+    namespace: str
+    name: str
+    preset: str
+    generation: int
+    connection: str
+    ranking: Ranking
+    embedding: EmbeddingSettings
+
+    @property
+    def alias(self) -> str:
+        """The collection's stable name."""
+        return alias_of(self.slug)
+
+
+def alias_of(slug: str) -> str:
+    """Return the alias that every client of the agent's collection uses."""
+    return ALIAS_PREFIX + slug
+
+
+def preset_of(memory: AgentMemory) -> Preset:
+    """Return the object's preset, `cortex` when it names none."""
+    return PRESETS[memory.spec.preset or DEFAULT_PRESET]
+
+
+def effective_settings(memory: AgentMemory) -> AgentSettings:
+    """Return the object's settings with every default filled in."""
+    return AgentSettings(
+        slug=memory.slug,
+        namespace=memory.metadata.namespace,
+        name=memory.metadata.name,
+        preset=preset_of(memory).name,
+        generation=memory.metadata.generation,
+        connection=memory.spec.connection_ref.name,
+        ranking=effective_ranking(memory),
+        embedding=effective_embedding(memory.spec.embedding),
+    )
+
+
+def effective_ranking(memory: AgentMemory) -> Ranking:
+    """Return the ranking: each figure of `spec.scoring` and `spec.types` over the preset's."""
+    preset, scoring = preset_of(memory), memory.spec.scoring
+    given = scoring.model_dump(exclude_none=True) if scoring else {}
+    candidates = given.get("candidates")
+    hnsw = memory.spec.index.hnsw if memory.spec.index else None
+    return Ranking(
+        weights=Weights(**given["weights"]) if "weights" in given else preset.weights,
+        utility_norm=given.get("utility_norm", preset.utility_norm),
+        limit=given.get("limit", preset.limit),
+        score_threshold=given.get("score_threshold", preset.score_threshold),
+        min_similarity=given.get("min_similarity", preset.min_similarity),
+        types=preset.types if memory.spec.types is None else tuple(map(memory_type, memory.spec.types)),
+        candidates=candidates if isinstance(candidates, int) else None,
+        search_ef=hnsw.search_ef if hnsw else None,
+    )
+
+
+def memory_type(spec: TypeSpec) -> MemoryType:
+    """Return the type; without a half-life it does not decay (admission demands one or `decay: false`)."""
+    return MemoryType(spec.name, spec.half_life_days, 1.0 if spec.boost is None else spec.boost)
+
+
+def effective_embedding(spec: Embedding | None) -> EmbeddingSettings:
+    """Return the embedding settings; without a block the offline embedder."""
+    spec = spec or Embedding(provider="wordllama")
+    model, dimensions = DEFAULT_MODELS.get(spec.provider, (None, 0))
+    model = spec.model or model
+    return EmbeddingSettings(
+        provider=spec.provider,
+        model=model,
+        dimensions=spec.dimensions or MODEL_DIMENSIONS.get(model or "", dimensions),
+        base_url=spec.base_url,
+        secret=spec.secret_ref,
+        batch_size=spec.batch_size or EMBEDDING_BATCH_SIZE,
+        timeout_s=spec.timeout_seconds or EMBEDDING_TIMEOUT_S,
+        cache_entries=EMBEDDING_CACHE_ENTRIES if spec.cache_entries is None else spec.cache_entries,
+    )

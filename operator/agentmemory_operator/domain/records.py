@@ -1,0 +1,97 @@
+"""What a memory is, inside: one frozen value, and how it lies on a Qdrant point.
+
+Times are Unix milliseconds. Payload keys are camelCase and follow the reference design's payload table. Every point
+carries `rev` (raised by each write) and `updatedAt`, so that copies and restores can tell which version is newer.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Payload = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord:
+    """One stored memory, without its vector.
+
+    Attributes:
+        importance: 0..1.
+        confidence: 0..1 or None when the author gave none.
+        created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
+        rev: starts at 1, raised by each write to the point.
+        pending: written but not yet joined to its chain; never returned.
+        content_hash: first 16 hex digits of the SHA-256 of the content.
+    """
+
+    id: str
+    agent_id: str
+    user_id: str
+    type: str
+    content: str
+    created_at: int
+    updated_at: int
+    rev: int = 1
+    importance: float = 0.5
+    confidence: float | None = None
+    session_id: str | None = None
+    source: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    access_count: int = 0
+    last_accessed_at: int | None = None
+    expires_at: int | None = None
+    supersedes_id: str | None = None
+    superseded_by_id: str | None = None
+    superseded_at: int | None = None
+    pending: bool = False
+    content_hash: str = ""
+
+
+PAYLOAD_KEYS = {
+    "id": "id",
+    "agent_id": "agentId",
+    "user_id": "userId",
+    "type": "type",
+    "content": "content",
+    "created_at": "createdAt",
+    "updated_at": "updatedAt",
+    "rev": "rev",
+    "importance": "importance",
+    "confidence": "confidence",
+    "session_id": "sessionId",
+    "source": "source",
+    "tags": "tags",
+    "metadata": "metadata",
+    "access_count": "accessCount",
+    "last_accessed_at": "lastAccessedAt",
+    "expires_at": "expiresAt",
+    "supersedes_id": "supersedesId",
+    "superseded_by_id": "supersededById",
+    "superseded_at": "supersededAt",
+    "pending": "pending",
+    "content_hash": "contentHash",
+}
+"""Attribute of `MemoryRecord` -> key on the point."""
+
+TOMBSTONE_KEY = "deletedAt"
+"""A point that carries it is a tombstone: no content, no vector, never returned."""
+
+
+def hash_content(content: str) -> str:
+    """Return the first 16 hex digits of the content's SHA-256."""
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def payload_of(record: MemoryRecord) -> Payload:
+    """Return the point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
+    values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
+    kept = {key: value for key, value in values if value is not None and value not in ((), {})}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
+
+
+def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
+    """Return the memory that a point's payload holds."""
+    values = {attribute: payload[key] for attribute, key in PAYLOAD_KEYS.items() if payload.get(key) is not None}
+    return MemoryRecord(**values | {"tags": tuple(payload.get("tags") or ())})
