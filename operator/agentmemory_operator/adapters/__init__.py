@@ -1,0 +1,1 @@
+"""One file per vendor: the only places that know a client library."""

@@ -1,0 +1,1 @@
+"""Where the outside comes in: Kubernetes events, HTTP, the command line."""

@@ -1,0 +1,1 @@
+"""Use cases: what happens in which order, over the ports."""
