@@ -1,0 +1,93 @@
+"""Where the binaries come from: the named folder, then the cache, and never a half-built one."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from tests.controlplane import build
+from tests.controlplane.build import BINARIES, BuildError
+
+SCRIPT = pathlib.Path(build.__file__)
+
+
+def fill(folder: pathlib.Path, *names: str) -> pathlib.Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in names or [binary.name for binary in BINARIES]:
+        (folder / name).touch(mode=0o755)
+    return folder
+
+
+def run_script(**environ: str) -> subprocess.CompletedProcess[str]:
+    """Run the script on a machine that has no Go and reaches no package index."""
+    bare = {"HOME": os.environ.get("HOME", "/"), "PATH": "/nowhere", "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
+    return subprocess.run([sys.executable, str(SCRIPT)], env=bare | environ, capture_output=True, text=True)
+
+
+def test_named_folder_is_used_and_printed_alone_on_the_last_line(tmp_path: pathlib.Path) -> None:
+    fill(tmp_path)
+    assert run_script(KUBEBUILDER_ASSETS=str(tmp_path)).stdout.splitlines() == [str(tmp_path)]
+
+
+def test_named_folder_without_a_binary_is_an_error_that_names_it(tmp_path: pathlib.Path) -> None:
+    fill(tmp_path, "etcd", "kubectl")
+    with pytest.raises(BuildError, match="lacks kube-apiserver"):
+        build.find_assets({"KUBEBUILDER_ASSETS": str(tmp_path)})
+
+
+@pytest.mark.parametrize(
+    ("environ", "under"),
+    [
+        ({"AGENTMEMORY_CACHE": "{}/a", "XDG_CACHE_HOME": "{}/x"}, "a"),
+        ({"XDG_CACHE_HOME": "{}/x"}, "x"),
+    ],
+)
+def test_cache_folder_follows_the_environment(tmp_path: pathlib.Path, environ: dict[str, str], under: str) -> None:
+    named = {name: value.format(tmp_path) for name, value in environ.items()}
+    folder = fill(tmp_path / under / "agentmemory-operator" / "controlplane" / build.cache_key())
+    assert build.find_assets(named) == folder
+
+
+def test_build_that_fails_leaves_nothing_that_looks_finished(tmp_path: pathlib.Path) -> None:
+    def fail_midway() -> None:
+        with build.staging(tmp_path / "v1") as folder:
+            fill(folder)
+            raise BuildError("midway")
+
+    with pytest.raises(BuildError, match="midway"):
+        fail_midway()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: pathlib.Path) -> None:
+    fill(tmp_path / "v1.partial-killed")
+    with build.staging(tmp_path / "v1") as folder:
+        fill(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["v1"]
+
+
+def test_second_build_waits_and_uses_the_result_of_the_first(tmp_path: pathlib.Path) -> None:
+    environ = {"AGENTMEMORY_CACHE": str(tmp_path)}
+    root = build.cache_root(environ)
+    with build.exclusive(root):
+        command = [sys.executable, str(SCRIPT)]
+        second = subprocess.Popen(command, env=os.environ | environ, stdout=-1, stderr=-1, text=True)
+        assert second.stderr is not None
+        assert "waiting" in second.stderr.readline()
+        folder = fill(root / build.cache_key())
+    printed, _ = second.communicate(timeout=30)
+    assert printed.strip() == str(folder)
+
+
+def test_no_go_and_no_package_index_says_what_to_do(tmp_path: pathlib.Path) -> None:
+    done = run_script(AGENTMEMORY_CACHE=str(tmp_path))
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert "set KUBEBUILDER_ASSETS" in done.stderr
+
+
+def test_go_that_is_too_old_is_not_used(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "go").write_text("#!/bin/sh\necho go version go1.25.9 linux/amd64\n")
+    (tmp_path / "go").chmod(0o755)
+    assert build.find_go({"PATH": f"{tmp_path}:/bin"}) is None
