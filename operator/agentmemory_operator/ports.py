@@ -3,8 +3,15 @@
 Every method is async, raises only `agentmemory_operator.errors`, and may be called again after any failure.
 """
 
-from collections.abc import Mapping, Sequence
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
+
+from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.planning import Change
+from agentmemory_operator.domain.resources import Metadata
 
 Json = dict[str, Any]
 Vector = Sequence[float]
@@ -110,13 +117,62 @@ class Secrets(Protocol):
 class CollectionStore(Protocol):
     """Collections and aliases of one Qdrant server; control calls of the operator.
 
-    Every method tolerates that it was done before. Raises as PointStore does.
+    Raises as PointStore does.
     """
 
     async def version(self) -> str:
         """Return the server's version."""
         ...
 
-    async def observe(self, alias: str) -> Mapping[str, Any]:
-        """Return what lies behind an alias; refined by the implementation."""
+    async def observe(self, alias: str, likely: str) -> Observed | None:
+        """Return what lies behind the alias, else the collection `likely` that has no alias yet, else None.
+
+        Never modifies anything.
+        """
         ...
+
+    async def apply(self, physical: str, change: Change) -> None:
+        """Carry out one change on the physical collection; one that was carried out before is no error."""
+        ...
+
+    async def count(self, physical: str) -> int:
+        """Return the exact number of points that are not tombstones; 0 when the collection is gone."""
+        ...
+
+    async def delete(self, physical: str) -> None:
+        """Delete the collection and its aliases; one that is gone is no error."""
+        ...
+
+
+class Cluster(Protocol):
+    """What the operator writes to Kubernetes, or to the files that stand in for it in development."""
+
+    async def cluster_id(self) -> str:
+        """Return a value that no other cluster has: the uid of kube-system."""
+        ...
+
+    async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
+        """Replace the object's status; an object that is gone is no error."""
+        ...
+
+    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        """Replace the AgentMemory's finalizers, if it has not changed since; else raise TransientError."""
+        ...
+
+    async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
+        """Tell people; an event that cannot be posted is dropped."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A Kubernetes Event.
+
+    Attributes:
+        type: Normal or Warning.
+        reason: one CamelCase word.
+    """
+
+    type: str
+    reason: str
+    message: str

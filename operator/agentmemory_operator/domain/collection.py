@@ -1,7 +1,7 @@
 """The collection as a value: the same type for what is desired and what is observed."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 METADATA_KEY = "agentmemory"
@@ -90,6 +90,47 @@ class Observed:
     is_aliased: bool
     collection: Collection
     points: int
+    indexed: int
     state: str
     is_busy: bool
-    raw_metadata: Mapping[str, Any]
+
+
+def marker_to_json(marker: Marker) -> dict[str, Any]:
+    """Return the marker as it lies in the collection's metadata: camelCase, without what is None."""
+    return _camel_keys(asdict(marker))
+
+
+def marker_from_json(document: Mapping[str, Any]) -> Marker:
+    """Return the marker that a collection's metadata holds; keys of a newer version are dropped."""
+    return Marker(
+        cluster_id=str(document.get("clusterId", "")),
+        namespace=str(document.get("namespace", "")),
+        name=str(document.get("name", "")),
+        uid=str(document.get("uid", "")),
+        generation=int(document.get("generation", 0)),
+        config_hash=str(document.get("configHash", "")),
+        preset_revision=int(document.get("presetRevision", 0)),
+        embedding=embedding_from_json(document.get("embedding") or {}),
+    )
+
+
+def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
+    """Return the embedding that a marker names."""
+    return EmbeddingSource(
+        provider=str(document.get("provider", "none")),
+        model=document.get("model"),
+        dimensions=int(document.get("dimensions", 0)),
+        base_url=document.get("baseUrl"),
+        secret_name=document.get("secretName"),
+        secret_key=document.get("secretKey"),
+    )
+
+
+def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:
+    kept = ((key, value) for key, value in values.items() if value is not None)
+    return {_camel(key): _camel_keys(value) if isinstance(value, dict) else value for key, value in kept}
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(map(str.capitalize, rest))

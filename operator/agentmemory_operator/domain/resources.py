@@ -145,6 +145,8 @@ class Metadata(BaseModel):
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
     annotations: dict[str, str] = Field(default_factory=dict)
+    finalizers: list[str] = Field(default_factory=list)
+    resource_version: str = ""
 
 
 class AgentMemory(BaseModel):

@@ -1,0 +1,240 @@
+"""Collections and aliases through the official Qdrant client: control calls, where its cost does not matter."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, assert_never
+
+from qdrant_client import AsyncQdrantClient, models
+from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
+
+from agentmemory_operator.domain.collection import (
+    METADATA_KEY,
+    Collection,
+    Observed,
+    ScalarQuantization,
+    marker_from_json,
+    marker_to_json,
+)
+from agentmemory_operator.domain.planning import (
+    Change,
+    CreateCollection,
+    CreateIndexes,
+    Rebuild,
+    SetAlias,
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    WriteMarker,
+)
+from agentmemory_operator.domain.records import TOMBSTONE_KEY
+from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+
+THROTTLED = 429
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Turn the client's exceptions into ours."""
+    try:
+        yield
+    except UnexpectedResponse as exc:
+        status = exc.status_code or 500
+        message = f"Qdrant answered {status}: {exc.content.decode(errors='replace')[:300]}"
+        if status == 404:
+            raise NotFound(message) from exc
+        if status < 500 and status != THROTTLED:
+            raise StoreRejected(status, message) from exc
+        raise StoreUnavailable(message) from exc
+    except ResponseHandlingException as exc:
+        raise StoreUnavailable(f"Qdrant cannot be reached: {exc.source or exc}") from exc
+    except ApiException as exc:
+        raise StoreUnavailable(f"Qdrant: {exc}") from exc
+
+
+class QdrantCollections:
+    """Implements ports.CollectionStore.
+
+    Args:
+        url: http(s) address of the server.
+        api_key: a key that may manage collections, or None.
+        timeout_s: of each call.
+    """
+
+    def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10) -> None:
+        # The default Accept-Encoding makes the server compress, which costs 40 ms a call (docs/adr/0004).
+        self._client = AsyncQdrantClient(
+            url=url,
+            port=None,
+            api_key=api_key,
+            timeout=timeout_s,
+            check_compatibility=False,
+            headers={"Accept-Encoding": "identity"},
+        )
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def version(self) -> str:
+        """Return the server's version."""
+        with mapped_errors():
+            return str((await self._client.info()).version)
+
+    async def observe(self, alias: str, likely: str) -> Observed | None:
+        """Return what lies behind the alias, else the collection `likely` without alias, else None."""
+        if info := await self._get(alias):
+            physical = await self._behind(alias, likely)
+            return observed_from(info, physical=physical, is_aliased=physical != alias)
+        if info := await self._get(likely):
+            return observed_from(info, physical=likely, is_aliased=False)
+        return None
+
+    async def _get(self, name: str) -> models.CollectionInfo | None:
+        try:
+            with mapped_errors():
+                return await self._client.get_collection(name)
+        except NotFound:
+            return None
+
+    async def _behind(self, alias: str, likely: str) -> str:
+        """Return the physical name behind an alias; the alias itself for a plain collection of that name.
+
+        `likely` is asked first, because the list of all aliases grows with the installation.
+        """
+        with mapped_errors():
+            answer = await self._client.get_collection_aliases(likely)
+            if any(item.alias_name == alias for item in answer.aliases):
+                return likely
+            answer = await self._client.get_aliases()
+        return next((item.collection_name for item in answer.aliases if item.alias_name == alias), alias)
+
+    async def apply(self, physical: str, change: Change) -> None:
+        """Carry out one change on the physical collection."""
+        with mapped_errors():
+            await self._apply(physical, change)
+
+    async def _apply(self, physical: str, change: Change) -> None:
+        match change:
+            case CreateCollection(_, collection):
+                await self._create(physical, collection)
+            case CreateIndexes(indexes):
+                await self._create_indexes(physical, indexes)
+            case SetAlias(alias, _):
+                action = models.CreateAlias(collection_name=physical, alias_name=alias)
+                await self._client.update_collection_aliases([models.CreateAliasOperation(create_alias=action)])
+            case UpdateHnsw() | UpdateQuantization() | UpdateOptimizers() | WriteMarker():
+                await self._client.update_collection(physical, **update_of(change))
+            case Rebuild():
+                raise StoreRejected(400, f"{change.field} cannot change in place")
+            case _:
+                assert_never(change)
+
+    async def _create(self, physical: str, collection: Collection) -> None:
+        try:
+            await self._client.create_collection(
+                physical,
+                vectors_config=models.VectorParams(size=collection.size, distance=models.Distance(collection.distance)),
+                hnsw_config=hnsw_of(collection),
+                optimizers_config=optimizers_of(collection),
+                quantization_config=quantization_of(collection.quantization),
+                metadata={METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else None,
+            )
+        except UnexpectedResponse as exc:
+            # 409: created by an attempt whose answer was lost; the next observation compares it.
+            if exc.status_code != 409:
+                raise
+
+    async def _create_indexes(self, physical: str, indexes: tuple[tuple[str, str], ...]) -> None:
+        # Operations of a collection are applied in order, so waiting for the last waits for all.
+        for number, (field, schema) in enumerate(indexes, 1):
+            kind = models.PayloadSchemaType(schema)
+            await self._client.create_payload_index(physical, field, kind, wait=number == len(indexes))
+
+    async def count(self, physical: str) -> int:
+        """Return the exact number of points that are not tombstones; 0 when the collection is gone."""
+        alive = models.Filter(must=[models.IsEmptyCondition(is_empty=models.PayloadField(key=TOMBSTONE_KEY))])
+        try:
+            with mapped_errors():
+                return (await self._client.count(physical, count_filter=alive, exact=True)).count
+        except NotFound:
+            return 0
+
+    async def delete(self, physical: str) -> None:
+        """Delete the collection and its aliases; the server answers 200 for one that is gone."""
+        with mapped_errors():
+            await self._client.delete_collection(physical)
+
+
+def update_of(change: UpdateHnsw | UpdateQuantization | UpdateOptimizers | WriteMarker) -> dict[str, Any]:
+    """Return the arguments of the PATCH that carries the change out."""
+    match change:
+        case UpdateHnsw():
+            return {"hnsw_config": hnsw_of(change)}
+        case UpdateQuantization(quantization):
+            return {"quantization_config": quantization_of(quantization) or models.Disabled.DISABLED}
+        case UpdateOptimizers():
+            return {"optimizers_config": optimizers_of(change)}
+        case WriteMarker(marker):
+            return {"metadata": {METADATA_KEY: marker_to_json(marker)}}
+
+
+def hnsw_of(source: Collection | UpdateHnsw) -> models.HnswConfigDiff:
+    """Return the engine's HNSW body."""
+    return models.HnswConfigDiff(
+        m=source.m, ef_construct=source.ef_construct, full_scan_threshold=source.full_scan_threshold_kb
+    )
+
+
+def optimizers_of(source: Collection | UpdateOptimizers) -> models.OptimizersConfigDiff:
+    """Return the engine's optimizers body."""
+    return models.OptimizersConfigDiff(
+        default_segment_number=source.default_segment_number, indexing_threshold=source.indexing_threshold_kb
+    )
+
+
+def quantization_of(quantization: ScalarQuantization | None) -> models.ScalarQuantization | None:
+    """Return the engine's quantization body."""
+    if quantization is None:
+        return None
+    return models.ScalarQuantization(
+        scalar=models.ScalarQuantizationConfig(
+            type=models.ScalarType.INT8, quantile=quantization.quantile, always_ram=quantization.always_ram
+        )
+    )
+
+
+def observed_from(info: models.CollectionInfo, *, physical: str, is_aliased: bool) -> Observed:
+    """Return the value of what the server answered."""
+    config, metadata = info.config, info.config.metadata or {}
+    vectors = config.params.vectors
+    vector = vectors if isinstance(vectors, models.VectorParams) else models.VectorParams(size=0, distance="Cosine")
+    marker = metadata.get(METADATA_KEY)
+    collection = Collection(
+        size=vector.size,
+        distance=vector.distance.value,
+        m=config.hnsw_config.m,
+        ef_construct=config.hnsw_config.ef_construct,
+        full_scan_threshold_kb=config.hnsw_config.full_scan_threshold,
+        default_segment_number=config.optimizer_config.default_segment_number,
+        indexing_threshold_kb=config.optimizer_config.indexing_threshold,
+        quantization=quantization_from(config.quantization_config),
+        indexes=tuple(sorted((field, index.data_type.value) for field, index in info.payload_schema.items())),
+        marker=marker_from_json(marker) if marker else None,
+    )
+    queue: Any = info.update_queue
+    return Observed(
+        physical=physical,
+        is_aliased=is_aliased,
+        collection=collection,
+        points=info.points_count or 0,
+        indexed=info.indexed_vectors_count or 0,
+        state=info.status.value,
+        is_busy=info.status is not models.CollectionStatus.GREEN or bool(queue and queue.length),
+    )
+
+
+def quantization_from(config: Any) -> ScalarQuantization | None:
+    """Return scalar quantization; any other kind counts as none, so that it is replaced."""
+    if not isinstance(config, models.ScalarQuantization):
+        return None
+    return ScalarQuantization(config.scalar.quantile, bool(config.scalar.always_ram))

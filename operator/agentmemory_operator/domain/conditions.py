@@ -1,0 +1,78 @@
+"""Status conditions: the closed set of reasons, and pure set and merge."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+Json = dict[str, Any]
+
+
+class Reason(StrEnum):
+    """Every reason a condition can carry; docs/conditions.md explains each."""
+
+    SERVING = "Serving"
+    CONVERGED = "Converged"
+    PENDING = "Pending"
+    INDEXING = "Indexing"
+    AWAITING_APPROVAL = "AwaitingApproval"
+    INVALID_SPEC = "InvalidSpec"
+    SLUG_TAKEN = "SlugTaken"
+    COLLECTION_NOT_OWNED = "CollectionNotOwned"
+    COLLECTION_LOST = "CollectionLost"
+    CONNECTION_NOT_FOUND = "ConnectionNotFound"
+    SECRET_NOT_FOUND = "SecretNotFound"
+    QDRANT_UNAVAILABLE = "QdrantUnavailable"
+    QDRANT_REJECTED = "QdrantRejected"
+    QDRANT_TOO_OLD = "QdrantTooOld"
+    CHANGE_IGNORED = "ChangeIgnored"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """One condition to set.
+
+    Attributes:
+        status: True, False or None for Unknown.
+    """
+
+    type: str
+    status: bool | None
+    reason: str
+    message: str
+
+
+def merge_conditions(
+    old: Sequence[Mapping[str, Any]], states: Sequence[State], *, generation: int, now: str
+) -> list[Json]:
+    """Return the conditions list for `states`.
+
+    `lastTransitionTime` is kept while the status is the same. A type that `states` leaves out is dropped: `Reconciling`
+    and `Stalled` stand only while they are true (kstatus).
+
+    Args:
+        old: the list of the last pass.
+        states: what holds now.
+        generation: the object's, written to each condition.
+        now: RFC 3339 UTC.
+    """
+    before = {condition["type"]: condition for condition in old}
+    return [_condition(state, before.get(state.type), generation=generation, now=now) for state in states]
+
+
+def _condition(state: State, before: Mapping[str, Any] | None, *, generation: int, now: str) -> Json:
+    status = {True: "True", False: "False", None: "Unknown"}[state.status]
+    unchanged = before is not None and before.get("status") == status
+    return {
+        "type": state.type,
+        "status": status,
+        "reason": str(state.reason),
+        "message": state.message,
+        "observedGeneration": generation,
+        "lastTransitionTime": before["lastTransitionTime"] if before is not None and unchanged else now,
+    }
+
+
+def is_true(conditions: Sequence[Mapping[str, Any]], kind: str) -> bool:
+    """Tell whether the condition of that type is True."""
+    return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)

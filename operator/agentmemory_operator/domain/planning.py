@@ -1,0 +1,203 @@
+"""Desired x observed -> plan: what to do to a collection, as values that can be shown, refused, applied and tested.
+
+| difference | change | class | meaning |
+|---|---|---|---|
+| no collection | CreateCollection, CreateIndexes, SetAlias | InPlace | one body carries shape, marker and embedding |
+| collection without its alias | SetAlias | InPlace | a creation that was interrupted |
+| hnsw m, ef_construct, full_scan_threshold | UpdateHnsw | Reindex | background, serves meanwhile |
+| quantization | UpdateQuantization | Reindex | the engine replaces it whole |
+| optimizers | UpdateOptimizers | InPlace | |
+| payload index missing or of another type | CreateIndexes | InPlace | |
+| marker | WriteMarker | InPlace | |
+| size, distance, embedding identity | Rebuild | Rebuild | needs a new collection; held |
+
+What the desired value leaves None is not compared. Indexes that nobody asked for stay.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+
+from agentmemory_operator.domain.collection import Collection, Marker, Observed, ScalarQuantization
+
+
+class ChangeClass(StrEnum):
+    """What a change costs."""
+
+    IN_PLACE = "InPlace"
+    REINDEX = "Reindex"
+    REBUILD = "Rebuild"
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCollection:
+    """Create the physical collection with everything the engine takes in one body."""
+
+    physical: str
+    collection: Collection
+
+
+@dataclass(frozen=True, slots=True)
+class SetAlias:
+    """Point the alias at the physical collection."""
+
+    alias: str
+    physical: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateHnsw:
+    """Change the graph's parameters; None keeps."""
+
+    m: int | None = None
+    ef_construct: int | None = None
+    full_scan_threshold_kb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateQuantization:
+    """Replace quantization; None turns it off."""
+
+    quantization: ScalarQuantization | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateOptimizers:
+    """Change the optimizers' parameters; None keeps."""
+
+    default_segment_number: int | None = None
+    indexing_threshold_kb: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreateIndexes:
+    """Create, or replace, payload indexes: (field, schema type)."""
+
+    indexes: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMarker:
+    """Write the ownership marker into the collection's metadata."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """A difference that only a new collection can carry out."""
+
+    field: str
+    observed: str
+    desired: str
+
+
+Change = (
+    CreateCollection
+    | SetAlias
+    | UpdateHnsw
+    | UpdateQuantization
+    | UpdateOptimizers
+    | CreateIndexes
+    | WriteMarker
+    | Rebuild
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Ordered changes; `physical` is the collection they are for."""
+
+    physical: str
+    changes: tuple[Change, ...]
+
+    @property
+    def digest(self) -> str:
+        """First 12 hex digits of a SHA-256 over the changes; the same plan has the same digest."""
+        content = [[type(change).__name__, asdict(change)] for change in self.changes]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def class_of(change: Change) -> ChangeClass:
+    """Return what the change costs."""
+    match change:
+        case Rebuild():
+            return ChangeClass.REBUILD
+        case UpdateHnsw() | UpdateQuantization():
+            return ChangeClass.REINDEX
+        case _:
+            return ChangeClass.IN_PLACE
+
+
+def plan_changes(desired: Collection, observed: Observed | None, *, alias: str, physical: str) -> Plan:
+    """Return the changes that bring the observed collection to the desired one; empty when it is there.
+
+    Args:
+        desired: canonical; its marker is the object's.
+        observed: None when nothing is behind the alias.
+        alias: the stable name.
+        physical: the name a new collection gets.
+    """
+    if observed is None:
+        create = CreateCollection(physical, replace(desired, indexes=()))
+        return Plan(physical, (create, CreateIndexes(desired.indexes), SetAlias(alias, physical)))
+    changes = list(_differences(desired, observed.collection))
+    if not observed.is_aliased and observed.physical != alias:
+        changes.append(SetAlias(alias, observed.physical))
+    return Plan(observed.physical, tuple(changes))
+
+
+def _differences(desired: Collection, live: Collection) -> Iterator[Change]:
+    rebuilds = tuple(_rebuilds(desired, live))
+    yield from rebuilds
+    if hnsw := _changed(desired, live, ("m", "ef_construct", "full_scan_threshold_kb")):
+        yield UpdateHnsw(**hnsw)
+    if desired.quantization != live.quantization:
+        yield UpdateQuantization(desired.quantization)
+    if optimizers := _changed(desired, live, ("default_segment_number", "indexing_threshold_kb")):
+        yield UpdateOptimizers(**optimizers)
+    if missing := tuple(index for index in desired.indexes if index not in live.indexes):
+        yield CreateIndexes(missing)
+    marker = _marker_to_write(desired, live, is_held=bool(rebuilds))
+    if marker != live.marker and marker is not None:
+        yield WriteMarker(marker)
+
+
+def _rebuilds(desired: Collection, live: Collection) -> Iterator[Rebuild]:
+    if desired.size != live.size:
+        yield Rebuild("embedding.dimensions", str(live.size), str(desired.size))
+    if desired.distance != live.distance:
+        yield Rebuild("index.distance", live.distance, desired.distance)
+    if desired.marker and live.marker:
+        # Two models of the same size are different vector spaces.
+        (provider, model, _), (live_provider, live_model, _) = (
+            desired.marker.embedding.identity,
+            live.marker.embedding.identity,
+        )
+        if provider != live_provider:
+            yield Rebuild("embedding.provider", live_provider, provider)
+        if model != live_model:
+            yield Rebuild("embedding.model", str(live_model), str(model))
+
+
+def _changed(desired: Collection, live: Collection, fields: tuple[str, ...]) -> dict[str, int]:
+    """Return the desired values that differ; None is nobody's wish."""
+    wanted = {field: getattr(desired, field) for field in fields}
+    return {field: value for field, value in wanted.items() if value is not None and value != getattr(live, field)}
+
+
+def _marker_to_write(desired: Collection, live: Collection, *, is_held: bool) -> Marker | None:
+    """Return the marker the collection should carry.
+
+    The generation alone is no reason to write: most generations change only the ranking. While a Rebuild is held the
+    collection keeps saying what its vectors are.
+    """
+    if desired.marker is None or live.marker is None:
+        return desired.marker
+    if is_held:
+        embedding, config_hash = live.marker.embedding, live.marker.config_hash
+        return replace(desired.marker, embedding=embedding, config_hash=config_hash, generation=live.marker.generation)
+    kept = replace(desired.marker, generation=live.marker.generation)
+    return live.marker if kept == live.marker else desired.marker

@@ -1,0 +1,54 @@
+"""What a plan may not do: pure refusals, each with its reason, the numbers and the way out."""
+
+from dataclasses import dataclass
+
+from agentmemory_operator.domain.collection import Marker, Observed
+from agentmemory_operator.domain.planning import Change, ChangeClass, Plan, Rebuild, class_of
+from agentmemory_operator.errors import NotOwned
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Changes that are held back, and why.
+
+    Attributes:
+        reason: of the closed set of condition reasons.
+    """
+
+    reason: str
+    message: str
+    held: tuple[Change, ...]
+
+
+def refuse(plan: Plan, observed: Observed | None) -> Refusal | None:
+    """Return what of the plan is held: a Rebuild moves every vector and is never done unasked."""
+    held = tuple(change for change in plan.changes if class_of(change) is ChangeClass.REBUILD)
+    if not held or observed is None:
+        return None
+    named = ", ".join(f"{c.field} {c.observed} -> {c.desired}" for c in held if isinstance(c, Rebuild))
+    message = (
+        f"{named} needs a new collection for {observed.points} points; carrying that out is not built yet: "
+        f"set the field back, or create another AgentMemory. The collection goes on serving as it is"
+    )
+    return Refusal("RebuildRequired", message, held)
+
+
+def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
+    """Return the changes that are not held, in order."""
+    held = refusal.held if refusal else ()
+    return tuple(change for change in plan.changes if change not in held)
+
+
+def check_ownership(live: Marker | None, ours: Marker) -> None:
+    """Pass a collection that nobody marked or that is this object's.
+
+    Raises:
+        NotOwned: another object's, or another cluster's; names it.
+    """
+    if live is not None and not live.is_same_object(ours):
+        where = "" if live.cluster_id == ours.cluster_id else f" of cluster {live.cluster_id}"
+        raise NotOwned(
+            "CollectionNotOwned",
+            f"the collection belongs to AgentMemory {live.namespace}/{live.name}{where}: "
+            f"choose another spec.agent, or delete the collection if nothing needs it",
+        )
