@@ -1,0 +1,34 @@
+"""Ids of memories."""
+
+import uuid
+
+# Of our own making, so that no other use of UUIDv5 over the same words gives the same id.
+NAMESPACE = uuid.UUID("6f0d9c52-3a64-5a0e-9a39-0d4b1f3f6c11")
+
+_VERSION, _VARIANT = 7 << 76, 0b10 << 62
+_SEQUENCE_BITS, _RANDOM_BITS = 12, 62
+
+
+def time_ordered_id(now_ms: int, sequence: int, *, randomness: int) -> str:
+    """Return a UUIDv7: ids of one batch sort by `sequence`, which wraps after 4,096.
+
+    Args:
+        now_ms: Unix milliseconds.
+        sequence: the item's place in its batch.
+        randomness: 62 random bits.
+    """
+    order = (sequence % (1 << _SEQUENCE_BITS)) << 64
+    return str(uuid.UUID(int=(now_ms << 80) | _VERSION | order | _VARIANT | randomness % (1 << _RANDOM_BITS)))
+
+
+def keyed_id(agent_id: str, user_id: str, key: str) -> str:
+    """Return the one id (UUIDv5) that an idempotency key of a user stands for."""
+    return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, key))))
+
+
+def is_id(value: str) -> bool:
+    """Tell whether `value` is a UUID in the one spelling that ids are stored in."""
+    try:
+        return str(uuid.UUID(value)) == value
+    except ValueError:
+        return False

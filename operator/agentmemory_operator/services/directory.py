@@ -1,0 +1,185 @@
+"""The live table of agents, fed by a source (a watch on objects or a folder of manifests).
+
+Ranking acts from the object at once. The embedding acts from the collection's metadata, so that an object whose Rebuild
+is held never mixes two vector spaces.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
+from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.errors import NotFound, StoreUnavailable
+from agentmemory_operator.ports import Embedder, Json, PointStore
+
+StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
+"""Gives the store of an agent's connection: the same object until the connection changes. Whoever makes it closes it."""
+
+EmbedderFactory = Callable[[EmbeddingSource, AgentSettings], Awaitable[Embedder]]
+"""Makes the embedder of a source; never asked for provider `none`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One object that claims a slug.
+
+    Attributes:
+        created: the object's creationTimestamp, RFC 3339 UTC.
+    """
+
+    uid: str
+    created: str
+    settings: AgentSettings
+
+    @property
+    def seniority(self) -> tuple[str, str]:
+        """The smallest wins the slug."""
+        return self.created, self.uid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent:
+    """An agent as one request sees it.
+
+    Attributes:
+        embedder: None when callers send vectors (provider `none`).
+        distance: the collection's: Cosine, Dot or Euclid.
+    """
+
+    settings: AgentSettings
+    store: PointStore
+    source: EmbeddingSource
+    embedder: Embedder | None
+    distance: str
+
+    @property
+    def alias(self) -> str:
+        """The collection's stable name."""
+        return self.settings.alias
+
+
+@dataclass(slots=True)
+class _Entry:
+    """What is known of one slug: its claims by uid, and the agent as last opened."""
+
+    claims: dict[str, Claim] = field(default_factory=dict)
+    opened: Agent | None = None
+    is_stale: bool = True
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def settings(self) -> AgentSettings:
+        return min(self.claims.values(), key=lambda claim: claim.seniority).settings
+
+
+class AgentDirectory:
+    """Agents by slug. Not thread-safe: fed and asked on one event loop."""
+
+    def __init__(self, make_store: StoreFactory, make_embedder: EmbedderFactory) -> None:
+        self._make_store = make_store
+        self._make_embedder = make_embedder
+        self._entries: dict[str, _Entry] = {}
+
+    def put(self, claim: Claim) -> None:
+        """Take in an object as it now is; the collection's metadata is read again at the next use."""
+        entry = self._entries.setdefault(claim.settings.slug, _Entry())
+        entry.claims[claim.uid] = claim
+        entry.is_stale = True
+
+    def remove(self, slug: str, uid: str) -> None:
+        """Forget an object; the slug goes to the next oldest that claims it."""
+        entry = self._entries.get(slug)
+        if entry is None or entry.claims.pop(uid, None) is None:
+            return
+        entry.is_stale = True
+        if not entry.claims:
+            del self._entries[slug]
+
+    def settings(self, slug: str) -> AgentSettings:
+        """Return the settings of the oldest object that claims the slug.
+
+        Raises:
+            NotFound: no object does.
+        """
+        return self._entry(slug).settings
+
+    def list(self) -> list[AgentSettings]:
+        """Return every agent's settings, by slug."""
+        return [self._entries[slug].settings for slug in sorted(self._entries)]
+
+    async def open(self, slug: str) -> Agent:
+        """Return the agent, ready to be read and written.
+
+        Raises:
+            NotFound: no object claims the slug.
+            StoreUnavailable: its collection is not there yet, or Qdrant is away.
+            EmbedderUnavailable: its embedder cannot be made for now.
+            SpecInvalid: its embedder cannot be made for good.
+        """
+        entry = self._entry(slug)
+        store = await self._make_store(entry.settings)
+        if entry.opened and not entry.is_stale and entry.opened.store is store:
+            return entry.opened
+        async with entry.lock:
+            return await self._reopen(entry, store)
+
+    async def _reopen(self, entry: _Entry, store: PointStore) -> Agent:
+        settings, before = entry.settings, entry.opened
+        entry.is_stale = False
+        try:
+            source, distance = await _read_collection(store, settings)
+            entry.opened = Agent(
+                settings=settings,
+                store=store,
+                source=source,
+                embedder=await self._embedder(source, settings, before),
+                distance=distance,
+            )
+        except BaseException:
+            entry.is_stale = True
+            raise
+        return entry.opened
+
+    async def _embedder(self, source: EmbeddingSource, settings: AgentSettings, before: Agent | None) -> Embedder | None:
+        if source.provider == "none":
+            return None
+        if before and (before.source, before.settings.embedding) == (source, settings.embedding):
+            return before.embedder
+        return await self._make_embedder(source, settings)
+
+    def _entry(self, slug: str) -> _Entry:
+        entry = self._entries.get(slug)
+        if entry is None:
+            raise NotFound(f"there is no agent {slug!r}: apply an AgentMemory with this slug")
+        return entry
+
+
+async def _read_collection(store: PointStore, settings: AgentSettings) -> tuple[EmbeddingSource, str]:
+    """Return the embedding in force and the distance, as the collection says."""
+    try:
+        described = await store.describe(settings.alias)
+    except NotFound as error:
+        raise _not_ready(settings) from error
+    config = described["config"]
+    marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
+    if "embedding" not in marker:
+        raise _not_ready(settings)
+    return _source_of(marker["embedding"]), config["params"]["vectors"]["distance"]
+
+
+def _not_ready(settings: AgentSettings) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"the collection of agent {settings.slug!r} is not ready yet: see the object's Ready condition", retry_after_s=2
+    )
+
+
+def _source_of(document: Json) -> EmbeddingSource:
+    return EmbeddingSource(
+        provider=document["provider"],
+        model=document.get("model"),
+        dimensions=document["dimensions"],
+        base_url=document.get("baseUrl"),
+        secret_name=document.get("secretName"),
+        secret_key=document.get("secretKey"),
+    )
