@@ -261,7 +261,7 @@ def build(environ: Mapping[str, str]) -> pathlib.Path:
             return finished
         started = time.monotonic()
         go, environment = prepare_go(environ)
-        say(f"building {read_kubernetes_version()} with {go}; about 6 minutes on 2 cores, once")
+        say(f"building {read_kubernetes_version()} with {go}; about 5 minutes on 2 cores, once")
         final = root / cache_key()
         with staging(final) as folder:
             for number, binary in enumerate(BINARIES, start=1):

@@ -16,7 +16,7 @@ def control_plane() -> Iterator[ControlPlane]:
     """A real API server with the project's kinds; one for each test process."""
     assets = find_assets(os.environ)
     if assets is None:
-        pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 6 minutes)")
+        pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 5 minutes)")
     with ControlPlane(assets) as running:
         if any(CRDS.glob("*.yaml")):
             running.apply_crds(CRDS)
