@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, Preset, Weights
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
 from agentmemory_operator.domain.taxonomy import MemoryType
-
-ALIAS_PREFIX = "agent_memory_"
 
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
@@ -81,11 +80,6 @@ class AgentSettings:
     def alias(self) -> str:
         """The collection's stable name."""
         return alias_of(self.slug)
-
-
-def alias_of(slug: str) -> str:
-    """Return the alias that every client of the agent's collection uses."""
-    return ALIAS_PREFIX + slug
 
 
 def preset_of(memory: AgentMemory) -> Preset:

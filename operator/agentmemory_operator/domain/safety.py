@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.domain.collection import Marker, Observed
+from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.planning import Change, ChangeClass, Plan, Rebuild, class_of
-from agentmemory_operator.errors import NotOwned
+from agentmemory_operator.domain.resources import CONFIRM_DELETE
+from agentmemory_operator.errors import NotOwned, SpecInvalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,41 @@ def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
     return tuple(change for change in plan.changes if change not in held)
 
 
-def check_ownership(live: Marker | None, ours: Marker) -> None:
+def check_lost(alias: str, observed: Observed | None, *, last_points: int) -> None:
+    """Pass unless a collection that held memories is gone: an empty one in its place would hide the loss.
+
+    Raises:
+        SpecInvalid: it is gone; nothing is created.
+    """
+    if observed is None and last_points > 0:
+        raise SpecInvalid(
+            "CollectionLost",
+            f"{alias} held {last_points} points and no longer exists in Qdrant: restore it there, "
+            f"or delete this AgentMemory and apply it again to start empty",
+        )
+
+
+def check_ownership(observed: Observed | None, desired: Collection) -> None:
     """Pass a collection that nobody marked or that is this object's.
 
     Raises:
         NotOwned: another object's, or another cluster's; names it.
     """
-    if live is not None and not live.is_same_object(ours):
+    live, ours = observed.collection.marker if observed else None, desired.marker
+    if live is not None and ours is not None and not live.is_same_object(ours):
         where = "" if live.cluster_id == ours.cluster_id else f" of cluster {live.cluster_id}"
         raise NotOwned(
             "CollectionNotOwned",
             f"the collection belongs to AgentMemory {live.namespace}/{live.name}{where}: "
             f"choose another spec.agent, or delete the collection if nothing needs it",
         )
+
+
+def check_destroy(alias: str, *, points: int, confirmation: str | None) -> str | None:
+    """Return why a collection is kept although its deletion was asked for, None when it may go."""
+    if points == 0 or confirmation == alias:
+        return None
+    return (
+        f"{alias} holds {points} memories and is kept: to delete them too, annotate the object with "
+        f"{CONFIRM_DELETE}={alias} before deleting it"
+    )

@@ -1,0 +1,211 @@
+"""From what a pass found to the status that people read. Pure: the clock is an argument."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, assert_never
+
+from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Observed, ScalarQuantization
+from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
+from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.domain.planning import (
+    Change,
+    ChangeClass,
+    CreateCollection,
+    CreateIndexes,
+    Plan,
+    Rebuild,
+    SetAlias,
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    WriteMarker,
+    class_of,
+)
+from agentmemory_operator.domain.safety import Refusal
+from agentmemory_operator.domain.status import (
+    AgentMemoryStatus,
+    CollectionStatus,
+    Condition,
+    EffectiveStatus,
+    EmbeddingStatus,
+    HnswStatus,
+    OptimizersStatus,
+    PlannedChange,
+    PlanStatus,
+    QdrantConnectionStatus,
+    QuantizationStatus,
+    RankingStatus,
+    ScoringStatus,
+    WeightsStatus,
+)
+
+Json = dict[str, Any]
+
+COSTS = {
+    ChangeClass.IN_PLACE: "at once",
+    ChangeClass.REINDEX: "in the background, serving meanwhile",
+    ChangeClass.REBUILD: "a new collection and every memory embedded or copied again",
+}
+
+
+def converged_status(
+    settings: AgentSettings,
+    observed: Observed,
+    plan: Plan,
+    refusal: Refusal | None,
+    *,
+    old: Mapping[str, Any],
+    now: str,
+) -> Json:
+    """Return the status of an object whose collection serves.
+
+    Args:
+        settings: the object's.
+        observed: its collection after the pass.
+        plan: what is still to do, all of it held.
+        refusal: why.
+        old: the status before.
+        now: RFC 3339 UTC.
+    """
+    conditions = merge_conditions(
+        old.get("conditions") or [], list(_serving(observed, refusal)), generation=settings.generation, now=now
+    )
+    status = AgentMemoryStatus(
+        observed_generation=settings.generation,
+        agent=settings.slug,
+        conditions=tuple(Condition.model_validate(condition) for condition in conditions),
+        collection=_collection(settings.alias, observed),
+        effective=_effective(settings, observed.collection),
+        scoring=ScoringStatus(generation=settings.generation),
+        plan=_plan(plan, refusal),
+    )
+    return _dump(status)
+
+
+def failed_status(
+    reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
+) -> Json:
+    """Return the status of an object that does not serve; what was last seen of its collection stays.
+
+    Args:
+        reason: of the closed set.
+        message: what is wrong, with the way out.
+        is_stalled: only a person can help; else it is tried again.
+        old: the status before.
+        generation: the object's.
+        now: RFC 3339 UTC.
+    """
+    states = [State("Ready", False, reason, message)]
+    states.append(State("Stalled" if is_stalled else "Reconciling", True, reason, message))
+    conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
+    return dict(old) | {"conditions": conditions, "observedGeneration": generation}
+
+
+def connection_status(version: str, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
+    """Return the status of a connection whose server answers and is new enough."""
+    states = [State("Ready", True, Reason.SERVING, f"Qdrant {version} answers")]
+    conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
+    status = QdrantConnectionStatus(
+        observed_generation=generation,
+        conditions=tuple(Condition.model_validate(condition) for condition in conditions),
+        version=version,
+    )
+    return _dump(status)
+
+
+def describe_change(change: Change) -> str:
+    """Return one change in a person's words."""
+    match change:
+        case CreateCollection(physical, collection):
+            return f"create collection {physical} ({collection.size} dimensions, {collection.distance})"
+        case SetAlias(alias, physical):
+            return f"point alias {alias} at {physical}"
+        case UpdateHnsw() | UpdateOptimizers():
+            return "set " + ", ".join(f"{name} {value}" for name, value in asdict(change).items() if value is not None)
+        case UpdateQuantization(quantization):
+            return f"set quantization {_quantization_text(quantization)}"
+        case CreateIndexes(indexes):
+            return "index " + ", ".join(field for field, _ in indexes)
+        case WriteMarker():
+            return "write the ownership marker"
+        case Rebuild(field, observed, desired):
+            return f"rebuild for {field} {observed} -> {desired}"
+        case _:
+            assert_never(change)
+
+
+def _serving(observed: Observed, refusal: Refusal | None) -> Sequence[State]:
+    ready = State("Ready", True, Reason.SERVING, f"{observed.physical} serves")
+    if refusal:
+        return ready, State("InSync", False, Reason.AWAITING_APPROVAL, refusal.message)
+    if observed.is_busy:
+        return ready, State("InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})")
+    return ready, State("InSync", True, Reason.CONVERGED, "the collection is as the object asks")
+
+
+def _collection(alias: str, observed: Observed) -> CollectionStatus:
+    marker = observed.collection.marker
+    return CollectionStatus(
+        alias=alias,
+        physical=observed.physical,
+        points=observed.points,
+        indexed=observed.indexed,
+        state=observed.state,
+        config_hash=marker.config_hash if marker else None,
+    )
+
+
+def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
+    ranking, marker = settings.ranking, live.marker
+    return EffectiveStatus(
+        preset=settings.preset,
+        preset_revision=marker.preset_revision if marker else None,
+        embedding=_embedding(marker.embedding) if marker else None,
+        hnsw=HnswStatus(m=live.m, ef_construct=live.ef_construct, full_scan_threshold_kb=live.full_scan_threshold_kb),
+        distance=live.distance,
+        quantization=_quantization(live.quantization),
+        optimizers=OptimizersStatus(
+            default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb
+        ),
+        scoring=RankingStatus(
+            weights=WeightsStatus(**asdict(ranking.weights)),
+            utility_norm=ranking.utility_norm,
+            limit=ranking.limit,
+            score_threshold=ranking.score_threshold,
+            min_similarity=ranking.min_similarity,
+        ),
+    )
+
+
+def _embedding(source: EmbeddingSource) -> EmbeddingStatus:
+    return EmbeddingStatus(provider=source.provider, model=source.model, dimensions=source.dimensions)
+
+
+def _quantization(quantization: ScalarQuantization | None) -> QuantizationStatus:
+    if quantization is None:
+        return QuantizationStatus(type="None")
+    return QuantizationStatus(type="Scalar", quantile=quantization.quantile, always_ram=quantization.always_ram)
+
+
+def _quantization_text(quantization: ScalarQuantization | None) -> str:
+    return f"Scalar (quantile {quantization.quantile})" if quantization else "None"
+
+
+def _plan(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
+    if not plan.changes:
+        return None
+    changes = tuple(_planned(change, is_held=refusal is not None and change in refusal.held) for change in plan.changes)
+    return PlanStatus(digest=plan.digest, changes=changes, refusal=refusal.message if refusal else None)
+
+
+def _planned(change: Change, *, is_held: bool) -> PlannedChange:
+    class_ = class_of(change)
+    named = (
+        {"field": change.field, "from": change.observed, "to": change.desired} if isinstance(change, Rebuild) else {}
+    )
+    content = {"change": describe_change(change), "class": class_, "cost": COSTS[class_], "held": is_held}
+    return PlannedChange.model_validate(content | named)
+
+
+def _dump(status: AgentMemoryStatus | QdrantConnectionStatus) -> Json:
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)

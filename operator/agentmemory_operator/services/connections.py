@@ -1,0 +1,112 @@
+"""Connections as passes use them: an object's reference becomes a store, and a server known to be down is not asked.
+
+One probe a connection finds out whether its server answers; the passes of its objects follow what it found, so that a
+thousand objects do not hammer a server that is away.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from agentmemory_operator.domain.manifests import parse_connection
+from agentmemory_operator.domain.resources import AgentMemory, QdrantConnection
+from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
+from agentmemory_operator.ports import CollectionStore, Secrets
+from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable
+
+MINIMUM_VERSION = (1, 18)
+DEFAULT_TIMEOUT_S = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How to reach a server.
+
+    Attributes:
+        api_key: never logged.
+        timeout_s: of each call.
+    """
+
+    url: str
+    api_key: str | None = field(repr=False)
+    timeout_s: int
+
+
+async def endpoint_of(connection: QdrantConnection, secrets: Secrets) -> Endpoint:
+    """Return the connection's endpoint, its key read from the Secret.
+
+    Raises:
+        SecretMissing: the Secret or its key does not exist.
+    """
+    ref = connection.spec.api_key_secret_ref
+    api_key = await secrets.read(connection.metadata.namespace, ref.name, ref.key) if ref else None
+    return Endpoint(connection.spec.url, api_key, connection.spec.timeout_seconds or DEFAULT_TIMEOUT_S)
+
+
+class Connections:
+    """Stores by endpoint, and what the last probe of each connection found.
+
+    Args:
+        table: the objects as they last came.
+        secrets: where API keys are read.
+        open_store: makes the store of an endpoint.
+    """
+
+    def __init__(self, table: ObjectTable, secrets: Secrets, open_store: Callable[[Endpoint], CollectionStore]) -> None:
+        self._table = table
+        self._secrets = secrets
+        self._open_store = open_store
+        self._stores: dict[Endpoint, CollectionStore] = {}
+        self._down: dict[Key, str] = {}
+
+    async def store_for(self, memory: AgentMemory) -> CollectionStore:
+        """Return the store of the object's connection.
+
+        Raises:
+            SpecInvalid: there is no such connection, or its Secret is missing.
+            StoreUnavailable: the last probe found the server away.
+        """
+        key = Key(QDRANT_CONNECTION, memory.metadata.namespace, memory.spec.connection_ref.name)
+        document = self._table.get(key)
+        if document is None:
+            raise SpecInvalid(
+                "ConnectionNotFound",
+                f"spec.connectionRef.name: there is no QdrantConnection {key.namespace}/{key.name}: create it, "
+                f"or name another",
+            )
+        if key in self._down:
+            raise StoreUnavailable(self._down[key])
+        return await self._store(parse_connection(document))
+
+    async def probe(self, connection: QdrantConnection) -> tuple[str, bool]:
+        """Ask the server for its version; return it, and whether the connection was down before.
+
+        Raises:
+            SpecInvalid: the Secret is missing, or the server is too old.
+            StoreUnavailable: it does not answer.
+        """
+        key = Key(QDRANT_CONNECTION, connection.metadata.namespace, connection.metadata.name)
+        try:
+            store = await self._store(connection)
+            version = await store.version()
+            _check_version(version)
+        except StoreUnavailable as exc:
+            self._down[key] = str(exc)
+            raise
+        return version, self._down.pop(key, None) is not None
+
+    def forget(self, key: Key) -> None:
+        """Drop what is known of a connection that is gone."""
+        self._down.pop(key, None)
+
+    async def _store(self, connection: QdrantConnection) -> CollectionStore:
+        endpoint = await endpoint_of(connection, self._secrets)
+        if endpoint not in self._stores:
+            self._stores[endpoint] = self._open_store(endpoint)
+        return self._stores[endpoint]
+
+
+def _check_version(version: str) -> None:
+    parts = version.split(".")[:2]
+    if all(part.isdigit() for part in parts) and tuple(map(int, parts)) < MINIMUM_VERSION:
+        minimum = ".".join(map(str, MINIMUM_VERSION))
+        raise SpecInvalid("QdrantTooOld", f"Qdrant {version} is older than {minimum}: upgrade the server")

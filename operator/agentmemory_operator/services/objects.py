@@ -1,0 +1,113 @@
+"""What the sources have seen: every AgentMemory and QdrantConnection as it last came, and who owns which slug.
+
+The operator and the development stack feed it from their sources (Kubernetes, a folder); passes read it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentmemory_operator.ports import Json
+
+AGENT_MEMORY = "AgentMemory"
+QDRANT_CONNECTION = "QdrantConnection"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """Names one object."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
+def key_of(document: Mapping[str, Any]) -> Key:
+    """Return the key of an object as it came."""
+    metadata = document["metadata"]
+    return Key(document["kind"], metadata.get("namespace", "default"), metadata["name"])
+
+
+def slug_of(document: Mapping[str, Any]) -> str:
+    """Return the slug an AgentMemory claims, valid or not."""
+    spec = document.get("spec")
+    agent = spec.get("agent") if isinstance(spec, dict) else None
+    return str(agent or document["metadata"]["name"])
+
+
+@dataclass(slots=True)
+class ObjectTable:
+    """The objects by key, and the claims on each slug."""
+
+    _documents: dict[Key, Json] = field(default_factory=dict)
+    _claims: dict[str, set[Key]] = field(default_factory=dict)
+
+    def put(self, document: Json) -> bool:
+        """Take in an object; tell whether a pass has to look at it.
+
+        A change of status alone is our own writing and no reason.
+        """
+        key = key_of(document)
+        before = self._documents.get(key)
+        if before is not None:
+            self._unclaim(key, before)
+        self._documents[key] = document
+        if key.kind == AGENT_MEMORY:
+            self._claims.setdefault(slug_of(document), set()).add(key)
+        return before is None or _relevant(before) != _relevant(document)
+
+    def remove(self, key: Key) -> None:
+        """Forget an object; one that is unknown is no error."""
+        document = self._documents.pop(key, None)
+        if document is not None:
+            self._unclaim(key, document)
+
+    def get(self, key: Key) -> Json | None:
+        """Return the object as it last came."""
+        return self._documents.get(key)
+
+    def keys(self, kind: str) -> list[Key]:
+        """Return the keys of one kind, sorted."""
+        return sorted(key for key in self._documents if key.kind == kind)
+
+    def users_of(self, connection: Key) -> list[Key]:
+        """Return the AgentMemories that refer to a connection."""
+        named = {"name": connection.name}
+        return [
+            key
+            for key in self.keys(AGENT_MEMORY)
+            if key.namespace == connection.namespace and (self._spec(key).get("connectionRef") or {}) == named
+        ]
+
+    def owner_of(self, slug: str) -> Key | None:
+        """Return who owns a slug: the oldest claim, by creation time, then uid."""
+        return min(self._claims.get(slug, ()), key=self._age, default=None)
+
+    def claimants_of(self, slug: str) -> Iterable[Key]:
+        """Return all objects that claim a slug, sorted."""
+        return sorted(self._claims.get(slug, ()))
+
+    def _age(self, key: Key) -> tuple[str, str]:
+        metadata = self._documents[key]["metadata"]
+        return metadata.get("creationTimestamp") or "", metadata.get("uid") or ""
+
+    def _spec(self, key: Key) -> Json:
+        spec = self._documents[key].get("spec")
+        return spec if isinstance(spec, dict) else {}
+
+    def _unclaim(self, key: Key, document: Json) -> None:
+        claims = self._claims.get(slug_of(document), set())
+        claims.discard(key)
+        if not claims:
+            self._claims.pop(slug_of(document), None)
+
+
+def _relevant(document: Json) -> tuple[Any, ...]:
+    """Return the part of an object whose change asks for a pass; kopf's and kubectl's annotations do not."""
+    metadata = document["metadata"]
+    annotations = metadata.get("annotations") or {}
+    ours = {name: value for name, value in annotations.items() if name.startswith("agentmemory.dev/")}
+    return metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"), ours

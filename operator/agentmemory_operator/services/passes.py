@@ -1,0 +1,165 @@
+"""One pass over one object: parse, deletion first, slug, reconcile, status. Errors become conditions here."""
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.desired import desired_collection
+from agentmemory_operator.domain.effective import effective_settings
+from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
+from agentmemory_operator.domain.reporting import connection_status, converged_status, describe_change, failed_status
+from agentmemory_operator.domain.resources import AgentMemory, Metadata
+from agentmemory_operator.errors import AgentMemoryError, NotOwned, SpecInvalid, StoreRejected, TransientError
+from agentmemory_operator.ports import Clock, Cluster, Event, Json
+from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.services.reconcile import Reconciled, reconcile
+from agentmemory_operator.services.release import FINALIZER, release
+
+PERIOD_S = 300.0
+"""Between two passes over a converged object: finds what changed behind the operator's back."""
+BUSY_S = 5.0
+"""While the engine indexes."""
+STALLED_S = 30.0
+"""For what only a person can mend: a Secret created later sends no event."""
+PROBE_S = 5.0
+"""Between two probes of a connection."""
+
+
+@dataclass(slots=True)
+class Passes:
+    """Passes over every kind; `request` asks for a pass over another object."""
+
+    table: ObjectTable
+    connections: Connections
+    cluster: Cluster
+    clock: Clock
+    request: Callable[[Key], None]
+
+    async def run(self, key: Key) -> float | None:
+        """Do one pass; return after how many seconds the next one is due, None when the object is gone.
+
+        Raises:
+            TransientError: it is to be tried again; the status says why.
+        """
+        document = self.table.get(key)
+        if document is None:
+            return None
+        if key.kind == QDRANT_CONNECTION:
+            return await self._connection(key, document)
+        return await self._memory(key, document)
+
+    async def _memory(self, key: Key, document: Json) -> float | None:
+        metadata = Metadata.model_validate(document["metadata"])
+        if metadata.deletion_timestamp:
+            return await release(
+                document, metadata, connections=self.connections, cluster=self.cluster, now=self._now()
+            )
+        try:
+            memory = parse_agent_memory(document)
+            self._check_slug(key, memory)
+            done = await self._reconcile(memory)
+        except AgentMemoryError as exc:
+            await self._fail(document, metadata, exc)
+            if isinstance(exc, TransientError):
+                raise
+            return STALLED_S
+        await self._report(document, memory, done)
+        return BUSY_S if done.observed.is_busy else PERIOD_S * random.uniform(0.8, 1.2)
+
+    def _check_slug(self, key: Key, memory: AgentMemory) -> None:
+        owner = self.table.owner_of(memory.slug)
+        if owner is not None and owner != key:
+            raise NotOwned(
+                "SlugTaken",
+                f"agent {memory.slug!r} belongs to the older AgentMemory {owner.namespace}/{owner.name}: "
+                f"choose another spec.agent",
+            )
+
+    async def _reconcile(self, memory: AgentMemory) -> Reconciled:
+        wanted = (FINALIZER,) if memory.spec.deletion_policy == "Delete" else ()
+        others = [name for name in memory.metadata.finalizers if name != FINALIZER]
+        if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
+            await self.cluster.write_finalizers(memory.metadata, [*others, *wanted])
+        last = memory.status.get("collection") or {}
+        return await reconcile(
+            effective_settings(memory).alias,
+            desired_collection(memory, cluster_id=await self.cluster.cluster_id()),
+            store=await self.connections.store_for(memory),
+            last_physical=last.get("physical"),
+            last_points=last.get("points") or 0,
+        )
+
+    async def _report(self, document: Json, memory: AgentMemory, done: Reconciled) -> None:
+        status = converged_status(
+            effective_settings(memory), done.observed, done.plan, done.refusal, old=memory.status, now=self._now()
+        )
+        if done.applied.changes:
+            message = "; ".join(map(describe_change, done.applied.changes))
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, Event("Normal", "Applied", message))
+        if done.refusal and (document.get("status") or {}).get("plan") != status.get("plan"):
+            event = Event("Warning", Reason.AWAITING_APPROVAL, done.refusal.message)
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        await self._write(AGENT_MEMORY, document, memory.metadata, status)
+
+    async def _connection(self, key: Key, document: Json) -> float:
+        metadata = Metadata.model_validate(document["metadata"])
+        old = document.get("status") or {}
+        try:
+            version, was_down = await self.connections.probe(parse_connection(document))
+        except AgentMemoryError as exc:
+            if await self._fail(document, metadata, exc):
+                self._request_users(key)
+            return PROBE_S
+        status = connection_status(version, old=old, generation=metadata.generation, now=self._now())
+        if await self._write(QDRANT_CONNECTION, document, metadata, status) or was_down:
+            self._request_users(key)
+        return PROBE_S
+
+    def _request_users(self, connection: Key) -> None:
+        for key in self.table.users_of(connection):
+            self.request(key)
+
+    async def _fail(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
+        reason, is_stalled = reason_of(exc)
+        status = failed_status(
+            reason,
+            str(exc),
+            is_stalled=is_stalled,
+            old=document.get("status") or {},
+            generation=metadata.generation,
+            now=self._now(),
+        )
+        if _reasons(status) != _reasons(document.get("status") or {}):
+            await self.cluster.post_event(document["kind"], metadata, Event("Warning", reason, str(exc)))
+        return await self._write(document["kind"], document, metadata, status)
+
+    async def _write(self, kind: str, document: Json, metadata: Metadata, status: Json) -> bool:
+        """Write the status where it differs; tell whether it did."""
+        if status == (document.get("status") or {}):
+            return False
+        await self.cluster.write_status(kind, metadata, status)
+        # The watch brings the written object only later; a pass before that must not write again.
+        document["status"] = status
+        return True
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self.clock.now_ms() // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def reason_of(exc: AgentMemoryError) -> tuple[str, bool]:
+    """Return the condition's reason, and whether only a person can help."""
+    match exc:
+        case SpecInvalid() | NotOwned():
+            return exc.reason, True
+        case StoreRejected():
+            return Reason.QDRANT_REJECTED, True
+        case _:
+            return Reason.QDRANT_UNAVAILABLE, False
+
+
+def _reasons(status: Json) -> list[Any]:
+    return [(condition["type"], condition["reason"]) for condition in status.get("conditions") or []]

@@ -1,0 +1,58 @@
+"""The one function that every trigger calls: observe, plan, refuse, apply, read back.
+
+`docs/architecture.md` tells one run end to end.
+"""
+
+from dataclasses import dataclass
+
+from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.naming import physical_names
+from agentmemory_operator.domain.planning import Plan, plan_changes
+from agentmemory_operator.domain.safety import Refusal, allowed, check_lost, check_ownership, refuse
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports import CollectionStore
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What holds after a pass; `plan` is what is still to do, all of it held by `refusal`."""
+
+    observed: Observed
+    plan: Plan
+    refusal: Refusal | None
+    applied: Plan
+
+
+async def reconcile(
+    alias: str, desired: Collection, *, store: CollectionStore, last_physical: str | None, last_points: int
+) -> Reconciled:
+    """Bring the collection behind `alias` to `desired`; a second call does nothing.
+
+    Args:
+        alias: the collection's stable name.
+        desired: canonical, with the object's marker.
+        store: where the collection lives.
+        last_physical: the physical name that the last pass reported, None at the first.
+        last_points: the number of points that it reported.
+
+    Raises:
+        NotOwned: the collection is another object's.
+        SpecInvalid: the collection was lost with its points, or the server ignored a change.
+    """
+    likely, fresh = physical_names(alias, last_physical)
+    observed = await store.observe(alias, likely)
+    check_lost(alias, observed, last_points=last_points)
+    check_ownership(observed, desired)
+    plan = plan_changes(desired, observed, alias=alias, physical=fresh)
+    refusal = refuse(plan, observed)
+    todo = allowed(plan, refusal)
+    for change in todo:
+        await store.apply(plan.physical, change)
+    if todo or observed is None:
+        observed = await store.observe(alias, plan.physical)
+    remaining = plan_changes(desired, observed, alias=alias, physical=fresh)
+    if observed is None or allowed(remaining, refusal):
+        raise SpecInvalid(
+            "ChangeIgnored", f"the server accepted {', '.join(type(c).__name__ for c in todo)} and changed nothing"
+        )
+    return Reconciled(observed, remaining, refusal, Plan(plan.physical, todo))

@@ -1,0 +1,108 @@
+"""A keyed work queue: one pass per key at a time, requests while it runs are folded into one more pass.
+
+Failures are retried with jittered exponential backoff, so that a thousand objects do not return in step.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from agentmemory_operator.errors import TransientError
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+FIRST_RETRY_S = 1.0
+LAST_RETRY_S = 60.0
+
+
+class WorkQueue(Generic[K]):
+    """Runs `handle` for requested keys.
+
+    Args:
+        handle: does one pass; returns after how many seconds the next one is due, None for never. A TransientError
+            asks for a retry.
+        workers: passes at a time.
+    """
+
+    def __init__(self, handle: Callable[[K], Awaitable[float | None]], *, workers: int = 8) -> None:
+        self._handle = handle
+        self._workers = workers
+        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._queued: set[K] = set()
+        self._running: set[K] = set()
+        self._again: set[K] = set()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+
+    def request(self, key: K, *, after_s: float = 0.0) -> None:
+        """Ask for a pass, now or later; the earlier of two requests stands."""
+        if after_s > 0:
+            self._schedule(key, after_s)
+        elif key in self._running:
+            self._again.add(key)
+        elif key not in self._queued:
+            self._cancel(key)
+            self._queued.add(key)
+            self._ready.put_nowait(key)
+
+    def forget(self, key: K) -> None:
+        """Drop what is scheduled for a key that is gone."""
+        self._cancel(key)
+        self._again.discard(key)
+        self._failures.pop(key, None)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while True:
+            key = await self._ready.get()
+            self._queued.discard(key)
+            self._running.add(key)
+            try:
+                due_s = await self._pass(key)
+            finally:
+                self._running.discard(key)
+            if key in self._again:
+                self._again.discard(key)
+                due_s = 0.0
+            if due_s is not None:
+                self.request(key, after_s=due_s)
+
+    async def _pass(self, key: K) -> float | None:
+        try:
+            due_s = await self._handle(key)
+        except TransientError as exc:
+            return self._backoff(key, exc)
+        except Exception as exc:
+            # The edge of a pass: one object must not stop the others.
+            log.exception("%s: the pass failed", key)
+            return self._backoff(key, exc)
+        self._failures.pop(key, None)
+        return due_s
+
+    def _backoff(self, key: K, exc: Exception) -> float:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay: float = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 10), LAST_RETRY_S) * random.uniform(0.5, 1.0)
+        log.warning("%s: %s; try %d in %.1f s", key, exc, failures + 1, delay)
+        return delay
+
+    def _schedule(self, key: K, after_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + after_s:
+            return
+        self._cancel(key)
+        self._timers[key] = loop.call_later(after_s, self.request, key)
+
+    def _cancel(self, key: K) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
