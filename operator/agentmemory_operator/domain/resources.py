@@ -1,7 +1,7 @@
 """The kinds of `agentmemory.dev/v1alpha1`: the one source of `crds/*.yaml` and of every check on a manifest.
 
 A field stands here only when something acts on it. A field that a preset decides has no default here: a persisted
-default would override the preset.
+default would override the preset. The CEL rules beside the fields run in the API server and in `manifests`.
 """
 
 from typing import Annotated, Any, Literal
@@ -9,14 +9,17 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from agentmemory_operator.domain import rules
+from agentmemory_operator.domain.rules import OPENAI_DEFAULT_MODEL, SLUG_MAX_LENGTH, WORDLLAMA_MODEL
+from agentmemory_operator.domain.schema import INT_OR_STRING, keyed_by, validated
+
 GROUP = "agentmemory.dev"
 VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 CONFIRM_DELETE = f"{GROUP}/confirm-delete"
 RECONCILE_REQUESTED_AT = f"{GROUP}/reconcile-requested-at"
 
-SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
-SLUG_MAX_LENGTH = 48
+OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 
 class Model(BaseModel):
@@ -25,112 +28,294 @@ class Model(BaseModel):
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, strict=True)
 
 
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME_PATTERN)]
+SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+ProviderUrl = Annotated[
+    str,
+    Field(max_length=2048, json_schema_extra=validated(rules.is_url("baseURL", "http://embedder.ml.svc/v1"))),
+]
+QdrantUrl = Annotated[
+    str, Field(max_length=2048, json_schema_extra=validated(rules.is_url("url", "http://qdrant.qdrant.svc:6333")))
+]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Similarity = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
+
+
 class SecretKeyRef(Model):
     """A key of a Secret in the object's own namespace."""
 
-    name: str
-    key: str
+    name: ObjectName = Field(description="Name of the Secret.")
+    key: SecretKey = Field(description="Key within the Secret's data.")
 
 
 class ConnectionRef(Model):
     """A QdrantConnection in the object's own namespace."""
 
-    name: str
+    name: ObjectName = Field(description="Name of the QdrantConnection.")
 
 
 class Embedding(Model):
     """What turns text into vectors."""
 
-    provider: Literal["openai", "wordllama", "none"]
-    model: str | None = None
-    dimensions: int | None = None
-    base_url: str | None = Field(default=None, alias="baseURL")
-    secret_ref: SecretKeyRef | None = None
-    batch_size: int | None = None
-    timeout_seconds: int | None = None
-    cache_entries: int | None = None
+    model_config = ConfigDict(json_schema_extra=validated(*rules.EMBEDDING))
+
+    provider: Literal["openai", "wordllama", "none"] = Field(
+        description="Who embeds: openai is any OpenAI-compatible HTTP API, wordllama a small model inside the process"
+        " (offline, no key), none means that callers send vectors. Another provider is another vector space: a Rebuild."
+    )
+    model: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
+        default=None,
+        description=f"Model of the provider. Default: openai {OPENAI_DEFAULT_MODEL}, wordllama {WORDLLAMA_MODEL}."
+        " Another model is another vector space, of the same size too: a Rebuild.",
+    )
+    dimensions: int | None = Field(
+        default=None,
+        ge=1,
+        le=65_536,
+        description="Numbers in a vector, 1..65536. Default: the model's own where it is known; with less, the openai"
+        " provider is asked for shortened vectors. wordllama: 64, 128 or 256. none: required. A change is a Rebuild.",
+    )
+    base_url: ProviderUrl | None = Field(
+        default=None,
+        alias="baseURL",
+        description="Base URL of the OpenAI-compatible API, as http://embedder.ml.svc/v1. Default: OpenAI's own.",
+    )
+    secret_ref: SecretKeyRef | None = Field(
+        default=None, description="The API key of the openai provider. Default: no key is sent."
+    )
+    batch_size: int | None = Field(
+        default=None, ge=1, le=2048, description="Texts in one request to the provider, 1..2048. Default: 64."
+    )
+    timeout_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=300,
+        description="Seconds until a request to the provider is given up, 1..300. Default: 20.",
+    )
+    cache_entries: int | None = Field(
+        default=None,
+        ge=0,
+        le=1_000_000,
+        description="Texts whose vectors are kept in memory, least recently used out, 0..1000000; 0 keeps none."
+        " Default: 10000.",
+    )
 
 
 class HnswSpec(Model):
     """The HNSW graph of the collection."""
 
-    m: int | None = None
-    ef_construct: int | None = None
-    full_scan_threshold_kb: int | None = Field(default=None, alias="fullScanThresholdKB")
-    search_ef: int | None = None
+    model_config = ConfigDict(json_schema_extra=validated(*rules.HNSW))
+
+    m: int | None = Field(
+        default=None,
+        ge=4,
+        le=64,
+        description="Edges per node, 4..64. More finds more and takes more memory. Default: the preset's."
+        " A change re-indexes in the background.",
+    )
+    ef_construct: int | None = Field(
+        default=None,
+        ge=4,
+        le=1000,
+        description="Neighbours considered while building, 4..1000, at least m. More builds slower and finds more."
+        " Default: the preset's. A change re-indexes in the background.",
+    )
+    full_scan_threshold_kb: int | None = Field(
+        default=None,
+        alias="fullScanThresholdKB",
+        ge=10,
+        le=1_000_000_000,
+        description="Kilobytes of vectors up to which a full scan is preferred to the graph, 10..1000000000."
+        " Default: the preset's.",
+    )
+    search_ef: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Neighbours considered by a search, 1..10000. More finds more and takes longer."
+        " Default: the engine's own, which is efConstruct. Acts on the next search.",
+    )
 
 
 class QuantizationSpec(Model):
     """Compressed copies of the vectors that the graph is searched with."""
 
-    type: Literal["None", "Scalar"]
-    quantile: float | None = None
-    always_ram: bool | None = None
+    model_config = ConfigDict(json_schema_extra=validated(*rules.QUANTIZATION))
+
+    type: Literal["None", "Scalar"] = Field(
+        description="Scalar keeps one byte per number, None keeps no compressed copy. A change re-indexes in the"
+        " background."
+    )
+    quantile: float | None = Field(
+        default=None,
+        ge=0.5,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the values that the byte range covers, 0.5..1; the rest is cut off. Only with Scalar."
+        " Default: the preset's.",
+    )
+    always_ram: bool | None = Field(
+        default=None,
+        description="Keep the compressed vectors in RAM wherever the originals lie. Only with Scalar."
+        " Default: the preset's.",
+    )
 
 
 class OptimizersSpec(Model):
     """When and how the engine merges and indexes its segments."""
 
-    default_segment_number: int | None = None
-    indexing_threshold_kb: int | None = Field(default=None, alias="indexingThresholdKB")
+    default_segment_number: int | None = Field(
+        default=None,
+        ge=0,
+        le=256,
+        description="Segments the engine aims at, 0..256; 0 is one per CPU. Fewer answer more requests a second, more"
+        " answer each one sooner. Default: the preset's.",
+    )
+    indexing_threshold_kb: int | None = Field(
+        default=None,
+        alias="indexingThresholdKB",
+        ge=0,
+        le=1_000_000_000,
+        description="Kilobytes of vectors from which a segment gets its graph, 0..1000000000; 0 never builds one."
+        " Default: the preset's.",
+    )
 
 
 class Index(Model):
     """How the collection is laid out and indexed."""
 
-    distance: Literal["Cosine", "Dot", "Euclid"] | None = None
-    hnsw: HnswSpec | None = None
-    quantization: QuantizationSpec | None = None
-    optimizers: OptimizersSpec | None = None
+    distance: Literal["Cosine", "Dot", "Euclid"] | None = Field(
+        default=None, description="How vectors are compared. Default: the preset's. A change is a Rebuild."
+    )
+    hnsw: HnswSpec | None = Field(default=None, description="The HNSW graph. Default: the preset's figures.")
+    quantization: QuantizationSpec | None = Field(
+        default=None, description="Compressed copies of the vectors for searching. Default: the preset's."
+    )
+    optimizers: OptimizersSpec | None = Field(
+        default=None, description="Merging and indexing of segments. Default: the preset's figures."
+    )
 
 
 class TypeSpec(Model):
     """One type of memory."""
 
-    name: str
-    half_life_days: float | None = None
-    decay: bool | None = None
-    boost: float | None = None
+    model_config = ConfigDict(json_schema_extra=validated(*rules.TYPE))
+
+    name: Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$")] = Field(
+        description="Name of the type as memories carry it: lower-case letters, digits, single - or _; at most 48."
+    )
+    half_life_days: float | None = Field(
+        default=None,
+        ge=0.001,
+        le=36_500,
+        allow_inf_nan=False,
+        description="Days after which a memory's recency has halved, 0.001..36500. A change acts on the next search.",
+    )
+    decay: bool | None = Field(
+        default=None, description="false: memories of this type never fade (recency 1). Default: true."
+    )
+    boost: float | None = Field(
+        default=None,
+        ge=0.01,
+        le=10,
+        allow_inf_nan=False,
+        description="Multiplies the combined score of this type, 0.01..10. Default: 1.",
+    )
 
 
 class WeightsSpec(Model):
     """The shares of the combined score; each 0..1, together 1."""
 
-    similarity: float
-    recency: float
-    utility: float
+    model_config = ConfigDict(json_schema_extra=validated(*rules.WEIGHTS))
+
+    similarity: Share = Field(description="Share of the similarity to the query, 0..1.")
+    recency: Share = Field(description="Share of the recency, 0..1: 1 when new, halved every half-life of the type.")
+    utility: Share = Field(description="Share of the utility, 0..1: importance and accesses over utilityNorm.")
 
 
 class Scoring(Model):
     """How search ranks; every figure acts on the next request."""
 
-    weights: WeightsSpec | None = None
-    utility_norm: float | None = None
-    limit: int | None = None
-    score_threshold: float | None = None
-    min_similarity: float | None = None
-    candidates: Literal["Auto"] | Annotated[int, Field(ge=1, le=10_000)] | None = None
+    weights: WeightsSpec | None = Field(
+        default=None,
+        description="Shares of the combined score, together 1. Default: the preset's. Acts on the next search.",
+    )
+    utility_norm: float | None = Field(
+        default=None,
+        ge=0.001,
+        le=1000,
+        allow_inf_nan=False,
+        description="What importance * (1 + log10(1 + accesses)) is divided by to give the utility (at most 1),"
+        " 0.001..1000. Default: the preset's.",
+    )
+    limit: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Memories returned when the request names no top_k, 1..10000. Default: the preset's.",
+    )
+    score_threshold: float | None = Field(
+        default=None,
+        ge=-1,
+        le=10,
+        allow_inf_nan=False,
+        description="Combined score below which nothing is returned, -1..10. Default: the preset's.",
+    )
+    min_similarity: Similarity | None = Field(
+        default=None,
+        description="Similarity below which a memory is not considered, -1..1. Default: the preset's.",
+    )
+    candidates: Literal["Auto"] | Annotated[int, Field(ge=1, le=10_000)] | None = Field(
+        default=None,
+        description="Memories that the engine scores for one search: Auto or 1..10000. Auto sizes it from the number of"
+        " memories behind the filter. Default: Auto.",
+        json_schema_extra={INT_OR_STRING: True} | validated(rules.CANDIDATES),
+    )
 
 
 class AgentMemorySpec(Model):
     """One agent's long-term memory."""
 
-    agent: str | None = None
-    connection_ref: ConnectionRef
-    preset: Literal["cortex"] | None = None
-    embedding: Embedding | None = None
-    index: Index | None = None
-    types: tuple[TypeSpec, ...] | None = None
-    scoring: Scoring | None = None
-    deletion_policy: Literal["Retain", "Delete"] | None = None
+    agent: Annotated[str, Field(max_length=SLUG_MAX_LENGTH)] | None = Field(
+        default=None,
+        description="The agent's name in the API, unique in the installation: lower-case letters, digits and single"
+        " hyphens, at most 48. It names the collection (agent_memory_NAME) and cannot change. Default: metadata.name.",
+    )
+    connection_ref: ConnectionRef = Field(description="The Qdrant server: a QdrantConnection in the same namespace.")
+    preset: Literal["cortex"] | None = Field(
+        default=None, description="The design whose figures hold where this object gives none. Default: cortex."
+    )
+    embedding: Embedding | None = Field(
+        default=None,
+        description="What turns text into vectors. Default: provider wordllama, offline and without a key.",
+    )
+    index: Index | None = Field(default=None, description="Layout and tuning of the collection. Default: the preset's.")
+    types: tuple[TypeSpec, ...] | None = Field(
+        default=None,
+        strict=False,
+        min_length=1,
+        max_length=64,
+        description="The types of memory, 1..64, each name once. Replaces the preset's list. Default: the preset's.",
+        json_schema_extra=keyed_by("name"),
+    )
+    scoring: Scoring | None = Field(
+        default=None, description="How search ranks; acts on the next search. Default: the preset's figures."
+    )
+    deletion_policy: Literal["Retain", "Delete"] | None = Field(
+        default=None,
+        description="What becomes of the collection when this object is deleted. Delete drops a non-empty one only with"
+        f" the annotation {CONFIRM_DELETE}: ALIAS. Default: Retain.",
+    )
 
 
 class QdrantConnectionSpec(Model):
     """A Qdrant server or cluster."""
 
-    url: str
-    api_key_secret_ref: SecretKeyRef | None = None
-    timeout_seconds: int | None = None
+    url: QdrantUrl = Field(description="Base URL of Qdrant's REST API, as http://qdrant.qdrant.svc:6333.")
+    api_key_secret_ref: SecretKeyRef | None = Field(default=None, description="The API key. Default: none is sent.")
+    timeout_seconds: int | None = Field(
+        default=None, ge=1, le=300, description="Seconds until a request to Qdrant is given up, 1..300. Default: 10."
+    )
 
 
 class Metadata(BaseModel):

@@ -1,0 +1,132 @@
+"""The two kinds as Kubernetes knows them: names, printer columns, schema; and the CRDs made of these."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from agentmemory_operator.domain.documents import AgentMemoryDocument, QdrantConnectionDocument
+from agentmemory_operator.domain.resources import API_VERSION, GROUP, VERSION
+from agentmemory_operator.domain.schema import Schema, structural
+from agentmemory_operator.domain.status import AgentMemoryStatus, QdrantConnectionStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`; a wide one shows with `-o wide`."""
+
+    name: str
+    type: str
+    json_path: str
+    description: str
+    is_wide: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of the group."""
+
+    name: str
+    plural: str
+    short_name: str
+    description: str
+    document: type[BaseModel]
+    status: type[BaseModel]
+    columns: tuple[Column, ...]
+
+
+_READY = '.status.conditions[?(@.type=="Ready")].status'
+_AGE = Column("Age", "date", ".metadata.creationTimestamp", "Since it was created.")
+
+AGENT_MEMORY = Kind(
+    name="AgentMemory",
+    plural="agentmemories",
+    short_name="amem",
+    description="One agent's long-term memory: a tuned Qdrant collection, and how search ranks what is in it.",
+    document=AgentMemoryDocument,
+    status=AgentMemoryStatus,
+    columns=(
+        Column("Agent", "string", ".status.agent", "The agent's name in the API."),
+        Column("Preset", "string", ".status.effective.preset", "The preset in force."),
+        Column("Ready", "string", _READY, "Whether it serves."),
+        Column("Points", "integer", ".status.collection.points", "Points in the collection, approximately."),
+        _AGE,
+        Column("Alias", "string", ".status.collection.alias", "The collection's stable name.", is_wide=True),
+        Column("Physical", "string", ".status.collection.physical", "The collection behind it.", is_wide=True),
+        Column("State", "string", ".status.collection.state", "Qdrant's word for its state.", is_wide=True),
+        Column("Generation", "integer", ".status.observedGeneration", "Last generation acted on.", is_wide=True),
+    ),
+)
+
+QDRANT_CONNECTION = Kind(
+    name="QdrantConnection",
+    plural="qdrantconnections",
+    short_name="qconn",
+    description="A Qdrant server or cluster, and how to reach it.",
+    document=QdrantConnectionDocument,
+    status=QdrantConnectionStatus,
+    columns=(
+        Column("URL", "string", ".spec.url", "Base URL of its REST API."),
+        Column("Ready", "string", _READY, "Whether it answers and is recent enough."),
+        Column("Version", "string", ".status.version", "Qdrant's version."),
+        _AGE,
+    ),
+)
+
+KINDS = (AGENT_MEMORY, QDRANT_CONNECTION)
+
+
+def object_schema(kind: Kind) -> Schema:
+    """Return the schema of a whole object; of metadata a CRD says no more than that it is there."""
+    schema = structural(kind.document)
+    properties = {
+        "apiVersion": {"description": API_VERSION, "type": "string"},
+        "kind": {"description": kind.name, "type": "string"},
+        "metadata": {"type": "object"},
+        "spec": schema["properties"]["spec"],
+        "status": structural(kind.status),
+    }
+    return schema | {"description": kind.description, "required": ["spec"], "properties": properties}
+
+
+def render_crd(kind: Kind) -> dict[str, Any]:
+    """Return the kind's CustomResourceDefinition."""
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": _rendered_columns(kind.columns),
+        "schema": {"openAPIV3Schema": object_schema(kind)},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {"group": GROUP, "names": _rendered_names(kind), "scope": "Namespaced", "versions": [version]},
+    }
+
+
+def _rendered_names(kind: Kind) -> dict[str, Any]:
+    return {
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
+        "shortNames": [kind.short_name],
+        "categories": ["agentmemory"],
+    }
+
+
+def _rendered_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "jsonPath": column.json_path,
+            "description": column.description,
+            **({"priority": 1} if column.is_wide else {}),
+        }
+        for column in columns
+    ]

@@ -1,0 +1,134 @@
+"""CEL rules of the kinds: what no single field's bounds can say.
+
+Each runs twice: in the API server, as part of the CRD, and in `manifests` over the same JSON. A rule may use only what
+both engines share; `size` of a text counts bytes in one and characters in the other, so pair it with a pattern.
+"""
+
+from agentmemory_operator.domain.presets import CORTEX
+from agentmemory_operator.domain.schema import Rule
+
+SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+SLUG_MAX_LENGTH = 48
+
+# Without these, admission could not know what a model's vectors measure.
+OPENAI_MODELS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
+OPENAI_DEFAULT_MODEL = "text-embedding-3-small"
+WORDLLAMA_MODEL = "l2_supercat"
+WORDLLAMA_DIMENSIONS = (64, 128, 256)
+
+_PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+# The brackets are escaped for the expression, the backslashes for CEL's text.
+_IPV6 = r"\\[[0-9A-Fa-f:.]+\\]"
+_HTTP_URL = f"^https?://([A-Za-z0-9._-]+|{_IPV6})(:{_PORT})?(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?$"
+
+
+def is_url(name: str, example: str) -> Rule:
+    """Return the rule that a field is an HTTP URL without credentials."""
+    return Rule(
+        f"self.matches('{_HTTP_URL}')",
+        f"{name} must be an http:// or https:// URL without user, query or fragment, for example {example}",
+    )
+
+
+def _takes_no(provider: str, field: str, instead: str) -> Rule:
+    return Rule(
+        f"self.provider != '{provider}' || !has(self.{field})",
+        f"provider {provider} takes no {field}: remove it, or choose provider {instead}",
+        f".{field}",
+    )
+
+
+def _shortens_to(model: str, dimensions: int) -> Rule:
+    return Rule(
+        f"self.provider != 'openai' || !has(self.dimensions) || self.dimensions <= {dimensions}"
+        f" || (has(self.model) ? self.model : '{OPENAI_DEFAULT_MODEL}') != '{model}'",
+        f"dimensions may not exceed the {dimensions} of {model}: lower it, or leave it out",
+        ".dimensions",
+    )
+
+
+EMBEDDING = (
+    Rule(
+        "self.provider != 'none' || has(self.dimensions)",
+        "provider none needs dimensions: how many numbers the vectors have that the callers send",
+        ".dimensions",
+    ),
+    *(
+        _takes_no("none", field, "openai or wordllama")
+        for field in ("model", "baseURL", "secretRef", "batchSize", "timeoutSeconds", "cacheEntries")
+    ),
+    *(_takes_no("wordllama", field, "openai") for field in ("baseURL", "secretRef", "timeoutSeconds")),
+    Rule(
+        f"self.provider != 'wordllama' || !has(self.model) || self.model == '{WORDLLAMA_MODEL}'",
+        f"the one model of provider wordllama is {WORDLLAMA_MODEL}: leave model out, or choose provider openai",
+        ".model",
+    ),
+    Rule(
+        f"self.provider != 'wordllama' || !has(self.dimensions) || self.dimensions in {list(WORDLLAMA_DIMENSIONS)}",
+        "dimensions of provider wordllama must be 64, 128 or 256: choose one, or leave it out for 256",
+        ".dimensions",
+    ),
+    Rule(
+        f"self.provider != 'openai' || has(self.dimensions) || !has(self.model) || self.model in {list(OPENAI_MODELS)}",
+        f"dimensions is needed with a model other than {' and '.join(OPENAI_MODELS)}:"
+        " say how many numbers its vectors have",
+        ".dimensions",
+    ),
+    *(_shortens_to(model, dimensions) for model, dimensions in OPENAI_MODELS.items()),
+)
+
+# cortex is the only preset so far, so the rule may know its figures; with another it moves up to the spec.
+HNSW = (
+    Rule(
+        f"(has(self.efConstruct) ? self.efConstruct : {CORTEX.ef_construct}) >= (has(self.m) ? self.m : {CORTEX.m})",
+        f"efConstruct must be at least m (where not given: m {CORTEX.m}, efConstruct {CORTEX.ef_construct}):"
+        " raise efConstruct, or lower m",
+        ".efConstruct",
+    ),
+)
+
+QUANTIZATION = tuple(
+    Rule(
+        f"self.type != 'None' || !has(self.{field})",
+        f"{field} has no meaning with type None: remove it, or choose type Scalar",
+        f".{field}",
+    )
+    for field in ("quantile", "alwaysRam")
+)
+
+TYPE = (
+    Rule(
+        "has(self.halfLifeDays) != (has(self.decay) && !self.decay)",
+        "a type has exactly one of halfLifeDays and decay: false: give it halfLifeDays if it fades, or only"
+        " decay: false if it never does",
+    ),
+)
+
+_SUM = "self.similarity + self.recency + self.utility"
+WEIGHTS = (
+    Rule(
+        f"{_SUM} - 1.0 <= 0.000001 && {_SUM} - 1.0 >= -0.000001",
+        "weights must add up to 1 (to within 0.000001): change similarity, recency or utility",
+    ),
+)
+
+CANDIDATES = Rule(
+    "type(self) == int ? self >= 1 && self <= 10000 : self == 'Auto'",
+    "candidates must be Auto or a whole number 1..10000",
+)
+
+# Over the whole object: only there does a rule see the object's name.
+_SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
+AGENT_MEMORY = (
+    Rule(
+        f"size({_SLUG.format('self')}) <= {SLUG_MAX_LENGTH} && {_SLUG.format('self')}.matches('{SLUG_PATTERN}')",
+        f"agent (metadata.name where agent is not given) must be at most {SLUG_MAX_LENGTH} lower-case letters, digits"
+        " and single hyphens between them, for example support-bot: correct it, or set spec.agent",
+        ".spec.agent",
+    ),
+    Rule(
+        f"{_SLUG.format('self')} == {_SLUG.format('oldSelf')}",
+        "agent cannot change, it names the collection: set it back, or create another AgentMemory",
+        ".spec.agent",
+    ),
+)

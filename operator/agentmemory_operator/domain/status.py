@@ -1,0 +1,159 @@
+"""What the operator reports on an object; the source of the status schemas."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from agentmemory_operator.domain.schema import keyed_by
+
+
+class StatusModel(BaseModel):
+    """Frozen, camelCase outside."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+class Condition(StatusModel):
+    """One condition, as the Kubernetes API conventions describe it."""
+
+    type: Annotated[str, Field(max_length=316)] = Field(description="Ready, InSync, Reconciling or Stalled.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
+    reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = (
+        Field(description="Why, as one word of a closed set.")
+    )
+    message: Annotated[str, Field(max_length=32_768)] = Field(description="Why, for people, with the way out.")
+    last_transition_time: str = Field(
+        description="When `status` last changed, RFC 3339.", json_schema_extra={"format": "date-time"}
+    )
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="metadata.generation that the condition speaks of."
+    )
+
+
+class CollectionStatus(StatusModel):
+    """The collection as last seen."""
+
+    alias: str | None = Field(default=None, description="The stable name that clients use.")
+    physical: str | None = Field(default=None, description="The collection behind the alias.")
+    points: int | None = Field(default=None, description="Points, approximately, tombstones included.")
+    indexed: int | None = Field(default=None, description="Vectors in the graph, approximately.")
+    state: str | None = Field(default=None, description="Qdrant's own word: green, yellow, grey or red.")
+    config_hash: str | None = Field(default=None, description="Digest of the shape that was last brought about.")
+
+
+class EmbeddingStatus(StatusModel):
+    """The embedding in force."""
+
+    provider: str | None = Field(default=None, description="Who embeds.")
+    model: str | None = Field(default=None, description="Model of the provider.")
+    dimensions: int | None = Field(default=None, description="Numbers in a vector.")
+
+
+class HnswStatus(StatusModel):
+    """The figures of the graph in force."""
+
+    m: int | None = Field(default=None, description="Edges per node.")
+    ef_construct: int | None = Field(default=None, description="Neighbours considered while building.")
+    full_scan_threshold_kb: int | None = Field(
+        default=None, alias="fullScanThresholdKB", description="Kilobytes up to which a full scan is preferred."
+    )
+
+
+class QuantizationStatus(StatusModel):
+    """The compressed copies in force."""
+
+    type: str | None = Field(default=None, description="None or Scalar.")
+    quantile: float | None = Field(default=None, description="Share of the values that the byte range covers.")
+    always_ram: bool | None = Field(default=None, description="Whether they are kept in RAM.")
+
+
+class OptimizersStatus(StatusModel):
+    """The optimizer figures in force."""
+
+    default_segment_number: int | None = Field(default=None, description="Segments the engine aims at.")
+    indexing_threshold_kb: int | None = Field(
+        default=None, alias="indexingThresholdKB", description="Kilobytes from which a segment gets its graph."
+    )
+
+
+class WeightsStatus(StatusModel):
+    """The shares of the combined score in force."""
+
+    similarity: float | None = Field(default=None, description="Share of the similarity.")
+    recency: float | None = Field(default=None, description="Share of the recency.")
+    utility: float | None = Field(default=None, description="Share of the utility.")
+
+
+class RankingStatus(StatusModel):
+    """The ranking in force."""
+
+    weights: WeightsStatus | None = Field(default=None, description="Shares of the combined score.")
+    utility_norm: float | None = Field(default=None, description="Divisor of the utility.")
+    limit: int | None = Field(default=None, description="Memories returned without a top_k.")
+    score_threshold: float | None = Field(default=None, description="Combined score below which nothing is returned.")
+    min_similarity: float | None = Field(default=None, description="Similarity below which nothing is considered.")
+
+
+class EffectiveStatus(StatusModel):
+    """The figures in force: the object's over its preset's."""
+
+    preset: str | None = Field(default=None, description="The preset in force.")
+    preset_revision: int | None = Field(default=None, description="Revision of the preset's figures.")
+    embedding: EmbeddingStatus | None = Field(default=None, description="What turns text into vectors.")
+    hnsw: HnswStatus | None = Field(default=None, description="The graph.")
+    distance: str | None = Field(default=None, description="How vectors are compared.")
+    quantization: QuantizationStatus | None = Field(default=None, description="Compressed copies of the vectors.")
+    optimizers: OptimizersStatus | None = Field(default=None, description="Merging and indexing of segments.")
+    scoring: RankingStatus | None = Field(default=None, description="How search ranks.")
+
+
+class ScoringStatus(StatusModel):
+    """The ranking that searches use."""
+
+    generation: int | None = Field(default=None, description="metadata.generation whose ranking is in force.")
+
+
+class PlannedChange(StatusModel):
+    """One change that the object asks for and that has not been made."""
+
+    change: str | None = Field(default=None, description="What would be done.")
+    class_: str | None = Field(default=None, alias="class", description="InPlace, Reindex, Rebuild or Destroy.")
+    field: str | None = Field(default=None, description="The field that asks for it.")
+    from_: str | None = Field(default=None, alias="from", description="The value that is in force.")
+    to: str | None = Field(default=None, description="The value that is asked for.")
+    cost: str | None = Field(default=None, description="What it costs, for people.")
+    held: bool | None = Field(default=None, description="Whether it waits for somebody's decision.")
+
+
+class PlanStatus(StatusModel):
+    """What the object asks for and is not yet so."""
+
+    digest: str | None = Field(default=None, description="Digest of the changes.")
+    changes: tuple[PlannedChange, ...] | None = Field(default=None, max_length=64, description="The changes, in order.")
+    refusal: str | None = Field(default=None, description="Why changes are held, with the way out.")
+
+
+Conditions = Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))]
+_CONDITIONS = "State by type; Ready is always there, Reconciling and Stalled only while they hold."
+_GENERATION = "metadata.generation that the operator last acted on."
+
+
+class AgentMemoryStatus(StatusModel):
+    """What the operator last saw and did; written by the operator only."""
+
+    observed_generation: int | None = Field(default=None, description=_GENERATION)
+    agent: str | None = Field(default=None, description="The agent's name in the API.")
+    conditions: Conditions | None = Field(default=None, description=_CONDITIONS)
+    collection: CollectionStatus | None = Field(default=None, description="The collection as last seen.")
+    effective: EffectiveStatus | None = Field(default=None, description="The figures in force.")
+    scoring: ScoringStatus | None = Field(default=None, description="The ranking that searches use.")
+    plan: PlanStatus | None = Field(default=None, description="What the object asks for and is not yet so.")
+
+
+class QdrantConnectionStatus(StatusModel):
+    """What the operator last saw of the server; written by the operator only."""
+
+    observed_generation: int | None = Field(default=None, description=_GENERATION)
+    conditions: Conditions | None = Field(default=None, description=_CONDITIONS)
+    version: str | None = Field(default=None, description="Qdrant's version.")
