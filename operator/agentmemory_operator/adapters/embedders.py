@@ -1,0 +1,46 @@
+"""Which embedder an embedding source means."""
+
+from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
+from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.effective import EmbeddingSettings
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports import Embedder
+
+
+def build_embedder(source: EmbeddingSource, settings: EmbeddingSettings, *, api_key: str | None) -> Embedder:
+    """Return the embedder of the vectors in force.
+
+    Args:
+        source: the identity and address that the collection's metadata names.
+        settings: batch size and time limit, from the object.
+        api_key: the Secret's value, or OPENAI_API_KEY where the source names no Secret.
+
+    Raises:
+        SpecInvalid: the provider embeds no text (`none`), or has no such model or size.
+    """
+    match source.provider:
+        case "wordllama":
+            return WordLlamaEmbedder(dimensions=source.dimensions, model=source.model)
+        case "openai":
+            return _openai(source, settings, api_key)
+        case other:
+            raise SpecInvalid(
+                "InvalidSpec", f"spec.embedding.provider: {other!r} embeds no text: openai or wordllama do"
+            )
+
+
+def _openai(source: EmbeddingSource, settings: EmbeddingSettings, api_key: str | None) -> Embedder:
+    # The client library takes a second to import: only who uses it pays.
+    from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder, OpenAIOptions
+
+    if source.model is None:
+        raise SpecInvalid("InvalidSpec", "spec.embedding.model: required with provider openai")
+    options = OpenAIOptions(
+        model=source.model,
+        dimensions=source.dimensions,
+        api_key=api_key,
+        base_url=source.base_url,
+        batch_size=settings.batch_size,
+        timeout_s=settings.timeout_s,
+    )
+    return OpenAIEmbedder(options)

@@ -1,0 +1,148 @@
+"""What callers get: values of the use cases as JSON; `schemas` describes it.
+
+Rendered by hand: a response model would cost more than the engine's own work.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from agentmemory_operator.domain.effective import AgentSettings, Ranking
+from agentmemory_operator.domain.records import MemoryRecord
+from agentmemory_operator.domain.scoring import Terms
+from agentmemory_operator.entrypoints.api.fields import render_time
+from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.memories import Page
+from agentmemory_operator.services.recall import Found, SearchAnswer
+from agentmemory_operator.services.remember import Stored
+
+Json = dict[str, Any]
+
+
+def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    """Return the answer as JSON."""
+    return Response(orjson.dumps(content), status, media_type="application/json", headers=headers)
+
+
+def memory(record: MemoryRecord) -> Json:
+    """Return `MemoryOut`."""
+    return {
+        "id": record.id,
+        "user_id": record.user_id,
+        "content": record.content,
+        "type": record.type,
+        "importance": record.importance,
+        "confidence": record.confidence,
+        "session_id": record.session_id,
+        "tags": record.tags,
+        "source": record.source,
+        "metadata": record.metadata,
+        "supersedes": record.supersedes_id,
+        "superseded_by": record.superseded_by_id,
+        "superseded_at": _time(record.superseded_at),
+        "expires_at": _time(record.expires_at),
+        "created_at": render_time(record.created_at),
+        "last_accessed_at": _time(record.last_accessed_at),
+        "access_count": record.access_count,
+    }
+
+
+def search(answer: SearchAnswer, ranking: Ranking) -> Json:
+    """Return `SearchOut`."""
+    return {
+        "results": [_found(found, answer, ranking) for found in answer.results],
+        "generation": answer.generation,
+        "total_candidates": answer.total_candidates,
+        "removed_by_threshold": answer.removed_by_threshold,
+        "took_ms": round(answer.took_ms, 3),
+    }
+
+
+def stored(result: Stored) -> Json:
+    """Return `StoredOut`."""
+    return {
+        "id": result.id,
+        "event": result.event,
+        "supersedes": result.supersedes,
+        "recorded": result.recorded,
+        "warnings": result.warnings,
+    }
+
+
+def page(found: Page) -> Json:
+    """Return `PageOut`."""
+    return {"results": [memory(record) for record in found.records], "next_cursor": found.next_cursor}
+
+
+def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
+    """Return `AgentOut`; an agent is ready when its memories could be counted."""
+    return {
+        "agent": settings.slug,
+        "namespace": settings.namespace,
+        "preset": settings.preset,
+        "ready": memories is not None,
+        "generation": settings.generation,
+        "memories": memories,
+    }
+
+
+def agent_detail(agent: Agent, *, memories: int) -> Json:
+    """Return `AgentDetailOut`."""
+    ranking, source = agent.settings.ranking, agent.source
+    types = [
+        {"name": type_.name, "half_life_days": type_.half_life_days, "boost": type_.boost} for type_ in ranking.types
+    ]
+    return agent_line(agent.settings, memories=memories) | {
+        "types": types,
+        "weights": _weights(ranking),
+        "utility_norm": ranking.utility_norm,
+        "limit": ranking.limit,
+        "score_threshold": ranking.score_threshold,
+        "min_similarity": ranking.min_similarity,
+        "candidates": ranking.candidates or "Auto",
+        "distance": agent.distance,
+        "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},
+    }
+
+
+def agents(lines: Sequence[Json]) -> Json:
+    """Return `AgentsOut`."""
+    return {"results": lines}
+
+
+def _found(found: Found, answer: SearchAnswer, ranking: Ranking) -> Json:
+    rendered = memory(found.record)
+    rendered["score"] = found.score
+    if found.terms is not None:
+        rendered["explain"] = _terms(found.terms, ranking) | _standing(found, answer)
+    return rendered
+
+
+def _terms(terms: Terms, ranking: Ranking) -> Json:
+    return {
+        "similarity": terms.similarity,
+        "recency": terms.recency,
+        "utility": terms.utility,
+        "weights": _weights(ranking),
+        "boost": terms.boost,
+        "age_days": terms.age_days,
+        "half_life_days": terms.half_life_days,
+        "score": terms.score,
+    }
+
+
+def _standing(found: Found, answer: SearchAnswer) -> Json:
+    looked = answer.candidates
+    candidates = looked and {"scored": looked.scored, "eligible": looked.eligible, "exact": looked.is_exact}
+    return {"rank_before": found.rank_before, "candidates": candidates}
+
+
+def _weights(ranking: Ranking) -> Json:
+    weights = ranking.weights
+    return {"similarity": weights.similarity, "recency": weights.recency, "utility": weights.utility}
+
+
+def _time(time_ms: int | None) -> str | None:
+    return None if time_ms is None else render_time(time_ms)

@@ -1,0 +1,120 @@
+"""The application: routes, errors, health, and what runs beside the requests."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+
+from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentmemory_operator import __version__
+from agentmemory_operator.entrypoints.api import openapi, routes
+from agentmemory_operator.entrypoints.api.answers import json_response
+from agentmemory_operator.entrypoints.api.auth import Guard
+from agentmemory_operator.entrypoints.api.bodies import field_errors
+from agentmemory_operator.entrypoints.api.edge import REQUEST_ID, Edge
+from agentmemory_operator.entrypoints.api.openapi import describe
+from agentmemory_operator.entrypoints.api.problems import (
+    PROBLEMS,
+    UNAVAILABLE,
+    Problem,
+    ProblemRaised,
+    problem_of,
+    problem_of_fields,
+    problem_of_status,
+)
+from agentmemory_operator.entrypoints.api.routes import Services
+from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut
+from agentmemory_operator.errors import AgentMemoryError, NotFound
+
+logger = logging.getLogger(__name__)
+
+
+def create_app(services: Services, guard: Guard, *, is_ready: Callable[[], bool]) -> FastAPI:
+    """Return the application.
+
+    While it runs it flushes the access counts; when it stops, after the last request, once more.
+
+    Args:
+        is_ready: whether the source of agents has been read once.
+    """
+    app = FastAPI(
+        title=openapi.TITLE,
+        version=__version__,
+        lifespan=_lifespan,
+        redirect_slashes=False,
+        redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
+    )
+    app.state.services = services
+    app.state.is_ready = is_ready
+    app.include_router(routes.router)
+    _add_pages(app)
+    _add_error_handlers(app)
+    app.add_middleware(Edge, guard=guard)
+    described = None
+
+    def describe_once() -> dict[str, object]:
+        nonlocal described
+        described = described or openapi.document(app)
+        return described
+
+    app.openapi = describe_once  # type: ignore[method-assign]
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    flushing = asyncio.create_task(app.state.services.access_counts.run())
+    try:
+        yield
+    finally:
+        flushing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await flushing
+
+
+def _add_pages(app: FastAPI) -> None:
+    @app.get("/healthz", summary="Tell whether the process answers", **describe(HealthOut, problems=()))
+    async def healthz() -> Response:
+        return json_response({"status": "ok"})
+
+    @app.get("/readyz", summary="Tell whether agents are known", **describe(HealthOut, problems=(503,)))
+    async def readyz(request: Request) -> Response:
+        if app.state.is_ready():
+            return json_response({"status": "ok"})
+        detail = "the agents have not been read yet"
+        problem = Problem(type=UNAVAILABLE, detail=detail, headers={"Retry-After": "1"})
+        return problem.response(request.scope[REQUEST_ID])
+
+    @app.get("/problems/{name}", summary="Explain a kind of error", **describe(ProblemTypeOut, problems=(404,)))
+    async def explain_problem(name: str) -> Response:
+        for problem in PROBLEMS:
+            if problem.name == name:
+                content = {"type": problem.uri, "title": problem.title, "status": problem.status}
+                return json_response(content | {"explanation": problem.explanation})
+        raise NotFound(f"there is no kind of error {name[:64]!r}: {', '.join(problem.name for problem in PROBLEMS)}")
+
+
+def _add_error_handlers(app: FastAPI) -> None:
+    @app.exception_handler(AgentMemoryError)
+    async def of_use_case(request: Request, error: AgentMemoryError) -> Response:
+        return problem_of(error).response(request.scope[REQUEST_ID])
+
+    @app.exception_handler(ProblemRaised)
+    async def of_http_side(request: Request, error: ProblemRaised) -> Response:
+        return error.problem.response(request.scope[REQUEST_ID])
+
+    @app.exception_handler(RequestValidationError)
+    async def of_parameters(request: Request, error: RequestValidationError) -> Response:
+        # The location starts with where the parameter stands: query, path, header.
+        errors = [one | {"loc": tuple(one["loc"])[1:]} for one in error.errors()]
+        return problem_of_fields(field_errors(errors)).response(request.scope[REQUEST_ID])
+
+    @app.exception_handler(HTTPException)
+    async def of_framework(request: Request, error: HTTPException) -> Response:
+        return problem_of_status(error.status_code, error.headers).response(request.scope[REQUEST_ID])

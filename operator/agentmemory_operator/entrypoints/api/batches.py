@@ -1,0 +1,62 @@
+"""A batch: each item is checked, stored and answered by itself."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.bodies import Document, check, field_errors, field_errors_of_faults
+from agentmemory_operator.entrypoints.api.problems import problem_of
+from agentmemory_operator.entrypoints.api.requests import BatchEnvelope, MemoryIn
+from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
+from agentmemory_operator.services.remember import NewMemory, Stored
+
+Item = NewMemory | RequestInvalid
+
+
+def read_items(document: Document, *, default_type: str | None) -> list[Item]:
+    """Return each item: to store, or why it cannot be.
+
+    Raises:
+        RequestInvalid: the batch itself is wrong.
+    """
+    errors: dict[int, list[FieldError]] = defaultdict(list)
+    outside = []
+    for location, message in document.faults:
+        match location:
+            case ("memories", int() as index, *rest):
+                errors[index] += field_errors_of_faults([(tuple(rest), message)])
+            case _:
+                outside.append((location, message))
+    envelope = check(BatchEnvelope, Document(document.value, tuple(outside)))
+    return [
+        RequestInvalid(errors[index]) if index in errors else _read_item(value, default_type)
+        for index, value in enumerate(envelope.memories)
+    ]
+
+
+def _read_item(value: Any, default_type: str | None) -> Item:
+    try:
+        return MemoryIn.model_validate(value).new_memory(default_type=default_type)
+    except ValidationError as error:
+        return RequestInvalid(field_errors(error.errors(include_url=False), known=MemoryIn.model_fields))
+
+
+def render_results(
+    items: Sequence[Item], stored: Sequence[Stored | AgentMemoryError], *, request_id: str
+) -> list[dict[str, Any]]:
+    """Return one answer an item, in order.
+
+    Args:
+        stored: one result for each item that was to be stored.
+    """
+    outcomes = iter(stored)
+    results = [item if isinstance(item, RequestInvalid) else next(outcomes) for item in items]
+    return [
+        {"error": problem_of(result).body(request_id)}
+        if isinstance(result, AgentMemoryError)
+        else answers.stored(result)
+        for result in results
+    ]

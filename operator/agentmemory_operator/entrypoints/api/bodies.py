@@ -1,0 +1,163 @@
+"""From the bytes of a body to a checked model: size, syntax, then every field.
+
+Bodies are parsed by orjson. It refuses NaN, numbers beyond float64 and lone surrogates as bad syntax. A caller is
+better served with the field's name, so what it refuses is read again by the standard library, which lets those pass.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from agentmemory_operator.entrypoints.api.problems import (
+    BODY_TOO_LARGE,
+    INVALID_JSON,
+    UNSUPPORTED_MEDIA_TYPE,
+    Problem,
+    ProblemRaised,
+)
+from agentmemory_operator.errors import FieldError, RequestInvalid
+
+MIB = 1 << 20
+BODY_MAX_BYTES = MIB
+BATCH_MAX_BYTES = 16 * MIB
+# An answer about 1,536 wrong numbers of one vector helps nobody.
+ERRORS_MAX = 20
+
+Location = tuple[int | str, ...]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A parsed body, and the values in it that JSON or UTF-8 cannot carry."""
+
+    value: Any
+    faults: tuple[tuple[Location, str], ...] = ()
+
+
+async def read_body(request: Request, *, max_bytes: int) -> bytes:
+    """Return the whole body.
+
+    Raises:
+        ProblemRaised: larger than `max_bytes`, whether it says so or just goes on; or declared as something else.
+    """
+    headers = request.headers
+    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        detail = f"Content-Type is {media_type!r}: send application/json"
+        raise ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=detail))
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
+    chunks, size = [], 0
+    async for chunk in request.stream():
+        size += len(chunk)
+        if size > max_bytes:
+            raise _too_large(max_bytes)
+        chunks.append(chunk)
+    return b"".join(chunks)
+
+
+def parse_json(body: bytes) -> Document:
+    """Return the document.
+
+    Raises:
+        ProblemRaised: it is not JSON, not even with the three lapses above.
+    """
+    try:
+        return Document(orjson.loads(body))
+    except orjson.JSONDecodeError as error:
+        reason = str(error)
+    try:
+        value = json.loads(body.decode())
+        faults = tuple(_faults(value, ()))
+    except (ValueError, RecursionError):
+        faults = ()
+    if not faults:
+        raise ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is not JSON: {reason}"))
+    return Document(value, faults)
+
+
+def check(model: type[Model], document: Document) -> Model:
+    """Return the checked model.
+
+    Raises:
+        RequestInvalid: names each wrong field.
+    """
+    if document.faults:
+        raise RequestInvalid(field_errors_of_faults(document.faults))
+    try:
+        return model.model_validate(document.value)
+    except ValidationError as error:
+        raise RequestInvalid(field_errors(error.errors(include_url=False), known=model.model_fields)) from None
+
+
+async def read_model(request: Request, model: type[Model]) -> Model:
+    """Return the checked body of a request of the ordinary size."""
+    return check(model, parse_json(await read_body(request, max_bytes=BODY_MAX_BYTES)))
+
+
+def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[FieldError]:
+    """Return each fault with its field's name."""
+    return [FieldError(field_name(location), message) for location, message in faults][:ERRORS_MAX]
+
+
+def field_errors(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> list[FieldError]:
+    """Return pydantic's errors in outside names."""
+    return [FieldError(field_name(error["loc"]), _message(error, known)) for error in errors[:ERRORS_MAX]]
+
+
+def field_name(location: Location) -> str:
+    """Return `tags[3]` of `("tags", 3)`; `body` when the whole body is meant."""
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    return name.removeprefix(".") or "body"
+
+
+def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
+    match error["type"]:
+        case "missing":
+            return "required"
+        case "extra_forbidden":
+            return f"unknown; known are {', '.join(known)}" if known else "unknown"
+        case "string_pattern_mismatch":
+            return "must not be blank or contain control characters"
+    message = str(error["msg"]).replace("Input should", "must", 1)
+    value = error.get("input")
+    is_short = value is None or isinstance(value, (bool, int, float))
+    return f"{message}, not {json.dumps(value)}" if is_short else message
+
+
+def _faults(value: Any, location: Location) -> Iterator[tuple[Location, str]]:
+    match value:
+        case dict():
+            for key, child in value.items():
+                yield from _faults(key, (*location, "key"))
+                yield from _faults(child, (*location, key))
+        case list():
+            for index, child in enumerate(value):
+                yield from _faults(child, (*location, index))
+        case str() if not _is_unicode(value):
+            yield location, "must not contain half of a surrogate pair"
+        case float() if not math.isfinite(value):
+            yield location, "must be a finite number"
+        case int() if not -1e308 <= value <= 1e308:
+            yield location, "must be a number within float64"
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _too_large(max_bytes: int) -> ProblemRaised:
+    detail = f"the body is larger than {max_bytes // MIB} MiB: send less, or several requests"
+    return ProblemRaised(Problem(type=BODY_TOO_LARGE, detail=detail))

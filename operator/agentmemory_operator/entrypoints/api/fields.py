@@ -1,0 +1,125 @@
+"""What one value of a request may be: types with their bounds, used by the request models and the OpenAPI document."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from agentmemory_operator.domain.effective import MAX_TOP_K
+from agentmemory_operator.domain.identity import is_id
+
+ID_MAX = 256
+TAG_MAX = 128
+TAGS_MAX = 64
+TYPE_MAX = 64
+CONTENT_MAX = 65_536
+METADATA_DEPTH_MAX = 16
+VECTOR_MAX = 65_536
+FLOAT32_MAX = 3.4028234663852886e38
+# Smaller numbers become zero on their way to the engine.
+FLOAT32_MIN = 1.1754943508222875e-38
+
+IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
+
+# No control characters, and at least one that shows.
+NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+CONTENT_PATTERN = r"\S"
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def _refuse(message: str) -> PydanticCustomError:
+    # Given as a value and not as the template, which would read braces.
+    return PydanticCustomError("value", "{message}", {"message": message})
+
+
+def parse_time(value: Any) -> int:
+    """Return Unix milliseconds of an RFC 3339 time with an offset, 1970 to 9999."""
+    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
+        raise _refuse("must be a time as RFC 3339 has it, with its offset: 2026-11-21T08:00:00Z")
+    try:
+        time_ms = (datetime.fromisoformat(value.upper()) - _EPOCH_UTC) // _MILLISECOND
+    except (ValueError, OverflowError):
+        raise _refuse("must be a time that exists") from None
+    if not 0 <= time_ms <= _LAST_MS:
+        raise _refuse("must lie between the years 1970 and 9999")
+    return time_ms
+
+
+def render_time(time_ms: int) -> str:
+    """Return `2026-11-21T08:00:00.123Z`."""
+    return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds") + "Z"
+
+
+def parse_importance(value: Any) -> float:
+    """Return 0..1 of a number or a level."""
+    if isinstance(value, str) and value in IMPORTANCE_LEVELS:
+        return IMPORTANCE_LEVELS[value]
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise _refuse("must be a number from 0 to 1, or low, medium, high or critical")
+
+
+def parse_memory_id(value: str) -> str:
+    """Return the id in the spelling that ids are stored in."""
+    if not is_id(value.lower()):
+        raise _refuse("must be the id of a memory, a UUID")
+    return value.lower()
+
+
+def check_vector(values: list[float]) -> list[float]:
+    """Refuse numbers that the engine's float32 cannot hold, and a vector that is all zero there."""
+    largest = max(max(values), -min(values))
+    if not largest <= FLOAT32_MAX:
+        raise _refuse("must hold finite numbers within float32, at most 3.4e38")
+    if largest < FLOAT32_MIN:
+        raise _refuse("must not be all zero")
+    return values
+
+
+def check_metadata(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse nesting deeper than other readers of the collection take."""
+    level: list[Any] = [value]
+    for _ in range(METADATA_DEPTH_MAX):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return value
+    raise _refuse(f"must not be nested deeper than {METADATA_DEPTH_MAX} levels")
+
+
+def _children(node: Any) -> list[Any]:
+    values = node.values() if isinstance(node, dict) else node
+    return [child for child in values if isinstance(child, (dict, list))]
+
+
+def drop_repeats(values: list[str]) -> list[str]:
+    """Return each value once, in the order of first use."""
+    return list(dict.fromkeys(values))
+
+
+Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN)]
+TypeName = Annotated[str, Field(min_length=1, max_length=TYPE_MAX, pattern=NAME_PATTERN)]
+Tag = Annotated[str, Field(min_length=1, max_length=TAG_MAX, pattern=NAME_PATTERN)]
+Tags = Annotated[list[Tag], Field(max_length=TAGS_MAX), AfterValidator(drop_repeats)]
+Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=CONTENT_PATTERN)]
+MemoryId = Annotated[str, AfterValidator(parse_memory_id), WithJsonSchema({"type": "string", "format": "uuid"})]
+Time = Annotated[int, BeforeValidator(parse_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+Share = Annotated[float, Field(ge=0, le=1)]
+Importance = Annotated[
+    float,
+    BeforeValidator(parse_importance),
+    WithJsonSchema(
+        {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "enum": list(IMPORTANCE_LEVELS)}]}
+    ),
+]
+Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX), AfterValidator(check_vector)]
+Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
+TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
+# A score beyond float32 cannot be compared with in the engine.
+Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]

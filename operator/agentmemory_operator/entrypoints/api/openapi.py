@@ -1,0 +1,92 @@
+"""The OpenAPI document: handlers read bodies and render answers themselves, so both are described here by hand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from agentmemory_operator import __version__
+from agentmemory_operator.entrypoints.api import requests, schemas
+from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
+
+REF = "#/components/schemas/{model}"
+TITLE = "AgentMemory retrieval API"
+DESCRIPTION = "Long-term memories of agents. Agents and their settings come from AgentMemory objects; see `/v1/agents`."
+
+_BODIES = (requests.MemoryIn, requests.BatchIn, requests.SearchIn)
+_ANSWERS = (
+    schemas.AgentsOut,
+    schemas.AgentDetailOut,
+    schemas.StoredOut,
+    schemas.BatchOut,
+    schemas.MemoryOut,
+    schemas.PageOut,
+    schemas.SearchOut,
+    schemas.HealthOut,
+    schemas.ProblemOut,
+    schemas.ProblemTypeOut,
+)
+
+
+def describe(
+    answer: type[BaseModel] | None,
+    *,
+    problems: Sequence[int],
+    status: int = 200,
+    body: type[BaseModel] | None = None,
+    headers: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return a route's keyword arguments that describe what it takes and gives.
+
+    Args:
+        answer: model of the answer; None for an answer without body.
+        problems: statuses of the errors that the route may answer.
+        headers: name and meaning of each header of the answer.
+    """
+    responses: dict[int | str, Any] = {code: _problem(code) for code in problems}
+    if answer:
+        responses[status] = {"content": {"application/json": {"schema": _ref(answer)}}}
+    if headers:
+        responses[status]["headers"] = {
+            name: {"description": meaning, "schema": {"type": "integer"}} for name, meaning in headers.items()
+        }
+    arguments: dict[str, Any] = {"status_code": status, "responses": responses}
+    if body:
+        content = {"application/json": {"schema": _ref(body)}}
+        arguments["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
+    return arguments
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """Return the OpenAPI document of the application."""
+    described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes)
+    components = described.setdefault("components", {})
+    components["schemas"] = _schemas()
+    components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
+    # Optional: without a token where the API runs with AGENTMEMORY_AUTH=none.
+    described["security"] = [{"bearer": []}, {}]
+    return described
+
+
+def _schemas() -> dict[str, Any]:
+    bodies = [(model, "validation") for model in _BODIES]
+    answers = [(model, "serialization") for model in _ANSWERS]
+    _, definitions = models_json_schema([*bodies, *answers], ref_template=REF)  # type: ignore[list-item]
+    schemas_: dict[str, Any] = definitions["$defs"]
+    return schemas_
+
+
+def _problem(status: int) -> dict[str, Any]:
+    titles = " / ".join(problem.title for problem in PROBLEMS if problem.status == status)
+    response: dict[str, Any] = {"description": titles, "content": {MEDIA_TYPE: {"schema": _ref(schemas.ProblemOut)}}}
+    if status in (503, 504):
+        meaning = "Seconds to wait before the next attempt."
+        response["headers"] = {"Retry-After": {"description": meaning, "schema": {"type": "integer"}}}
+    return response
+
+
+def _ref(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": REF.format(model=model.__name__)}

@@ -1,0 +1,223 @@
+"""Every error answer: which error has which status, and its `application/problem+json` body (RFC 9457).
+
+`PROBLEMS` is what `/problems/{name}` serves and what `docs/http-api.md` lists; `PROBLEM_OF` is the one table from
+exceptions to problems.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    Conflict,
+    EmbedderUnavailable,
+    FieldError,
+    NotFound,
+    NotOwned,
+    OutcomeUnknown,
+    RequestInvalid,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_PREFIX = "/problems/"
+# An object that is wrong changes when somebody edits it: asking more often than this is no use.
+MISCONFIGURED_RETRY_AFTER_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ProblemType:
+    """One documented kind of error."""
+
+    name: str
+    status: int
+    title: str
+    explanation: str
+
+    @property
+    def uri(self) -> str:
+        """The `type` of a problem: a path on the API itself that explains it."""
+        return TYPE_PREFIX + self.name
+
+
+INVALID_JSON = ProblemType(
+    "invalid-json", 400, "The body is not JSON", "Send one JSON document in UTF-8. Nothing was written."
+)
+BAD_REQUEST = ProblemType("bad-request", 400, "The request cannot be read", "Correct the request. Nothing was written.")
+UNAUTHORIZED = ProblemType(
+    "unauthorized", 401, "No valid token", "Send the header `Authorization: Bearer TOKEN` with the token of this API."
+)
+NOT_FOUND = ProblemType(
+    "not-found",
+    404,
+    "There is no such thing",
+    "The path, the agent or the memory does not exist, or belongs to another user. Agents are never created by a "
+    "request: they come from AgentMemory objects.",
+)
+METHOD_NOT_ALLOWED = ProblemType(
+    "method-not-allowed", 405, "The path has no such method", "The header `Allow` names the methods of the path."
+)
+CONFLICT = ProblemType(
+    "conflict",
+    409,
+    "The request contradicts what is stored",
+    "A memory that is superseded already cannot be superseded again (supersede its newest version), and an "
+    "Idempotency-Key cannot be used again with another body. Nothing was written.",
+)
+BODY_TOO_LARGE = ProblemType(
+    "body-too-large", 413, "The body is too large", "At most 1 MiB, for a batch 16 MiB. Nothing was written."
+)
+UNSUPPORTED_MEDIA_TYPE = ProblemType(
+    "unsupported-media-type", 415, "The body is not declared as JSON", "Send `Content-Type: application/json`."
+)
+INVALID_REQUEST = ProblemType(
+    "invalid-request",
+    422,
+    "Fields of the request are wrong",
+    "`errors` names each field, what is wrong with it and what is allowed. Nothing was written.",
+)
+INTERNAL_ERROR = ProblemType(
+    "internal-error", 500, "Unexpected error", "A fault of this API; its log has more under the `request_id`."
+)
+STORE_REJECTED = ProblemType(
+    "store-rejected",
+    502,
+    "Qdrant refused the request",
+    "Qdrant answered that it will not do this, now or later; `detail` has its words. Mostly the API key of the "
+    "QdrantConnection, or a collection that was changed by hand.",
+)
+AGENT_MISCONFIGURED = ProblemType(
+    "agent-misconfigured",
+    503,
+    "The agent cannot be served as its object stands",
+    "The AgentMemory object, or what it refers to, must be corrected; `detail` says what. Nothing was written.",
+)
+STORE_UNAVAILABLE = ProblemType(
+    "store-unavailable", 503, "Qdrant is away", "Nothing was written. Try again after `Retry-After` seconds."
+)
+EMBEDDER_UNAVAILABLE = ProblemType(
+    "embedder-unavailable",
+    503,
+    "The embedding service is away",
+    "Nothing was written. Try again after `Retry-After` seconds.",
+)
+UNAVAILABLE = ProblemType("unavailable", 503, "Not ready", "Try again after `Retry-After` seconds.")
+OUTCOME_UNKNOWN = ProblemType(
+    "outcome-unknown",
+    504,
+    "The write may or may not have taken effect",
+    "Qdrant's answer was lost. Sending the same request with the same Idempotency-Key is safe and ends in one memory.",
+)
+
+PROBLEMS: tuple[ProblemType, ...] = (
+    INVALID_JSON,
+    BAD_REQUEST,
+    UNAUTHORIZED,
+    NOT_FOUND,
+    METHOD_NOT_ALLOWED,
+    CONFLICT,
+    BODY_TOO_LARGE,
+    UNSUPPORTED_MEDIA_TYPE,
+    INVALID_REQUEST,
+    INTERNAL_ERROR,
+    STORE_REJECTED,
+    AGENT_MISCONFIGURED,
+    STORE_UNAVAILABLE,
+    EMBEDDER_UNAVAILABLE,
+    UNAVAILABLE,
+    OUTCOME_UNKNOWN,
+)
+
+PROBLEM_OF: Mapping[type[AgentMemoryError], ProblemType] = {
+    RequestInvalid: INVALID_REQUEST,
+    NotFound: NOT_FOUND,
+    Conflict: CONFLICT,
+    SpecInvalid: AGENT_MISCONFIGURED,
+    NotOwned: AGENT_MISCONFIGURED,
+    StoreRejected: STORE_REJECTED,
+    StoreUnavailable: STORE_UNAVAILABLE,
+    EmbedderUnavailable: EMBEDDER_UNAVAILABLE,
+    OutcomeUnknown: OUTCOME_UNKNOWN,
+    TransientError: UNAVAILABLE,
+    AgentMemoryError: INTERNAL_ERROR,
+}
+
+# Errors that the web framework raises by itself.
+_PROBLEM_OF_STATUS = {404: NOT_FOUND, 405: METHOD_NOT_ALLOWED, 413: BODY_TOO_LARGE, 422: INVALID_REQUEST}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One error answer."""
+
+    type: ProblemType
+    detail: str
+    errors: tuple[FieldError, ...] = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def body(self, request_id: str) -> dict[str, Any]:
+        """Return the JSON object of the answer, or of one item of a batch."""
+        return {
+            "type": self.type.uri,
+            "title": self.type.title,
+            "status": self.type.status,
+            "detail": _clean(self.detail),
+            "errors": [{"field": _clean(error.field), "message": _clean(error.message)} for error in self.errors],
+            "request_id": request_id,
+        }
+
+    def response(self, request_id: str) -> Response:
+        """Return the answer."""
+        content = orjson.dumps(self.body(request_id))
+        return Response(content, self.type.status, media_type=MEDIA_TYPE, headers=dict(self.headers))
+
+
+class ProblemRaised(Exception):
+    """An error of the HTTP side itself: a body, a token or a path that never reaches a use case."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.detail)
+        self.problem = problem
+
+
+def problem_of(error: AgentMemoryError) -> Problem:
+    """Return what an error of a use case looks like outside."""
+    type_ = next(PROBLEM_OF[cls] for cls in type(error).__mro__ if cls in PROBLEM_OF)
+    errors = error.errors if isinstance(error, RequestInvalid) else ()
+    return Problem(type=type_, detail=str(error), errors=errors, headers=_retry_after(error))
+
+
+def problem_of_status(status: int, headers: Mapping[str, str] | None) -> Problem:
+    """Return the problem for a status that the web framework chose."""
+    type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
+    return Problem(type=type_, detail=f"{HTTPStatus(status).phrase}: see /openapi.json", headers=dict(headers or {}))
+
+
+def problem_of_fields(errors: Iterable[FieldError]) -> Problem:
+    """Return the problem for wrong fields."""
+    return problem_of(RequestInvalid(tuple(errors)))
+
+
+def _retry_after(error: AgentMemoryError) -> dict[str, str]:
+    match error:
+        case TransientError():
+            seconds = error.retry_after_s
+        case SpecInvalid() | NotOwned():
+            seconds = MISCONFIGURED_RETRY_AFTER_S
+        case _:
+            return {}
+    return {"Retry-After": str(max(math.ceil(seconds), 1))}
+
+
+def _clean(text: str) -> str:
+    """Replace what UTF-8 cannot carry: a lone surrogate may be quoted in the error about it."""
+    return text.encode("utf-8", "replace").decode()

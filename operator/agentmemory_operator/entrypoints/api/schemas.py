@@ -1,0 +1,192 @@
+"""What callers get, described for the OpenAPI document. `answers` renders it; a test holds the two together."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from agentmemory_operator.entrypoints.api.fields import Time
+
+
+class Answer(BaseModel):
+    """Part of an answer; every field is always there."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class MemoryOut(Answer):
+    """A stored memory."""
+
+    id: str
+    user_id: str
+    content: str
+    type: str
+    importance: float
+    confidence: float | None
+    session_id: str | None
+    tags: list[str]
+    source: str | None
+    metadata: dict[str, Any]
+    supersedes: str | None
+    superseded_by: str | None
+    superseded_at: Time | None
+    expires_at: Time | None
+    created_at: Time
+    last_accessed_at: Time | None
+    access_count: int
+
+
+class WeightsOut(Answer):
+    """Shares of the combined score."""
+
+    similarity: float
+    recency: float
+    utility: float
+
+
+class CandidatesOut(Answer):
+    """How far the engine looked."""
+
+    scored: int
+    eligible: int
+    exact: bool = Field(description="Every eligible memory was scored.")
+
+
+class ExplainOut(Answer):
+    """The terms of one score: boost * (sum of weight * term) = score."""
+
+    similarity: float
+    recency: float
+    utility: float
+    weights: WeightsOut
+    boost: float
+    age_days: float
+    half_life_days: float | None = Field(description="null: the memory does not decay.")
+    score: float
+    rank_before: int | None = Field(description="Place by similarity alone.")
+    candidates: CandidatesOut | None
+
+
+class FoundOut(MemoryOut):
+    """A result of a search."""
+
+    score: float
+    explain: ExplainOut | None = Field(default=None, description="Only when asked for.")
+
+
+class SearchOut(Answer):
+    """The answer of a search, best first."""
+
+    results: list[FoundOut]
+    generation: int = Field(description="Generation of the object whose settings ranked.")
+    total_candidates: int
+    removed_by_threshold: int
+    took_ms: float
+
+
+class StoredOut(Answer):
+    """A memory that is durable."""
+
+    id: str
+    event: Literal["ADD", "SUPERSEDE"]
+    supersedes: str | None
+    recorded: bool
+    warnings: list[str]
+
+
+class FieldProblem(Answer):
+    """One wrong field."""
+
+    field: str
+    message: str
+
+
+class ProblemOut(Answer):
+    """An error (RFC 9457)."""
+
+    type: str = Field(description="Path of the page that explains this kind of error.")
+    title: str
+    status: int
+    detail: str = Field(description="What is wrong, and the way out.")
+    errors: list[FieldProblem]
+    request_id: str
+
+
+class ErrorOut(Answer):
+    """An item of a batch that was refused."""
+
+    error: ProblemOut
+
+
+class BatchOut(Answer):
+    """One result an item, in order."""
+
+    results: list[StoredOut | ErrorOut]
+
+
+class PageOut(Answer):
+    """Memories, newest first."""
+
+    results: list[MemoryOut]
+    next_cursor: str | None = Field(description="null on the last page.")
+
+
+class AgentOut(Answer):
+    """An agent in the list."""
+
+    agent: str
+    namespace: str
+    preset: str
+    ready: bool
+    generation: int
+    memories: int | None = Field(description="null while the agent is not ready.")
+
+
+class AgentsOut(Answer):
+    """Every agent."""
+
+    results: list[AgentOut]
+
+
+class TypeOut(Answer):
+    """A type of memory."""
+
+    name: str
+    half_life_days: float | None = Field(description="null: does not decay.")
+    boost: float
+
+
+class EmbeddingOut(Answer):
+    """What turns text into vectors, as the collection's vectors were made."""
+
+    provider: str
+    model: str | None
+    dimensions: int
+
+
+class AgentDetailOut(AgentOut):
+    """An agent's settings in force."""
+
+    types: list[TypeOut]
+    weights: WeightsOut
+    utility_norm: float
+    limit: int
+    score_threshold: float
+    min_similarity: float
+    candidates: int | Literal["Auto"]
+    distance: str
+    embedding: EmbeddingOut
+
+
+class HealthOut(Answer):
+    """The process answers."""
+
+    status: Literal["ok"]
+
+
+class ProblemTypeOut(Answer):
+    """A documented kind of error."""
+
+    type: str
+    title: str
+    status: int
+    explanation: str

@@ -1,0 +1,115 @@
+"""Settings from the environment, read once at the start. What they mean for users: `docs/settings.md`."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, cast, get_args
+
+AuthMode = Literal["kubernetes", "token", "none"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["json", "text"]
+
+# Set by Kubernetes in every pod.
+IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
+DEFAULT_QDRANT_URL = "http://127.0.0.1:6333"
+
+
+class SettingInvalid(ValueError):
+    """An environment variable cannot be used; names it, its value and the way out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the environment decides.
+
+    Attributes:
+        qdrant_url: None leaves it to the QdrantConnection objects.
+        is_in_cluster: decides the defaults of `auth` and `log_format`.
+    """
+
+    qdrant_url: str | None = None
+    qdrant_api_key: str | None = field(default=None, repr=False)
+    auth: AuthMode = "none"
+    token: str | None = field(default=None, repr=False)
+    accepts_auth_none: bool = False
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "text"
+    openai_api_key: str | None = field(default=None, repr=False)
+    is_in_cluster: bool = False
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str]) -> "Settings":
+        """Return the settings; a variable that is empty counts as not set.
+
+        Raises:
+            SettingInvalid: a value is none of those allowed, or one that another demands is missing.
+        """
+        is_in_cluster = bool(environ.get(IN_CLUSTER))
+        settings = cls(
+            qdrant_url=_url(environ, "QDRANT_URL"),
+            qdrant_api_key=environ.get("QDRANT_API_KEY") or None,
+            auth=cast(AuthMode, _choice(environ, "AGENTMEMORY_AUTH", AuthMode, is_in_cluster=is_in_cluster)),
+            token=environ.get("AGENTMEMORY_TOKEN") or None,
+            accepts_auth_none=_is_yes(environ, "AGENTMEMORY_AUTH_NONE_ACCEPTED"),
+            log_level=cast(LogLevel, _choice(environ, "AGENTMEMORY_LOG_LEVEL", LogLevel, is_in_cluster=is_in_cluster)),
+            log_format=cast(
+                LogFormat, _choice(environ, "AGENTMEMORY_LOG_FORMAT", LogFormat, is_in_cluster=is_in_cluster)
+            ),
+            openai_api_key=environ.get("OPENAI_API_KEY") or None,
+            is_in_cluster=is_in_cluster,
+        )
+        settings._check_token()
+        return settings
+
+    def _check_token(self) -> None:
+        if self.auth == "token" and self.token is None:
+            raise SettingInvalid(
+                "AGENTMEMORY_TOKEN is not set: AGENTMEMORY_AUTH=token needs the token that callers send"
+            )
+        if self.token is not None and (self.token != self.token.strip() or not self.token.isascii()):
+            raise SettingInvalid("AGENTMEMORY_TOKEN has blanks around it or is not ASCII: no caller could send it")
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One line of the table in `docs/settings.md`; the defaults are outside and in a cluster."""
+
+    name: str
+    default: str = ""
+    default_in_cluster: str = ""
+
+
+VARIABLES = (
+    Variable("QDRANT_URL"),
+    Variable("QDRANT_API_KEY"),
+    Variable("AGENTMEMORY_AUTH", "none", "kubernetes"),
+    Variable("AGENTMEMORY_TOKEN"),
+    Variable("AGENTMEMORY_AUTH_NONE_ACCEPTED"),
+    Variable("AGENTMEMORY_LOG_LEVEL", "info", "info"),
+    Variable("AGENTMEMORY_LOG_FORMAT", "text", "json"),
+    Variable("OPENAI_API_KEY"),
+)
+_BY_NAME = {variable.name: variable for variable in VARIABLES}
+
+
+def _choice(environ: Mapping[str, str], name: str, allowed: object, *, is_in_cluster: bool) -> str:
+    variable = _BY_NAME[name]
+    value = environ.get(name) or (variable.default_in_cluster if is_in_cluster else variable.default)
+    if value not in get_args(allowed):
+        raise SettingInvalid(f"{name}={value!r} is unknown: use {', '.join(get_args(allowed))}")
+    return value
+
+
+def _is_yes(environ: Mapping[str, str], name: str) -> bool:
+    value = environ.get(name) or "no"
+    if value not in ("yes", "no"):
+        raise SettingInvalid(f"{name}={value!r} is unknown: use yes, or leave it out")
+    return value == "yes"
+
+
+def _url(environ: Mapping[str, str], name: str) -> str | None:
+    value = environ.get(name)
+    if not value:
+        return None
+    if not value.startswith(("http://", "https://")):
+        raise SettingInvalid(f"{name}={value!r} is no URL: write it as {DEFAULT_QDRANT_URL}")
+    return value.rstrip("/")
