@@ -22,15 +22,23 @@ class PointStore(Protocol):
 
     `collection` is an alias or a physical name. Filters, queries and points are Qdrant's REST bodies. Reads raise
     StoreUnavailable when the server is away; writes raise it only when nothing was written, else OutcomeUnknown.
-    StoreRejected carries the engine's 4xx. NotFound: there is no such collection.
+    StoreRejected carries the engine's 4xx. A missing collection is StoreUnavailable (it is not there yet, or no more).
     """
 
     async def describe(self, collection: str) -> Json:
-        """Return `result` of `GET /collections/{collection}`."""
+        """Return `result` of `GET /collections/{collection}`.
+
+        Raises:
+            NotFound: there is no such collection.
+        """
         ...
 
     async def query(self, collection: str, body: Json) -> list[Json]:
         """Return the scored points of `POST /points/query`, best first."""
+        ...
+
+    async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
+        """Return the scored points of each query of `POST /points/query/batch`, in order."""
         ...
 
     async def retrieve(self, collection: str, ids: Sequence[str]) -> list[Json]:
@@ -67,7 +75,9 @@ class PointStore(Protocol):
         """Merge `payload` into every point that matches, durably; atomic per point."""
         ...
 
-    async def batch(self, collection: str, operations: Sequence[Json], *, wait: bool = True) -> None:
+    async def batch(
+        self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
+    ) -> None:
         """Run operations of `POST /points/batch` in order; not atomic."""
         ...
 

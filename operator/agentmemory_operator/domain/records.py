@@ -23,6 +23,7 @@ class MemoryRecord:
         rev: starts at 1, raised by each write to the point.
         pending: written but not yet joined to its chain; never returned.
         content_hash: first 16 hex digits of the SHA-256 of the content.
+        request_hash: of the request that an idempotency key came with, None without a key.
     """
 
     id: str
@@ -47,6 +48,7 @@ class MemoryRecord:
     superseded_at: int | None = None
     pending: bool = False
     content_hash: str = ""
+    request_hash: str | None = None
 
 
 PAYLOAD_KEYS = {
@@ -72,16 +74,27 @@ PAYLOAD_KEYS = {
     "superseded_at": "supersededAt",
     "pending": "pending",
     "content_hash": "contentHash",
+    "request_hash": "requestHash",
 }
 """Attribute of `MemoryRecord` -> key on the point."""
 
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
 
+ACCESS_MARKS_KEY = "accessMarks"
+"""Which flush of each API process counted last; see `services/access_counts.py`."""
+
 
 def hash_content(content: str) -> str:
     """Return the first 16 hex digits of the content's SHA-256."""
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
+    """Return what a deleted memory leaves: nothing of its content; `pending` until its predecessor answers again."""
+    kept = {key: payload[key] for key in ("id", "agentId", "userId", "type", "supersedesId") if key in payload}
+    marks = {"rev": payload["rev"] + 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
+    return kept | marks | {"pending": "supersedesId" in kept}
 
 
 def payload_of(record: MemoryRecord) -> Payload:

@@ -14,10 +14,10 @@ from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder, Json, PointStore
 
 StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
-"""Gives the store of an agent's connection: the same object until the connection changes. Whoever makes it closes it."""
+"""Gives the store of an agent's connection, the same object until the connection changes; its maker closes it."""
 
 EmbedderFactory = Callable[[EmbeddingSource, AgentSettings], Awaitable[Embedder]]
-"""Makes the embedder of a source; never asked for provider `none`."""
+"""Makes the embedder of a source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +43,25 @@ class Agent:
     """An agent as one request sees it.
 
     Attributes:
-        embedder: None when callers send vectors (provider `none`).
+        source: the embedding in force for the collection's vectors.
         distance: the collection's: Cosine, Dot or Euclid.
     """
 
     settings: AgentSettings
     store: PointStore
     source: EmbeddingSource
-    embedder: Embedder | None
+    embedder: Embedder
     distance: str
 
     @property
     def alias(self) -> str:
         """The collection's stable name."""
         return self.settings.alias
+
+    @property
+    def takes_vectors(self) -> bool:
+        """Tell whether callers send vectors, because nothing embeds for them."""
+        return self.source.provider == "none"
 
 
 @dataclass(slots=True)
@@ -119,9 +124,9 @@ class AgentDirectory:
         """
         entry = self._entry(slug)
         store = await self._make_store(entry.settings)
-        if entry.opened and not entry.is_stale and entry.opened.store is store:
-            return entry.opened
         async with entry.lock:
+            if entry.opened and not entry.is_stale and entry.opened.store is store:
+                return entry.opened
             return await self._reopen(entry, store)
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> Agent:
@@ -141,9 +146,7 @@ class AgentDirectory:
             raise
         return entry.opened
 
-    async def _embedder(self, source: EmbeddingSource, settings: AgentSettings, before: Agent | None) -> Embedder | None:
-        if source.provider == "none":
-            return None
+    async def _embedder(self, source: EmbeddingSource, settings: AgentSettings, before: Agent | None) -> Embedder:
         if before and (before.source, before.settings.embedding) == (source, settings.embedding):
             return before.embedder
         return await self._make_embedder(source, settings)

@@ -1,9 +1,16 @@
 """Read, list, count and delete memories by id."""
 
+import base64
+import binascii
+import json
 from dataclasses import dataclass
 
-from agentmemory_operator.domain.records import MemoryRecord
-from agentmemory_operator.ports import Clock
+from agentmemory_operator.domain.filters import STORED, Filter, both, equals, visible
+from agentmemory_operator.domain.identity import is_id
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, record_of
+from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
+from agentmemory_operator.ports import Clock, Json
+from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
 from agentmemory_operator.services.directory import Agent
 
 
@@ -33,11 +40,23 @@ class Page:
     next_cursor: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """The last memory of a page: the next page begins after it."""
+
+    created_at: int
+    id: str
+
+    def encode(self) -> str:
+        return base64.urlsafe_b64encode(json.dumps([self.created_at, self.id]).encode()).decode()
+
+
 class Memories:
     """Memories of an agent by id."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, chains: Chains) -> None:
         self._clock = clock
+        self._chains = chains
 
     async def get(self, agent: Agent, memory_id: str, *, user_id: str) -> MemoryRecord:
         """Return a memory, superseded or not.
@@ -45,7 +64,7 @@ class Memories:
         Raises:
             NotFound: unknown, another user's, expired or deleted.
         """
-        raise NotImplementedError
+        return record_of(await self._row(agent, memory_id, user_id=user_id))
 
     async def list(self, agent: Agent, request: ListRequest) -> Page:
         """Return a page by createdAt, newest first, then by id.
@@ -53,7 +72,12 @@ class Memories:
         Raises:
             RequestInvalid: the cursor is not one of ours.
         """
-        raise NotImplementedError
+        after = _position_of(request.cursor) if request.cursor else None
+        # One more than asked tells whether there is a next page.
+        rows = await _newest(agent, self._filter_of(request), after, limit=request.limit + 1)
+        records = tuple(map(record_of, rows[: request.limit]))
+        is_last = len(rows) <= request.limit
+        return Page(records, None if is_last else _Position(records[-1].created_at, records[-1].id).encode())
 
     async def delete(self, agent: Agent, memory_id: str, *, user_id: str) -> None:
         """Delete the head of a chain; its predecessor answers again.
@@ -63,8 +87,93 @@ class Memories:
             Conflict: it is superseded; the head has to be deleted first.
             OutcomeUnknown: it may have been deleted.
         """
-        raise NotImplementedError
+        for _ in range(MAX_ATTEMPTS):
+            row = await self._row(agent, memory_id, user_id=user_id)
+            if successor := row.get("supersededById"):
+                raise Conflict(f"memory {memory_id} is superseded by {successor}: delete the head of its chain first")
+            with midway():
+                buried = await self._chains.bury(agent, row)
+                if buried is None or TOMBSTONE_KEY in buried:
+                    return await self._chains.complete(agent, buried) if buried and buried["pending"] else None
+        raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
 
     async def count(self, agent: Agent) -> int:
         """Return how many memories the agent holds, superseded and expired ones included."""
-        raise NotImplementedError
+        return await agent.store.count(agent.alias, STORED)
+
+    async def _row(self, agent: Agent, memory_id: str, *, user_id: str) -> Payload:
+        """Return what lies under an id, once no step of its chain is left half done."""
+        row = await read_row(agent, memory_id) if is_id(memory_id) else None
+        if row and row.get("pending"):
+            await self._chains.complete(agent, row)
+            row = await read_row(agent, memory_id)
+        if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or self._is_expired(row):
+            raise NotFound(f"this user has no memory {memory_id}")
+        return row
+
+    def _is_expired(self, row: Payload) -> bool:
+        return "expiresAt" in row and bool(row["expiresAt"] <= self._clock.now_ms())
+
+    def _filter_of(self, request: ListRequest) -> Filter:
+        return visible(
+            request.user_id,
+            self._clock.now_ms(),
+            types=(request.type,) if request.type is not None else (),
+            tags=(request.tag,) if request.tag is not None else (),
+            session_id=request.session_id,
+            include_superseded=request.include_superseded,
+        )
+
+
+async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:
+    """Return rows by createdAt, newest first, then by id.
+
+    The engine orders by createdAt alone and has no cursor for it; among rows of one time it can page by id. So the time
+    at which the page before ended, and the one at which this page is cut, are read by id.
+    """
+    rows: list[Payload] = []
+    if after:
+        rows = await _rows_of_time(agent, filter_, after.created_at, limit=limit, after_id=after.id)
+        filter_ = both(filter_, {"key": "createdAt", "range": {"lt": after.created_at}})
+    wanted = limit - len(rows)
+    if wanted == 0:
+        return rows
+    order: Json = {"order_by": {"key": "createdAt", "direction": "desc"}}
+    older = await _scroll(agent, filter_, limit=wanted, **order)
+    if len(older) == wanted:
+        last = older[-1]["createdAt"]
+        older = [row for row in older if row["createdAt"] > last]
+        older += await _rows_of_time(agent, filter_, last, limit=wanted - len(older))
+    return rows + older
+
+
+async def _rows_of_time(
+    agent: Agent, filter_: Filter, created_at: int, *, limit: int, after_id: str | None = None
+) -> list[Payload]:
+    """Return rows of exactly one createdAt by id, those after `after_id`."""
+    same_time = both(filter_, equals("createdAt", created_at))
+    if after_id is None:
+        return await _scroll(agent, same_time, limit=limit)
+    # The offset is the first id returned: one more, for the id itself where it is still there.
+    rows = await _scroll(agent, same_time, limit=limit + 1, offset=after_id)
+    return [row for row in rows if row["id"] != after_id][:limit]
+
+
+async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[Payload]:
+    body = {"filter": filter_, "limit": limit, "with_payload": True, "with_vector": False, **more}
+    points, _ = await agent.store.scroll(agent.alias, body)
+    return [point["payload"] for point in points]
+
+
+def _position_of(cursor: str) -> _Position:
+    try:
+        created_at, memory_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise _bad_cursor(cursor) from error
+    if type(created_at) is not int or not isinstance(memory_id, str) or not is_id(memory_id):
+        raise _bad_cursor(cursor)
+    return _Position(created_at, memory_id)
+
+
+def _bad_cursor(cursor: str) -> RequestInvalid:
+    return RequestInvalid([FieldError("cursor", f"{cursor!r} is not a next_cursor of this API: begin without one")])

@@ -1,11 +1,17 @@
 """Store memories: check, embed in one call, write the plain ones in one request, join the others to their chains."""
 
+import json
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.ports import Clock
+from agentmemory_operator.domain.identity import is_id, keyed_id, time_ordered_id
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, hash_content, payload_of
+from agentmemory_operator.errors import AgentMemoryError, Conflict, FieldError, NotFound, RequestInvalid
+from agentmemory_operator.ports import Clock, Json, Vector
+from agentmemory_operator.services.chains import Chains, midway, read_row
+from agentmemory_operator.services.checks import check_types, check_vector
 from agentmemory_operator.services.directory import Agent
 
 Event = Literal["ADD", "SUPERSEDE"]
@@ -54,13 +60,39 @@ class Stored:
     warnings: tuple[str, ...] = ()
 
 
+Outcome = Stored | AgentMemoryError
+
+
+@dataclass(frozen=True, slots=True)
+class _Draft:
+    """A checked memory on its way into the engine."""
+
+    record: MemoryRecord
+    vector: Vector
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing has to be compared: no chain, no key."""
+        return self.record.supersedes_id is None and self.record.request_hash is None
+
+    @property
+    def point(self) -> Json:
+        return {"id": self.record.id, "vector": self.vector, "payload": payload_of(self.record)}
+
+    @property
+    def stored(self) -> Stored:
+        event: Event = "SUPERSEDE" if self.record.supersedes_id else "ADD"
+        return Stored(id=self.record.id, event=event, supersedes=self.record.supersedes_id)
+
+
 class Remember:
     """Stores memories."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, chains: Chains) -> None:
         self._clock = clock
+        self._chains = chains
 
-    async def store(self, agent: Agent, memories: Sequence[NewMemory]) -> list[Stored | AgentMemoryError]:
+    async def store(self, agent: Agent, memories: Sequence[NewMemory]) -> list[Outcome]:
         """Store each memory; one result an item, in order: stored, or the error that kept this one out.
 
         An item's error is RequestInvalid, NotFound (what it supersedes), Conflict or a TransientError.
@@ -69,4 +101,136 @@ class Remember:
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: the batch may have been written.
         """
-        raise NotImplementedError
+        drafts = await self._draft(agent, memories)
+        plain = [draft.point for draft in drafts if isinstance(draft, _Draft) and draft.is_plain]
+        if plain:
+            await agent.store.upsert(agent.alias, plain)
+        return [await self._finish(agent, draft) for draft in drafts]
+
+    async def _draft(self, agent: Agent, memories: Sequence[NewMemory]) -> list[_Draft | AgentMemoryError]:
+        """Return each memory as it will be written, or what is wrong with it."""
+        now_ms = self._clock.now_ms()
+        errors = [_errors_of(memory, agent) for memory in memories]
+        texts = [memory.content for memory, wrong in zip(memories, errors, strict=True) if not wrong]
+        vectors = {} if agent.takes_vectors else await _embed(agent, texts)
+        drafts: list[_Draft | AgentMemoryError] = []
+        for place, (memory, wrong) in enumerate(zip(memories, errors, strict=True)):
+            vector = RequestInvalid(wrong) if wrong else memory.vector or vectors[memory.content]
+            record = _record_of(memory, agent, now_ms, place=place)
+            drafts.append(vector if isinstance(vector, AgentMemoryError) else _Draft(record, vector))
+        return drafts
+
+    async def _finish(self, agent: Agent, draft: _Draft | AgentMemoryError) -> Outcome:
+        if isinstance(draft, AgentMemoryError):
+            return draft
+        try:
+            return draft.stored if draft.is_plain else await self._write_compared(agent, draft)
+        except AgentMemoryError as error:
+            return error
+
+    async def _write_compared(self, agent: Agent, draft: _Draft) -> Stored:
+        """Write a memory that has a predecessor or a key."""
+        record = draft.record
+        before = await read_row(agent, record.id) if record.request_hash else None
+        if before is None:
+            await self._check_predecessor(agent, record)
+            await agent.store.upsert(agent.alias, [draft.point], insert_only=True, strong=True)
+        with midway():
+            row = before or await read_row(agent, record.id)
+            _check_same_request(row, record)
+            if row is None or (row.get("pending") and not await self._chains.join(agent, row)):
+                raise _superseded(record.supersedes_id)
+        return draft.stored
+
+    async def _check_predecessor(self, agent: Agent, record: MemoryRecord) -> None:
+        if record.supersedes_id is None:
+            return
+        old = await read_row(agent, record.supersedes_id)
+        if old and old.get("pending"):
+            await self._chains.complete(agent, old)
+            old = await read_row(agent, record.supersedes_id)
+        if old is None or old["userId"] != record.user_id or _is_expired(old, self._clock.now_ms()):
+            raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
+        if TOMBSTONE_KEY in old or old.get("supersededById"):
+            raise _superseded(record.supersedes_id)
+
+
+async def _embed(agent: Agent, contents: Sequence[str]) -> dict[str, Vector | RequestInvalid]:
+    """Return a vector for each content, in one call; where the provider refuses one, alone the others get theirs."""
+    distinct = list(dict.fromkeys(contents))
+    if not distinct:
+        return {}
+    try:
+        return dict(zip(distinct, await agent.embedder.embed(distinct), strict=True))
+    except RequestInvalid as error:
+        if len(distinct) == 1:
+            return {distinct[0]: error}
+        return {content: (await _embed(agent, [content]))[content] for content in distinct}
+
+
+def _errors_of(memory: NewMemory, agent: Agent) -> list[FieldError]:
+    errors = check_types([memory.type] if memory.type is not None else [], agent, field="type")
+    if memory.supersedes is not None and not is_id(memory.supersedes):
+        errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the id of a memory"))
+    size = agent.source.dimensions
+    if memory.vector is not None and not agent.takes_vectors:
+        errors.append(FieldError("vector", "this agent embeds content itself: leave vector out"))
+    elif memory.vector is not None:
+        errors.extend(check_vector(memory.vector, size=size))
+    elif agent.takes_vectors:
+        errors.append(FieldError("vector", f"required, {size} numbers: this agent embeds nothing"))
+    return errors
+
+
+def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> MemoryRecord:
+    slug, key = agent.settings.slug, memory.idempotency_key
+    return MemoryRecord(
+        id=keyed_id(slug, memory.user_id, key) if key else _new_id(now_ms, place),
+        agent_id=slug,
+        user_id=memory.user_id,
+        type=memory.type or agent.settings.ranking.types[0].name,
+        content=memory.content,
+        created_at=now_ms if memory.created_at is None else memory.created_at,
+        updated_at=now_ms,
+        importance=memory.importance,
+        confidence=memory.confidence,
+        session_id=memory.session_id,
+        source=memory.source,
+        tags=memory.tags,
+        metadata=memory.metadata,
+        expires_at=memory.expires_at,
+        supersedes_id=memory.supersedes,
+        pending=memory.supersedes is not None,
+        content_hash=hash_content(memory.content),
+        request_hash=_hash_request(memory) if key else None,
+    )
+
+
+def _new_id(now_ms: int, place: int) -> str:
+    return time_ordered_id(now_ms, place, randomness=secrets.randbits(62))
+
+
+def _hash_request(memory: NewMemory) -> str:
+    """Return what tells two bodies under one key apart."""
+    body = replace(memory, idempotency_key=None)
+    document = {field_.name: getattr(body, field_.name) for field_ in fields(body)}
+    return hash_content(json.dumps(document, sort_keys=True, default=list))
+
+
+def _check_same_request(row: Payload | None, record: MemoryRecord) -> None:
+    if row is None or record.request_hash is None:
+        return
+    if TOMBSTONE_KEY in row:
+        raise Conflict(
+            "Idempotency-Key: the memory stored under this key was deleted; send a new key to store it again"
+        )
+    if row.get("requestHash") != record.request_hash:
+        raise Conflict("Idempotency-Key: it came with another body before; send a new key")
+
+
+def _superseded(memory_id: str | None) -> Conflict:
+    return Conflict(f"supersedes: {memory_id} is superseded or deleted; supersede the head of its chain instead")
+
+
+def _is_expired(row: Payload, now_ms: int) -> bool:
+    return bool(row.get("expiresAt", now_ms + 1) <= now_ms)

@@ -1,0 +1,41 @@
+"""Checks of a request that need the agent: vectors and types."""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from agentmemory_operator.errors import FieldError
+from agentmemory_operator.ports import Vector
+from agentmemory_operator.services.directory import Agent
+
+FLOAT32_MAX, FLOAT32_MIN_NORMAL = 3.4028234663852886e38, 1.1754943508222875e-38
+
+
+def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
+    """Return what is wrong with a caller's vector: its size, or numbers that the engine cannot store."""
+    if len(vector) != size:
+        return [FieldError("vector", f"has {len(vector)} numbers: the agent's vectors have {size}")]
+    largest = max(map(abs, vector))
+    if not all(map(math.isfinite, vector)) or largest > FLOAT32_MAX:
+        return [FieldError("vector", "holds a number that is not finite or beyond float32")]
+    if largest < FLOAT32_MIN_NORMAL:
+        return [FieldError("vector", "is all zero: it has no direction to compare")]
+    return []
+
+
+def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[FieldError]:
+    """Return an error for each type that the agent does not know."""
+    known = [type_.name for type_ in agent.settings.ranking.types]
+    return [
+        FieldError(field, f"{name!r} is none of the agent's types: {', '.join(known)}")
+        for name in types
+        if name not in known
+    ]
+
+
+def check_presence(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:
+    """Return what is wrong with a search's query and vector taken together."""
+    if (text is None) == (vector is None):
+        return [FieldError("query", "give either query or vector, not both or neither")]
+    if text is not None and agent.takes_vectors:
+        return [FieldError("query", f"this agent embeds nothing: send vector, {agent.source.dimensions} numbers")]
+    return []
