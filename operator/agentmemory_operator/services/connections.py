@@ -77,6 +77,16 @@ class Connections:
             raise StoreUnavailable(self._down[key])
         return await self._store(parse_connection(document))
 
+    async def check_embedding_secret(self, memory: AgentMemory) -> None:
+        """Pass unless the object's embedding names a Secret that is not there.
+
+        Raises:
+            SecretMissing: names it; the API could embed nothing.
+        """
+        ref = memory.spec.embedding.secret_ref if memory.spec.embedding else None
+        if ref:
+            await self._secrets.read(memory.metadata.namespace, ref.name, ref.key)
+
     async def probe(self, connection: QdrantConnection) -> tuple[str, bool]:
         """Ask the server for its version; return it, and whether the connection was down before.
 

@@ -84,6 +84,7 @@ class Passes:
         others = [name for name in memory.metadata.finalizers if name != FINALIZER]
         if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
             await self.cluster.write_finalizers(memory.metadata, [*others, *wanted])
+        await self.connections.check_embedding_secret(memory)
         last = memory.status.get("collection") or {}
         return await reconcile(
             effective_settings(memory).alias,

@@ -1,0 +1,217 @@
+"""A folder of manifests in the place of Kubernetes, for development: objects, their status, Secrets.
+
+What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
+the manifests, so that a restart goes on where it stopped. A file that cannot be read keeps its last good content.
+"""
+
+import asyncio
+import base64
+import json
+import logging
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from watchfiles import awatch
+
+from agentmemory_operator.domain.resources import Metadata
+from agentmemory_operator.errors import SecretMissing
+from agentmemory_operator.ports import Event, Json
+
+log = logging.getLogger(__name__)
+
+KINDS = ("AgentMemory", "QdrantConnection")
+SUFFIXES = {".yaml", ".yml", ".json"}
+# A changed weight has to act within a second, a half-written file has to be left alone.
+DEBOUNCE_MS, STEP_MS = 100, 25
+WATCH_EVENT = tuple[str, Json]
+Name = tuple[str, str, str]
+
+
+class ManifestFolder:
+    """Implements ports.Cluster and ports.Secrets on a folder; one process at a time.
+
+    Args:
+        folder: YAML or JSON manifests; not searched recursively.
+        keeps_status: whether `.status/` is read and written; else everything is as new at each start.
+        cluster_id: stands for the cluster in ownership markers.
+    """
+
+    def __init__(self, folder: Path, *, keeps_status: bool = True, cluster_id: str = "development") -> None:
+        self._folder = folder
+        self._keeps_status = keeps_status
+        self._status_folder = folder / ".status"
+        self._id = cluster_id
+        self._files: dict[Path, list[Json]] = {}
+        self._records: dict[Name, Json] = {}
+        self._secrets: dict[tuple[str, str], Json] = {}
+        self._announced: set[Name] = set()
+        self._released: asyncio.Queue[WATCH_EVENT] = asyncio.Queue()
+
+    async def cluster_id(self) -> str:
+        """Return the id the folder was opened with."""
+        return self._id
+
+    async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
+        """Replace the object's status; an object that is gone is no error."""
+        record = self._records.get((kind, metadata.namespace, metadata.name))
+        if record is not None:
+            record["status"] = status
+            self._save(record)
+
+    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        """Replace the finalizers; a deleted object without any is gone."""
+        name = ("AgentMemory", metadata.namespace, metadata.name)
+        record = self._records.get(name)
+        if record is None:
+            return
+        record["metadata"]["finalizers"] = list(finalizers)
+        self._save(record)
+        if record["metadata"].get("deletionTimestamp") and not finalizers:
+            self._drop(name)
+            self._released.put_nowait(("DELETED", record))
+
+    async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
+        """Log the event."""
+        level = logging.WARNING if event.type == "Warning" else logging.INFO
+        log.log(level, "%s %s/%s: %s: %s", kind, metadata.namespace, metadata.name, event.reason, event.message)
+
+    async def read(self, namespace: str, name: str, key: str) -> str:
+        """Return the value of a Secret manifest in the folder."""
+        secret = self._secrets.get((namespace, name), {})
+        if key in (secret.get("stringData") or {}):
+            return str(secret["stringData"][key])
+        if key in (secret.get("data") or {}):
+            return base64.b64decode(secret["data"][key]).decode().strip()
+        raise SecretMissing(namespace, name, key)
+
+    async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
+        """Yield what is there as ADDED, then changes, in batches, until cancelled."""
+        if self._keeps_status:
+            self._status_folder.mkdir(parents=True, exist_ok=True)
+            self._load_records()
+        yield self.scan()
+        async for _ in awatch(self._folder, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS):
+            if events := self.scan():
+                yield events
+
+    async def released(self) -> WATCH_EVENT:
+        """Wait for an object whose last finalizer was removed."""
+        return await self._released.get()
+
+    def scan(self) -> list[WATCH_EVENT]:
+        """Read the folder; return what changed since the last scan."""
+        documents = list(self._documents())
+        self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
+        wanted = {_name(item): item for item in documents if item["kind"] in KINDS}
+        taken = [self._take(item) for item in wanted.values()]
+        lost = [self._lose(name) for name in list(self._records) if name not in wanted]
+        return [event for event in taken + lost if event]
+
+    def _take(self, document: Json) -> WATCH_EVENT | None:
+        """Bring the record in line with the manifest; return the event, None when nothing changed."""
+        name = _name(document)
+        record = self._records.get(name)
+        current = _merge(document, record)
+        if current != record:
+            self._records[name] = current
+            self._save(current)
+        elif name in self._announced:
+            return None
+        kind = "MODIFIED" if name in self._announced else "ADDED"
+        self._announced.add(name)
+        return kind, current
+
+    def _lose(self, name: Name) -> WATCH_EVENT | None:
+        """Delete an object whose manifest is gone, as Kubernetes would: finalizers first."""
+        record = self._records[name]
+        metadata = record["metadata"]
+        if not metadata.get("finalizers"):
+            self._drop(name)
+            return "DELETED", record
+        if "deletionTimestamp" in metadata and name in self._announced:
+            return None
+        deleting = record | {"metadata": {"deletionTimestamp": _now()} | metadata}
+        self._records[name] = deleting
+        self._save(deleting)
+        self._announced.add(name)
+        return "MODIFIED", deleting
+
+    def _drop(self, name: Name) -> None:
+        del self._records[name]
+        self._announced.discard(name)
+        self._status_file(name).unlink(missing_ok=True)
+
+    def _documents(self) -> Iterator[Json]:
+        for path in sorted(self._folder.iterdir()):
+            if path.suffix in SUFFIXES and not path.name.startswith("."):
+                yield from self._read(path)
+
+    def _read(self, path: Path) -> list[Json]:
+        try:
+            loaded = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
+            # Through JSON, so that what YAML reads as a date is text as it would be in Kubernetes.
+            documents = json.loads(json.dumps([item for item in loaded if item is not None], default=str))
+            self._files[path] = [item for item in documents if _is_object(item, path)]
+        except FileNotFoundError:
+            self._files.pop(path, None)
+        except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError) as exc:
+            log.error("%s cannot be read, its last content stands: %s", path.name, " ".join(str(exc).split()))
+        return self._files.get(path, [])
+
+    def _load_records(self) -> None:
+        for path in self._status_folder.glob("*.json"):
+            record = json.loads(path.read_text(encoding="utf-8"))
+            self._records[_name(record)] = record
+
+    def _save(self, record: Json) -> None:
+        if not self._keeps_status:
+            return
+        path = self._status_file(_name(record))
+        new = path.with_suffix(".new")
+        new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        new.replace(path)
+
+    def _status_file(self, name: Name) -> Path:
+        kind, namespace, own = name
+        return self._status_folder / f"{namespace}.{own}.{kind.lower()}.json"
+
+
+def _merge(document: Json, record: Json | None) -> Json:
+    """Return the manifest with what Kubernetes would keep of the object."""
+    _, namespace, name = _name(document)
+    kept: Json = {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now(), "finalizers": []}
+    if record is not None:
+        kept = {key: record["metadata"][key] for key in kept}
+        kept["generation"] += record["spec"] != document.get("spec")
+    metadata = {"name": name, "namespace": namespace, "annotations": document["metadata"].get("annotations") or {}}
+    return {
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
+        "metadata": metadata | kept,
+        "spec": document.get("spec"),
+        "status": record["status"] if record else {},
+    }
+
+
+def _name(document: Json) -> Name:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace") or "default", metadata["name"]
+
+
+def _is_object(document: Any, path: Path) -> bool:
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    named = (
+        [document.get("apiVersion"), document.get("kind"), metadata.get("name")] if isinstance(metadata, dict) else []
+    )
+    if not named or not all(isinstance(part, str) and part for part in named) or "/" in named[2]:
+        log.error("%s: a document is no Kubernetes object: it needs apiVersion, kind and metadata.name", path.name)
+        return False
+    return True
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

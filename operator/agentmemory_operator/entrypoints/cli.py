@@ -1,0 +1,115 @@
+"""The command line: options to calls. What each verb does lies behind `Verbs`, which main composes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agentmemory_operator import __version__
+from agentmemory_operator.entrypoints import crds
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.settings import SettingInvalid
+
+
+class Source(StrEnum):
+    """Where the API learns of agents."""
+
+    KUBERNETES = "kubernetes"
+    FILES = "files"
+
+
+@dataclass(frozen=True, slots=True)
+class Verbs:
+    """What main composes: each runs until it is stopped."""
+
+    operator: Callable[[], Awaitable[None]]
+    api_kubernetes: Callable[[str | None, int], Awaitable[None]]
+    api_files: Callable[[str | None, int, Path], Awaitable[None]]
+    dev: Callable[[Path, Path, int, str | None], Awaitable[None]]
+    devserver: Callable[[Path, int, str], Awaitable[None]]
+    default_source: Source
+
+
+Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
+Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free one.")]
+
+
+def build_cli(verbs: Verbs, *, qdrant_version: str) -> typer.Typer:
+    """Return the command `agentmemory`."""
+    cli = typer.Typer(
+        name="agentmemory",
+        help="Long-term memory of AI agents as Kubernetes objects.",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+    )
+
+    @cli.command()
+    def operator() -> None:
+        """Run the operator, in a cluster or with a kubeconfig."""
+        _run(verbs.operator())
+
+    @cli.command()
+    def api(
+        host: Annotated[str | None, typer.Option(help="Default: loopback, in a cluster every address.")] = None,
+        port: Port = 8080,
+        source: Annotated[Source, typer.Option(help="Where agents are declared.")] = verbs.default_source,
+        manifests: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None,
+    ) -> None:
+        """Run the retrieval API."""
+        if source is Source.KUBERNETES:
+            _run(verbs.api_kubernetes(host, port))
+        elif manifests is None:
+            raise typer.BadParameter("--source files needs --manifests DIR")
+        else:
+            _run(verbs.api_files(host, port, manifests))
+
+    @cli.command()
+    def dev(
+        manifests: Manifests,
+        data: Annotated[Path, typer.Option(file_okay=False, help="Where the memories lie.")] = Path(".agentmemory"),
+        port: Port = 8080,
+        qdrant: Annotated[str | None, typer.Option(help="A real server in the dev Qdrant's place.")] = None,
+    ) -> None:
+        """Run everything in one process: dev Qdrant, reconcile of a folder of manifests, API."""
+        _run(verbs.dev(manifests, data, port, qdrant))
+
+    @cli.command()
+    def devserver(
+        data: Annotated[Path, typer.Option(file_okay=False, help="Where the collections lie.")],
+        port: Port = 6333,
+        version: Annotated[str, typer.Option("--qdrant-version", help="The version to answer as.")] = qdrant_version,
+    ) -> None:
+        """Run only the dev Qdrant server."""
+        _run(verbs.devserver(data, port, version))
+
+    @cli.command("crds")
+    def print_crds(
+        write: Annotated[bool, typer.Option("--write", help="Write them into the repository instead.")] = False,
+    ) -> None:
+        """Print the CustomResourceDefinitions."""
+        raise typer.Exit(crds.main(["--write"] if write else []))
+
+    @cli.command()
+    def version() -> None:
+        """Print the version."""
+        typer.echo(__version__)
+
+    return cli
+
+
+def _run(verb: Awaitable[None]) -> None:
+    """Run a verb to its end; what a person can mend becomes one line and exit status 1."""
+    try:
+        asyncio.run(_awaited(verb))
+    except (AgentMemoryError, SettingInvalid, OSError) as exc:
+        typer.echo(f"agentmemory: {exc}", err=True)
+        raise typer.Exit(1) from exc
+
+
+async def _awaited(verb: Awaitable[None]) -> None:
+    await verb

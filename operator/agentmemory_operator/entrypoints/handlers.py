@@ -1,0 +1,75 @@
+"""kopf's end of the operator: watch events in, nothing decided here.
+
+Only `on.event` handlers are registered: they are level-triggered, write no annotation to the objects, need no finalizer
+and leave retries to one place, the work queue (docs/adr/0003).
+"""
+
+import asyncio
+from typing import Any
+
+import kopf
+from kubernetes.aio import client
+
+from agentmemory_operator.domain.resources import API_VERSION, GROUP, VERSION
+from agentmemory_operator.services.feeds import OperatorFeed
+
+KINDS = {"agentmemories": "AgentMemory", "qdrantconnections": "QdrantConnection"}
+# A watch that a load balancer silently dropped ends within this time.
+WATCH_TIMEOUT_S = 300
+
+
+def build_registry(feed: OperatorFeed, configuration: client.Configuration) -> kopf.OperatorRegistry:
+    """Return kopf's handlers: every event of every kind goes to the feed."""
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return await connection_info(configuration)
+
+    for plural, kind in KINDS.items():
+
+        @kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"take-{plural}")
+        async def take(event: kopf.RawEvent, body: kopf.Body, _kind: str = kind, **__: Any) -> None:
+            document = {"apiVersion": API_VERSION, "kind": _kind} | dict(event["object"])
+            feed.take(event["type"] or "ADDED", document)
+
+    return registry
+
+
+def operator_settings() -> kopf.OperatorSettings:
+    """Return kopf's settings with the known traps closed (docs/adr/0003)."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.watching.server_timeout = WATCH_TIMEOUT_S
+    settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
+    # A worker keeps its slot for this long after its object is done; no worker_limit for the same reason.
+    settings.queueing.idle_timeout = 0.5
+    settings.persistence.finalizer = f"{GROUP}/kopf"
+    return settings
+
+
+async def run_kopf(registry: kopf.OperatorRegistry, stop: asyncio.Event, ready: asyncio.Event) -> None:
+    """Watch until `stop` is set."""
+    await kopf.operator(
+        registry=registry,
+        settings=operator_settings(),
+        standalone=True,
+        clusterwide=True,
+        stop_flag=stop,
+        ready_flag=ready,
+    )
+
+
+async def connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo:
+    """Return kopf's credentials from those of the official client, so that both log in the same way."""
+    # Read anew at each login: a ServiceAccount's token is replaced every hour.
+    token = await configuration.get_api_key_with_prefix("BearerToken")
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=configuration.ssl_ca_cert,
+        insecure=not configuration.verify_ssl,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        scheme="Bearer" if token else None,
+        token=token.removeprefix("Bearer ") if token else None,
+    )

@@ -1,0 +1,92 @@
+"""What a source's events set in motion: passes of the operator, settings of the retrieval API.
+
+A source (Kubernetes or a folder) gives (ADDED | MODIFIED | DELETED, object); after a gap it gives the whole list.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+
+from agentmemory_operator.domain.effective import effective_settings
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.directory import AgentDirectory, Claim
+from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of, slug_of
+from agentmemory_operator.services.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+
+class OperatorFeed:
+    """Keeps the table and asks for passes.
+
+    Args:
+        forget_connection: called when a connection is gone.
+    """
+
+    def __init__(self, table: ObjectTable, queue: WorkQueue[Key], forget_connection: Callable[[Key], None]) -> None:
+        self._table = table
+        self._queue = queue
+        self._forget_connection = forget_connection
+
+    def take(self, event: str, document: Json) -> None:
+        """Take in one event."""
+        key = key_of(document)
+        if event == "DELETED":
+            self._table.remove(key)
+            self._queue.forget(key)
+            self._forget_connection(key)
+        elif not self._table.put(document):
+            return
+        else:
+            self._queue.request(key)
+        for affected in self._affected(key, document):
+            if affected != key:
+                self._queue.request(affected)
+
+    def _affected(self, key: Key, document: Json) -> Iterable[Key]:
+        """Return the objects that have to follow: users of a connection, other claims on a slug."""
+        if key.kind == QDRANT_CONNECTION:
+            return self._table.users_of(key)
+        return self._table.claimants_of(slug_of(document))
+
+
+class ApiFeed:
+    """Keeps the directory of agents in line with the objects; an object that is not valid keeps its last settings."""
+
+    def __init__(self, table: ObjectTable, directory: AgentDirectory) -> None:
+        self._table = table
+        self._directory = directory
+
+    def take(self, event: str, document: Json) -> None:
+        """Take in one event."""
+        key = key_of(document)
+        if event == "DELETED":
+            self._table.remove(key)
+        else:
+            self._table.put(document)
+        if key.kind == AGENT_MEMORY:
+            self._serve(event, document)
+
+    def take_list(self, kind: str, documents: list[Json]) -> None:
+        """Take in all objects of a kind; what is not among them is gone."""
+        present = {key_of(document) for document in documents}
+        for key in self._table.keys(kind):
+            document = self._table.get(key)
+            if key not in present and document is not None:
+                self.take("DELETED", document)
+        for document in documents:
+            self.take("ADDED", document)
+
+    def _serve(self, event: str, document: Json) -> None:
+        uid = document["metadata"].get("uid", "")
+        if event == "DELETED":
+            self._directory.remove(slug_of(document), uid)
+            return
+        try:
+            settings = effective_settings(parse_agent_memory(document))
+        except SpecInvalid as exc:
+            log.warning("%s keeps its last settings: %s", key_of(document), exc)
+            return
+        created = document["metadata"].get("creationTimestamp") or ""
+        self._directory.put(Claim(uid=uid, created=created, settings=settings))
