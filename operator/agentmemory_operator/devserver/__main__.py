@@ -1,0 +1,36 @@
+"""Run the development server: `python -m agentmemory_operator.devserver --data DIR --port N`."""
+
+import argparse
+import asyncio
+import pathlib
+import sys
+
+from agentmemory_operator.devserver import DEFAULT_QDRANT_VERSION, serve
+from agentmemory_operator.devserver.lock import DataFolderBusy
+
+
+def main() -> int:
+    """Serve until interrupted; 1 when the folder, the port or the version cannot be used."""
+    parser = argparse.ArgumentParser(prog="devserver", description="A Qdrant REST server for development.")
+    parser.add_argument("--data", type=pathlib.Path, required=True, help="folder that keeps everything")
+    parser.add_argument("--port", type=int, default=0, help="0 takes any free one")
+    parser.add_argument("--qdrant-version", default=DEFAULT_QDRANT_VERSION, help="the version to answer as")
+    parser.add_argument("--api-key", help="asked of every request but health checks")
+    arguments = parser.parse_args()
+    try:
+        asyncio.run(
+            serve(
+                arguments.data,
+                port=arguments.port,
+                api_key=arguments.api_key,
+                qdrant_version=arguments.qdrant_version,
+            )
+        )
+    except (DataFolderBusy, OSError, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

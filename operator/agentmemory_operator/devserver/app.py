@@ -1,0 +1,174 @@
+"""Qdrant's REST API: which path does what."""
+
+import contextlib
+import hmac
+import pathlib
+
+from collection_endpoint_endpoints.abc import AsyncIterator
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agentmemory_operator.devserver import point_endpoints, updates
+from agentmemory_operator.devserver.features import DEFAULT_QDRANT_VERSION, features_of
+from agentmemory_operator.devserver.fields import Document
+from agentmemory_operator.devserver.metrics import render_metrics
+from agentmemory_operator.devserver.problems import not_built
+from agentmemory_operator.devserver.requests import Answer, JsonResponse, answering
+from agentmemory_operator.devserver.state import open_state
+from agentmemory_operator.devserver.unbuilt import UNBUILT_ROUTES
+
+OPEN_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz"})
+
+
+def create_app(
+    data_dir: pathlib.Path, *, api_key: str | None = None, qdrant_version: str = DEFAULT_QDRANT_VERSION
+) -> Starlette:
+    """Return a Qdrant server over a data folder.
+
+    The folder is taken and read when the application starts, flushed and let go when it stops.
+
+    Args:
+        data_dir: where everything is kept; made when missing.
+        api_key: asked of every request but health checks, as `api-key` or bearer token.
+        qdrant_version: what the server says it is, and whose features it has.
+
+    Raises:
+        ValueError: the version is not served.
+    """
+    features = features_of(qdrant_version)
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        app.state.server = open_state(data_dir, features)
+        try:
+            yield
+        finally:
+            await app.state.server.close()
+
+    middleware = [Middleware(ApiKey, api_key=api_key)] if api_key else []
+    app = Starlette(routes=_routes(), middleware=middleware, lifespan=lifespan)
+    app.router.redirect_slashes = False
+    return app
+
+
+class ApiKey:
+    """Refuses requests without the key."""
+
+    def __init__(self, app: ASGIApp, api_key: str) -> None:
+        self._app = app
+        self._key = api_key.encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on if it has the key or needs none."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._is_allowed(scope):
+            await self._app(scope, receive, send)
+            return
+        refusal = PlainTextResponse("Must provide an API key or an Authorization bearer token", 401)
+        await refusal(scope, receive, send)
+
+    def _is_allowed(self, scope: Scope) -> bool:
+        given = [
+            value if name == b"api-key" else value[len(b"Bearer ") :]
+            for name, value in scope["headers"]
+            if name == b"api-key" or (name == b"authorization" and value[:7].lower() == b"bearer ")
+        ]
+        return any(hmac.compare_digest(value, self._key) for value in given)
+
+
+async def _version(request: Request) -> Response:
+    version = collection_endpoint_endpoints.state_of(request).features.version
+    return JsonResponse({"title": "qdrant - vector search engine", "version": version})
+
+
+async def _health(_: Request) -> Response:
+    return PlainTextResponse("healthz check passed")
+
+
+async def _readiness(_: Request) -> Response:
+    return PlainTextResponse("all shards are ready")
+
+
+async def _metrics(request: Request) -> Response:
+    state = collection_endpoint_endpoints.state_of(request)
+    known = state.catalogue.collection_endpoint_endpoints.values()
+    return PlainTextResponse(render_metrics(state.features.version, known, state.shards, state.optimizations))
+
+
+async def _cluster(_: Request) -> Document:
+    return {"status": "disabled"}
+
+
+def _refusing(feature: str) -> Answer:
+    async def answer(_: Request) -> Document:
+        raise not_built(feature)
+
+    return answer
+
+
+def _route(method: str, path: str, answer: Answer) -> Route:
+    return Route(path, answering(answer), methods=[method])
+
+
+def _routes() -> list[Route]:
+    """Return the routes, the hottest first: they are tried in order."""
+    return [
+        _route("POST", "/collections/{name}/points/query", point_endpoints.query_points),
+        _route("POST", "/collections/{name}/points/query/batch", point_endpoints.query_points_batch),
+        *_point_routes(),
+        *_collection_routes(),
+        *_service_routes(),
+        *(Route(path, answering(_refusing(feature)), methods=methods) for methods, path, feature in UNBUILT_ROUTES),
+    ]
+
+
+def _point_routes() -> list[Route]:
+    base = "/collections/{name}/points"
+    return [
+        _route("PUT", base, point_endpoints.updating(updates.read_upsert)),
+        _route("POST", base, point_endpoints.get_points),
+        _route("POST", f"{base}/scroll", point_endpoints.scroll),
+        _route("POST", f"{base}/count", point_endpoints.count),
+        _route("POST", f"{base}/payload", point_endpoints.updating(updates.read_set_payload)),
+        _route("PUT", f"{base}/payload", point_endpoints.updating(updates.read_overwrite_payload)),
+        _route("POST", f"{base}/payload/delete", point_endpoints.updating(updates.read_delete_payload)),
+        _route("POST", f"{base}/payload/clear", point_endpoints.updating(updates.read_clear_payload)),
+        _route("PUT", f"{base}/vectors", point_endpoints.updating(updates.read_update_vectors)),
+        _route("POST", f"{base}/vectors/delete", point_endpoints.updating(updates.read_delete_vectors)),
+        _route("POST", f"{base}/delete", point_endpoints.updating(updates.read_delete)),
+        _route("POST", f"{base}/batch", point_endpoints.update_batch),
+        _route("GET", base + "/{id}", point_endpoints.get_point),
+    ]
+
+
+def _collection_routes() -> list[Route]:
+    base = "/collections/{name}"
+    return [
+        _route("POST", "/collections/aliases", collection_endpoint_endpoints.change_aliases),
+        _route("GET", "/aliases", collection_endpoint_endpoints.list_aliases),
+        _route("GET", "/collections", collection_endpoint_endpoints.list_collections),
+        _route("GET", base, collection_endpoint_endpoints.get_collection),
+        _route("PUT", base, collection_endpoint_endpoints.create_collection),
+        _route("PATCH", base, collection_endpoint_endpoints.patch_collection),
+        _route("DELETE", base, collection_endpoint_endpoints.delete_collection),
+        _route("GET", f"{base}/exists", collection_endpoint_endpoints.collection_exists),
+        _route("GET", f"{base}/aliases", collection_endpoint_endpoints.list_collection_aliases),
+        _route("PUT", f"{base}/index", collection_endpoint_endpoints.create_index),
+        _route("DELETE", base + "/index/{field}", collection_endpoint_endpoints.delete_index),
+        _route("GET", f"{base}/optimizations", collection_endpoint_endpoints.get_optimizations),
+        _route("GET", f"{base}/cluster", collection_endpoint_endpoints.get_collection_cluster),
+    ]
+
+
+def _service_routes() -> list[Route]:
+    return [
+        Route("/", _version, methods=["GET"]),
+        Route("/healthz", _health, methods=["GET"]),
+        Route("/livez", _health, methods=["GET"]),
+        Route("/readyz", _readiness, methods=["GET"]),
+        Route("/metrics", _metrics, methods=["GET"]),
+        _route("GET", "/cluster", _cluster),
+    ]

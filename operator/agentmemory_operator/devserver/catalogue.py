@@ -1,0 +1,134 @@
+"""The collections and aliases of a data folder.
+
+    <data>/lock                          held by the one server that works on the folder
+    <data>/aliases.json                  alias -> collection
+    <data>/collections/<id>/             one collection; the id has nothing to do with its name
+    <data>/collections/creating-<id>/    removed at the next start
+    <data>/collections/deleting-<id>/    removed at the next start
+
+A rename makes a collection exist, another makes it gone: no crash leaves half of one.
+"""
+
+import pathlib
+import shutil
+import uuid
+
+from agentmemory_operator.devserver.collection import Collection, load_record, new_record, save_record
+from agentmemory_operator.devserver.configuration import has_unsafe_character
+from agentmemory_operator.devserver.fields import Document
+from agentmemory_operator.devserver.files import read_json, rename, write_json
+from agentmemory_operator.devserver.problems import collection_missing, conflict, invalid, not_found, wrong_input
+
+MAX_NAME_LENGTH = 255
+_CREATING, _DELETING = "creating-", "deleting-"
+
+
+class Catalogue:
+    """Every collection and alias, in memory and on disk."""
+
+    def __init__(self, data_dir: pathlib.Path) -> None:
+        self._collections_dir = data_dir / "collections"
+        self._aliases_path = data_dir / "aliases.json"
+        self.collections: dict[str, Collection] = {}
+        self.aliases: dict[str, str] = {}
+
+    def load(self) -> None:
+        """Read the folder, finishing or undoing what a crash interrupted."""
+        self._collections_dir.mkdir(parents=True, exist_ok=True)
+        for folder in sorted(self._collections_dir.iterdir()):
+            if folder.name.startswith((_CREATING, _DELETING)):
+                shutil.rmtree(folder)
+                continue
+            collection = Collection(folder, load_record(folder), awake=False)
+            self.collections[collection.name] = collection
+            _remove_other_generations(collection)
+        stored = read_json(self._aliases_path) if self._aliases_path.exists() else {}
+        self.aliases = {alias: name for alias, name in stored.items() if name in self.collections}
+        if self.aliases != stored:
+            self._save_aliases()
+
+    def resolve(self, name: str) -> Collection:
+        """Return a collection by its name or one of its aliases.
+
+        Raises:
+            Problem: 404, neither is known.
+        """
+        collection = self.collections.get(name) or self.collections.get(self.aliases.get(name, ""))
+        if collection is None:
+            raise collection_missing(name)
+        return collection
+
+    def exists(self, name: str) -> bool:
+        """Tell whether a name is a collection's or an alias."""
+        return name in self.collections or name in self.aliases
+
+    def check_free(self, name: str) -> None:
+        """Refuse a name that cannot become a collection's."""
+        if not 0 < len(name) <= MAX_NAME_LENGTH or has_unsafe_character(name):
+            raise invalid("name", f"value {name!r} invalid, must have 1 to 255 characters that file names allow")
+        if name in self.collections:
+            raise conflict(f"Collection `{name}` already exists!")
+        if name in self.aliases:
+            message = f"Can't create collection with name {name}. Alias with the same name already exists"
+            raise wrong_input(message)
+
+    def create(self, name: str, configuration: Document) -> Collection:
+        """Create a collection; the engine's files come with its first points request."""
+        self.check_free(name)
+        identity = uuid.uuid4().hex
+        building = self._collections_dir / f"{_CREATING}{identity}"
+        building.mkdir()
+        record = new_record(name, configuration)
+        save_record(building, record)
+        folder = self._collections_dir / identity
+        rename(building, folder)
+        self.collections[name] = Collection(folder, record, awake=True)
+        return self.collections[name]
+
+    def remove(self, collection: Collection) -> pathlib.Path:
+        """Make a collection and its aliases gone; return the folder that is left to delete."""
+        doomed = self._collections_dir / f"{_DELETING}{collection.folder.name}"
+        rename(collection.folder, doomed)
+        collection.deleted = True
+        del self.collections[collection.name]
+        kept = {alias: name for alias, name in self.aliases.items() if name != collection.name}
+        if kept != self.aliases:
+            self.aliases = kept
+            self._save_aliases()
+        return doomed
+
+    def create_alias(self, alias: str, name: str) -> None:
+        """Point an alias at a collection, moving it when it exists."""
+        if name not in self.collections:
+            raise collection_missing(name)
+        if alias in self.collections:
+            raise conflict(f"Collection `{alias}` already exists!")
+        self.aliases[alias] = name
+
+    def delete_alias(self, alias: str) -> None:
+        """Forget an alias; an unknown one is no error."""
+        self.aliases.pop(alias, None)
+
+    def rename_alias(self, old: str, new: str) -> None:
+        """Give an alias another name."""
+        if old not in self.aliases:
+            raise not_found(f"Alias {old} does not exists!")
+        if new in self.collections:
+            raise conflict(f"Collection `{new}` already exists!")
+        self.aliases[new] = self.aliases.pop(old)
+
+    def save_aliases(self, before: dict[str, str]) -> None:
+        """Store the aliases if they differ from what they were."""
+        if self.aliases != before:
+            self._save_aliases()
+
+    def _save_aliases(self) -> None:
+        write_json(self._aliases_path, self.aliases)
+
+
+def _remove_other_generations(collection: Collection) -> None:
+    generation = collection.record.generation
+    current = "" if generation is None else collection.shard_folder(generation).name
+    for folder in collection.folder.glob("shard-*"):
+        if folder.name != current:
+            shutil.rmtree(folder)

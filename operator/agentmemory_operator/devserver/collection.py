@@ -1,0 +1,118 @@
+"""One collection: what is stored of it, and what is known of it while the server runs."""
+
+import asyncio
+import pathlib
+from dataclasses import dataclass, field
+
+import qdrant_edge as edge
+
+from agentmemory_operator.devserver.configuration import dense_vectors
+from agentmemory_operator.devserver.engine_configuration import rebuilt_by
+from agentmemory_operator.devserver.fields import Document, Json
+from agentmemory_operator.devserver.files import read_json, write_json
+
+RECORD = "collection.json"
+
+
+@dataclass(slots=True)
+class Summary:
+    """What the engine last said of a collection's points."""
+
+    points: int = 0
+    indexed: int = 0
+    segments: int = 0
+    index_points: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Record:
+    """What is stored of a collection besides its points.
+
+    Attributes:
+        name: the collection's.
+        configuration: as `GET /collections/{name}` shows it.
+        payload_schema: field -> `{"data_type", "params"?}`.
+        generation: number of the engine folder in force; none until the first points request.
+        built: what the segments were last built with, see `rebuilt_by`.
+        indexed_base: indexed vectors after the last optimization.
+        left_plain: points that the last optimization left unindexed on purpose.
+    """
+
+    name: str
+    configuration: Document
+    payload_schema: dict[str, Document] = field(default_factory=dict)
+    generation: int | None = None
+    built: Json = None
+    indexed_base: int = 0
+    left_plain: int = 0
+
+
+class Collection:
+    """A collection of a running server.
+
+    Attributes:
+        record: what is stored.
+        shard: the engine's handle while open.
+        summary: what the engine said when it was last closed; none when that is not known.
+        writing: held by the one writer.
+        journal: operations applied while an optimized copy is being built; they are repeated on it.
+        awake: whether an update came since the server started; until then nothing is optimized ("grey").
+        failure: why the last optimization failed.
+        deleted: true once the collection is gone.
+    """
+
+    def __init__(self, folder: pathlib.Path, record: Record, *, awake: bool) -> None:
+        self.folder = folder
+        self.record = record
+        self.shard: edge.EdgeShard | None = None
+        self.summary: Summary | None = Summary() if record.generation is None else None
+        self.writing = asyncio.Lock()
+        self.operations = 0
+        self.journal: list[edge.UpdateOperation] | None = None
+        self.awake = awake
+        self.failure: str | None = None
+        self.deleted = False
+
+    @property
+    def name(self) -> str:
+        """The collection's own name, whatever alias led here."""
+        return self.record.name
+
+    @property
+    def vectors(self) -> dict[str, Document]:
+        """The dense vectors by name."""
+        return dense_vectors(self.record.configuration["params"])
+
+    @property
+    def sparse_vectors(self) -> dict[str, Document]:
+        """The sparse vectors by name."""
+        vectors: dict[str, Document] = self.record.configuration["params"].get("sparse_vectors", {})
+        return vectors
+
+    def shard_folder(self, generation: int) -> pathlib.Path:
+        """Return the folder of one generation of the engine's files."""
+        return self.folder / f"shard-{generation}"
+
+    def save(self) -> None:
+        """Store the record atomically."""
+        save_record(self.folder, self.record)
+
+    def next_operation(self) -> int:
+        """Return the number of the next update."""
+        self.operations += 1
+        return self.operations
+
+
+def new_record(name: str, configuration: Document) -> Record:
+    """Return the record of a collection without points."""
+    return Record(name=name, configuration=configuration, built=rebuilt_by(configuration, indexed=False))
+
+
+def save_record(folder: pathlib.Path, record: Record) -> None:
+    """Store a record in a collection's folder."""
+    write_json(folder / RECORD, {name: getattr(record, name) for name in Record.__slots__})
+
+
+def load_record(folder: pathlib.Path) -> Record:
+    """Return the record that is stored in a collection's folder."""
+    return Record(**read_json(folder / RECORD))

@@ -1,0 +1,267 @@
+"""Indexing in the background: when a collection needs it, and how it happens beside reads and writes.
+
+The engine's `optimize` holds Python's global lock while it runs (14 s for 20,000 x 384), so it cannot run here:
+
+1. under the write lock the shard is flushed and its folder copied; from then on every update is also kept in a journal;
+2. another process (`rebuilding`) loads the copy with the present configuration, optimizes and closes it;
+3. under the write lock the copy is opened, the journal repeated on it, the record names it as the generation in force,
+   and the old one is closed and deleted.
+
+Until step 3's record is written, a crash leaves the old generation in force with every update in its log.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import pathlib
+import shutil
+import sys
+import time
+import uuid
+from dataclasses import dataclass
+
+import orjson
+import qdrant_edge as edge
+
+from agentmemory_operator.devserver.collection import Collection
+from agentmemory_operator.devserver.engine_configuration import KIBIBYTE, largest_vector_bytes, rebuilt_by
+from agentmemory_operator.devserver.fields import Document
+from agentmemory_operator.devserver.files import copy_tree, rename
+from agentmemory_operator.devserver.problems import Problem
+from agentmemory_operator.devserver.shards import Shards, engine_errors
+
+logger = logging.getLogger(__name__)
+
+QUIET_S = 1.0
+LONGEST_WAIT_S = 10.0
+FLUSH_AFTER_S = 5.0
+# Points that an optimization left unindexed on purpose must grow by this before it is tried again.
+REGROWTH = 1.2
+JOURNAL_BATCH = 64
+
+
+@dataclass(slots=True)
+class Schedule:
+    """What is planned for a collection.
+
+    Attributes:
+        due: monotonic time at which to look whether it needs optimizing.
+        latest: time beyond which `due` is not put off.
+        queued: whether something to optimize was seen since the last look; a change taken back in between counts.
+        timer: fires at `due`.
+        flush: fires when the collection has been quiet for long enough to flush it.
+        run: the optimization under way.
+        started: wall clock time at which it began.
+    """
+
+    due: float = 0.0
+    latest: float = 0.0
+    queued: bool = False
+    timer: asyncio.TimerHandle | None = None
+    flush: asyncio.TimerHandle | None = None
+    run: asyncio.Task[None] | None = None
+    started: float = 0.0
+
+
+class Optimizations:
+    """Watches collections after updates and optimizes one at a time."""
+
+    def __init__(self, shards: Shards) -> None:
+        self._shards = shards
+        self._schedules: dict[pathlib.Path, Schedule] = {}
+        self._one_at_a_time = asyncio.Semaphore(1)
+
+    def wake(self, collection: Collection) -> None:
+        """Note an update, or a PATCH that restarts optimizers: from now on the collection is looked after."""
+        if collection.deleted:
+            return
+        collection.awake = True
+        loop = asyncio.get_running_loop()
+        schedule = self._schedules.setdefault(collection.folder, Schedule())
+        now = loop.time()
+        if schedule.timer is None:
+            schedule.latest = now + LONGEST_WAIT_S
+            schedule.timer = loop.call_at(now + QUIET_S, self._look, collection)
+        schedule.due = min(now + QUIET_S, schedule.latest)
+        schedule.queued = schedule.queued or self.is_pending(collection)
+
+    def status(self, collection: Collection) -> str:
+        """Return the collection's status in the server's colours."""
+        schedule = self._schedules.get(collection.folder)
+        if schedule is not None and (schedule.queued or schedule.run is not None):
+            return "yellow"
+        if not self.is_pending(collection):
+            return "green"
+        return "yellow" if collection.awake and collection.failure is None else "grey"
+
+    def is_running(self, collection: Collection) -> bool:
+        """Tell whether an optimization of the collection is under way."""
+        schedule = self._schedules.get(collection.folder)
+        return schedule is not None and schedule.run is not None
+
+    def started(self, collection: Collection) -> float:
+        """Return the wall clock time at which the running optimization began."""
+        return self._schedules[collection.folder].started
+
+    def is_pending(self, collection: Collection) -> bool:
+        """Tell whether the segments differ from what the configuration asks for."""
+        summary, record = self._shards.summary(collection), collection.record
+        if record.built != rebuilt_by(record.configuration, indexed=record.indexed_base > 0):
+            return True
+        optimizers = record.configuration["optimizer_config"]
+        plain = summary.points - _per_point(summary.indexed, collection)
+        threshold = optimizers["indexing_threshold"]
+        too_large = plain * largest_vector_bytes(record.configuration) > threshold * KIBIBYTE
+        if threshold and too_large and plain > record.left_plain * REGROWTH:
+            return True
+        lost = record.indexed_base - summary.indexed
+        enough = record.indexed_base >= optimizers["vacuum_min_vector_number"]
+        allowed: float = optimizers["deleted_threshold"] * record.indexed_base
+        return bool(enough) and lost > allowed
+
+    async def forget(self, collection: Collection) -> None:
+        """Stop whatever is planned or running for a collection."""
+        schedule = self._schedules.pop(collection.folder, None)
+        if schedule is None:
+            return
+        for timer in (schedule.timer, schedule.flush):
+            if timer is not None:
+                timer.cancel()
+        if schedule.run is not None:
+            schedule.run.cancel()
+            await asyncio.gather(schedule.run, return_exceptions=True)
+
+    async def close(self, collections: list[Collection]) -> None:
+        """Stop everything."""
+        for collection in collections:
+            await self.forget(collection)
+
+    def _look(self, collection: Collection) -> None:
+        """Start what the collection needs, or look again later while updates keep coming."""
+        loop = asyncio.get_running_loop()
+        schedule = self._schedules[collection.folder]
+        if loop.time() < schedule.due:
+            schedule.timer = loop.call_at(schedule.due, self._look, collection)
+            return
+        schedule.timer, schedule.queued = None, False
+        if schedule.flush is None:
+            schedule.flush = loop.call_later(FLUSH_AFTER_S, self._flush, collection)
+        if schedule.run is None and self.is_pending(collection):
+            collection.failure = None
+            schedule.started = time.time()
+            schedule.run = asyncio.create_task(self._run(collection, schedule))
+
+    def _flush(self, collection: Collection) -> None:
+        self._schedules[collection.folder].flush = None
+        if collection.shard is not None:
+            collection.shard.flush()
+
+    async def _run(self, collection: Collection, schedule: Schedule) -> None:
+        try:
+            async with self._one_at_a_time:
+                await self._optimize(collection)
+        except (OSError, RuntimeError, Problem) as error:
+            logger.error("optimizing collection %s failed: %s", collection.name, error)
+            collection.failure = str(error)
+        finally:
+            collection.journal = None
+            schedule.run = None
+        if collection.failure is None:
+            self.wake(collection)
+
+    async def _optimize(self, collection: Collection) -> None:
+        generation = collection.record.generation
+        if generation is None:
+            # Nothing is stored yet: the engine's files will be made with the present configuration.
+            collection.record.built = rebuilt_by(collection.record.configuration, indexed=False)
+            collection.save()
+            return
+        # Its own name each time: a process that outlived a killed server must not write into another's copy.
+        building = collection.folder / f"shard-building-{uuid.uuid4().hex}"
+        try:
+            configuration = await self._copy(collection, building)
+            await _rebuild(building, configuration)
+            await self._switch(collection, building, configuration=configuration, generation=generation + 1)
+        finally:
+            await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
+        await asyncio.to_thread(shutil.rmtree, collection.shard_folder(generation), ignore_errors=True)
+
+    async def _copy(self, collection: Collection, building: pathlib.Path) -> Document:
+        """Copy the shard's folder and keep later updates in a journal; return the configuration to build with."""
+        async with collection.writing:
+            shard = self._shards.open(collection)
+            shard.flush()
+            generation = collection.record.generation or 0
+            await asyncio.to_thread(_copy_afresh, collection.shard_folder(generation), building)
+            collection.journal = []
+            return collection.record.configuration
+
+    async def _switch(
+        self, collection: Collection, building: pathlib.Path, *, configuration: Document, generation: int
+    ) -> None:
+        """Put the optimized copy in force."""
+        async with collection.writing:
+            folder = collection.shard_folder(generation)
+            rename(building, folder)
+            with engine_errors():
+                fresh = edge.EdgeShard.load(str(folder), None)
+            indexed = fresh.info().indexed_vectors_count
+            await _repeat(collection.journal or [], fresh)
+            record = collection.record
+            record.generation = generation
+            record.indexed_base = indexed
+            # A PATCH that came meanwhile shows as a difference from what was built.
+            record.built = rebuilt_by(configuration, indexed=indexed > 0)
+            record.left_plain = max(0, fresh.info().points_count - _per_point(indexed, collection))
+            collection.save()
+            old, collection.shard, collection.journal = collection.shard, fresh, None
+            if old is not None:
+                old.close()
+
+
+async def _repeat(journal: list[edge.UpdateOperation], shard: edge.EdgeShard) -> None:
+    for index, operation in enumerate(journal):
+        with engine_errors():
+            shard.update(operation)
+        if index % JOURNAL_BATCH == JOURNAL_BATCH - 1:
+            await asyncio.sleep(0)
+    shard.flush()
+
+
+def _copy_afresh(source: pathlib.Path, target: pathlib.Path) -> None:
+    if target.exists():
+        shutil.rmtree(target)
+    copy_tree(source, target)
+
+
+def _per_point(vectors: int, collection: Collection) -> int:
+    return vectors // max(1, len(collection.vectors))
+
+
+async def _rebuild(building: pathlib.Path, configuration: Document) -> None:
+    """Optimize a copy in another process.
+
+    Raises:
+        RuntimeError: it failed; the message is the engine's.
+    """
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "agentmemory_operator.devserver.rebuilding",
+        str(building),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    try:
+        _, errors = await process.communicate(orjson.dumps(configuration))
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        last_line = errors.decode(errors="replace").strip().rsplit("\n", 1)[-1]
+        raise RuntimeError(last_line or f"the rebuilding process ended with {process.returncode}")

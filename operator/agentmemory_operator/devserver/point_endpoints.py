@@ -1,0 +1,90 @@
+"""Endpoints of points: reads, queries and updates."""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+
+from agentmemory_operator.devserver.collection_endpoints import collection_of, state_of, update_result
+from agentmemory_operator.devserver.fields import Document, read_list, read_object, require
+from agentmemory_operator.devserver.identifiers import parse_point_id
+from agentmemory_operator.devserver.points import count_points, retrieve_point, retrieve_points, scroll_points
+from agentmemory_operator.devserver.problems import not_found, wrong_input
+from agentmemory_operator.devserver.requests import read_body, read_wait
+from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
+from agentmemory_operator.devserver.updates import Reader, Update, apply_update, read_batch
+
+
+async def query_points(request: Request) -> Document:
+    """POST /collections/{name}/points/query."""
+    body = await read_body(request)
+    return {"points": state_of(request).searching(collection_of(request)).run(body)}
+
+
+async def query_points_batch(request: Request) -> list[Document]:
+    """POST /collections/{name}/points/query/batch."""
+    body = await read_body(request)
+    searches = [read_object(item, "searches") for item in read_list(require(body, "searches"), "searches")]
+    collection = collection_of(request)
+    check_limit(limits_of(collection.record.configuration), "search_max_batchsize", len(searches), "searches")
+    searching = state_of(request).searching(collection)
+    return [{"points": searching.run(search)} for search in searches]
+
+
+async def get_point(request: Request) -> Document:
+    """GET /collections/{name}/points/{id}."""
+    text = request.path_params["id"]
+    point = parse_point_id(text)
+    if point is None:
+        raise wrong_input(f'Can not recognize "{text}" as point id')
+    found = retrieve_point(state_of(request).shards.open(collection_of(request)), point)
+    if found is None:
+        raise not_found(f"Point with id {point} does not exists!")
+    return found
+
+
+async def get_points(request: Request) -> list[Document]:
+    """POST /collections/{name}/points."""
+    body, collection = await read_body(request), collection_of(request)
+    return retrieve_points(state_of(request).shards.open(collection), collection, body)
+
+
+async def scroll(request: Request) -> Document:
+    """POST /collections/{name}/points/scroll."""
+    body, collection = await read_body(request), collection_of(request)
+    return scroll_points(state_of(request).shards.open(collection), collection, body)
+
+
+async def count(request: Request) -> Document:
+    """POST /collections/{name}/points/count."""
+    body = await read_body(request)
+    return count_points(state_of(request).shards.open(collection_of(request)), body)
+
+
+def updating(read: Reader) -> Callable[[Request], Awaitable[Document]]:
+    """Return the endpoint of one kind of update."""
+
+    async def endpoint(request: Request) -> Document:
+        read_wait(request)
+        body = await read_body(request)
+        collection = collection_of(request)
+        return update_result(request, await _apply(request, read(body, collection)))
+
+    return endpoint
+
+
+async def update_batch(request: Request) -> list[Document]:
+    """POST /collections/{name}/points/batch; updates before a failing one stay, as on the server."""
+    read_wait(request)
+    updates = read_batch(await read_body(request), collection_of(request))
+    return [update_result(request, await _apply(request, update)) for update in updates]
+
+
+async def _apply(request: Request, update: Update) -> int:
+    state, collection = state_of(request), collection_of(request)
+    limits = limits_of(collection.record.configuration)
+    if update.added and "max_points_count" in limits:
+        check_limit(limits, "max_points_count", state.shards.summary(collection).points + update.added, "points")
+    try:
+        return await apply_update(state.shards, collection, update)
+    finally:
+        state.optimizations.wake(collection)

@@ -1,0 +1,237 @@
+"""Translate queries for the engine and run them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import qdrant_edge as edge
+
+from agentmemory_operator.devserver.collection import Collection
+from agentmemory_operator.devserver.features import Features
+from agentmemory_operator.devserver.fields import (
+    Document,
+    Flag,
+    Json,
+    Number,
+    Structure,
+    Unsigned,
+    as_list,
+    read_number,
+    read_object,
+    read_structure,
+    read_text,
+    read_unsigned,
+)
+from agentmemory_operator.devserver.filters import read_filter
+from agentmemory_operator.devserver.formula import CANCELLED, explain_fault, read_formula
+from agentmemory_operator.devserver.identifiers import PointId, read_point_id
+from agentmemory_operator.devserver.ordering import read_order_by
+from agentmemory_operator.devserver.problems import (
+    Problem,
+    malformed,
+    not_built,
+    point_missing,
+    vector_missing,
+    wrong_input,
+)
+from agentmemory_operator.devserver.selections import read_with_payload, read_with_vector
+from agentmemory_operator.devserver.shards import engine_errors
+from agentmemory_operator.devserver.strict_mode import check_limit, check_search, limits_of
+from agentmemory_operator.devserver.vectors import is_inference, is_sparse, read_dense
+
+DEFAULT_LIMIT = 10
+MAX_DEPTH = 64
+_PARAMS: Structure = {"hnsw_ef": Unsigned(), "exact": Flag(), "indexed_only": Flag()}
+_QUANTIZATION: Structure = {"ignore": Flag(), "rescore": Flag(), "oversampling": Number(1.0)}
+_ACORN: Structure = {"enable": Flag(), "max_selectivity": Number(0.0, 1.0)}
+_NOT_BUILT = {
+    "fusion": "fusion queries",
+    "rrf": "fusion queries (rrf)",
+    "recommend": "recommend queries",
+    "discover": "discover queries",
+    "context": "context queries",
+    "sample": "sample queries",
+    "relevance_feedback": "relevance feedback queries",
+}
+_NO_QUERY = "Expected some form of vector, id, or a type of query"
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """A query in the engine's form, and the point whose own vector it uses, which it must not find."""
+
+    query: Any
+    excluded: PointId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Searching:
+    """Where a query runs."""
+
+    collection: Collection
+    shard: edge.EdgeShard
+    features: Features
+
+    def run(self, body: Document) -> list[Document]:
+        """Return the scored points that a query request finds."""
+        request = self.read_request(body)
+        try:
+            with engine_errors():
+                found = self.shard.query(request)
+        except Problem as error:
+            if CANCELLED not in error.message:
+                raise
+            raise explain_fault(body["query"], self._candidates(body)) from error
+        return [render_scored(point) for point in found]
+
+    def read_request(self, body: Document) -> edge.QueryRequest:
+        """Return the engine's form of a request, checked."""
+        limits = limits_of(self.collection.record.configuration)
+        limit = read_unsigned(body, "limit", path="internal.", minimum=1)
+        check_limit(limits, "max_query_limit", limit, "limit")
+        scoring = self._read_query(body)
+        return edge.QueryRequest(
+            limit=limit or DEFAULT_LIMIT,
+            offset=read_unsigned(body, "offset") or 0,
+            query=scoring.query,
+            prefetches=self._read_prefetches(body, depth=1),
+            with_vector=read_with_vector(body, self.collection),
+            with_payload=read_with_payload(body, default=False),
+            filter=_excluding(read_filter(body.get("filter")), scoring.excluded),
+            score_threshold=read_number(body, "score_threshold"),
+            params=_read_params(body, limits),
+        )
+
+    def _read_prefetches(self, body: Document, *, depth: int) -> list[edge.Prefetch]:
+        if depth > MAX_DEPTH:
+            raise wrong_input(f"prefetches are nested too deeply, max depth is {MAX_DEPTH}")
+        return [
+            self._read_prefetch(read_object(item, "prefetch"), depth=depth) for item in as_list(body.get("prefetch"))
+        ]
+
+    def _read_prefetch(self, body: Document, *, depth: int) -> edge.Prefetch:
+        limits = limits_of(self.collection.record.configuration)
+        limit = read_unsigned(body, "limit", path="internal.prefetch.", minimum=1)
+        check_limit(limits, "max_query_limit", limit, "limit")
+        scoring = self._read_query(body)
+        return edge.Prefetch(
+            limit=limit or DEFAULT_LIMIT,
+            query=scoring.query,
+            prefetches=self._read_prefetches(body, depth=depth + 1),
+            params=_read_params(body, limits),
+            filter=_excluding(read_filter(body.get("filter"), "prefetch.filter"), scoring.excluded),
+            score_threshold=read_number(body, "score_threshold"),
+        )
+
+    def _read_query(self, body: Document) -> Scoring:
+        if body.get("lookup_from") is not None:
+            raise not_built("lookup_from")
+        value = body.get("query")
+        if value is None:
+            return Scoring(None)
+        if isinstance(value, dict) and "formula" in value:
+            return self._formula(value, body)
+        if isinstance(value, dict) and "order_by" in value:
+            return Scoring(read_order_by(value["order_by"], self.collection))
+        using = read_text(body, "using") or ""
+        if not isinstance(value, dict) or "nearest" not in value:
+            return self._nearest(value, using)
+        if value.get("mmr") is not None:
+            raise not_built("maximal marginal relevance (mmr)")
+        return self._nearest(value["nearest"], using)
+
+    def _formula(self, value: Document, body: Document) -> Scoring:
+        # A malformed formula is reported before what it lacks around it.
+        formula = read_formula(value, self.features)
+        if not body.get("prefetch"):
+            raise wrong_input("Validation failed: cannot apply Formula without prefetches")
+        return Scoring(formula)
+
+    def _nearest(self, value: Json, using: str) -> Scoring:
+        _refuse_unbuilt(value)
+        if isinstance(value, list):
+            self._check_name(using)
+            return Scoring(edge.Query.Nearest(read_dense(value, self.collection, name=using), using or None))
+        if isinstance(value, int | str) and not isinstance(value, bool):
+            self._check_name(using)
+            point = read_point_id(value)
+            return Scoring(edge.Query.Nearest(self._vector_of(point, using), using or None), excluded=point)
+        raise malformed(_NO_QUERY)
+
+    def _check_name(self, using: str) -> None:
+        if using in self.collection.sparse_vectors:
+            raise not_built("sparse queries")
+        if using not in self.collection.vectors:
+            raise vector_missing(using)
+
+    def _vector_of(self, point: PointId, using: str) -> list[float]:
+        records = self.shard.retrieve([point], False, [using])
+        if not records:
+            raise point_missing(point)
+        vector: Any = records[0].vector
+        vector = vector.get(using) if isinstance(vector, dict) else vector
+        if not vector:
+            raise wrong_input(f"Not existing vector name error: {using}")
+        found: list[float] = vector
+        return found
+
+    def _candidates(self, body: Document) -> list[Document]:
+        """Return the payloads of points that a failed formula was applied to."""
+        constant = body | {"query": {"formula": 1.0}, "with_payload": True, "limit": 1000}
+        constant.pop("score_threshold", None)
+        return [point.payload or {} for point in self.shard.query(self.read_request(constant))]
+
+
+def render_scored(point: edge.ScoredPoint) -> Document:
+    """Return the JSON of a found point."""
+    document: Document = {"id": point.id, "version": point.version, "score": point.score}
+    return document | _optional_parts(point)
+
+
+def render_record(point: edge.Record) -> Document:
+    """Return the JSON of a stored point."""
+    return {"id": point.id} | _optional_parts(point)
+
+
+def _optional_parts(point: edge.ScoredPoint | edge.Record) -> Document:
+    parts: Document = {}
+    if (payload := point.payload) is not None:
+        parts["payload"] = payload
+    if (vector := point.vector) is not None:
+        parts["vector"] = vector
+    if (value := point.order_value) is not None:
+        parts["order_value"] = value
+    return parts
+
+
+def _refuse_unbuilt(value: Json) -> None:
+    if not isinstance(value, dict):
+        return
+    if unbuilt := next((feature for name, feature in _NOT_BUILT.items() if name in value), None):
+        raise not_built(unbuilt)
+    if is_sparse(value):
+        raise not_built("sparse queries")
+    if is_inference(value):
+        raise not_built("inference (a text, image or object instead of a vector)")
+
+
+def _excluding(filter_: edge.Filter | None, point: PointId | None) -> edge.Filter | None:
+    if point is None:
+        return filter_
+    others = edge.Filter(must_not=[edge.HasIdCondition({point})])
+    return others if filter_ is None else edge.Filter(must=[filter_, others])
+
+
+def _read_params(body: Document, limits: Document) -> edge.SearchParams | None:
+    value = body.get("params")
+    if value is None:
+        return None
+    document = read_object(value, "params")
+    params = read_structure(document, _PARAMS, "params")
+    if document.get("quantization") is not None:
+        params["quantization"] = read_structure(document["quantization"], _QUANTIZATION, "params.quantization")
+    check_search(limits, params)
+    if "quantization" in params:
+        params["quantization"] = edge.QuantizationSearchParams(**params["quantization"])
+    if document.get("acorn") is not None:
+        params["acorn"] = edge.AcornSearchParams(**read_structure(document["acorn"], _ACORN, "params.acorn"))
+    return edge.SearchParams(**params)

@@ -1,0 +1,59 @@
+"""Serve the development server over loopback."""
+
+import contextlib
+import pathlib
+import socket
+from collections.abc import Iterator
+
+import uvicorn
+
+from agentmemory_operator.devserver.app import create_app
+from agentmemory_operator.devserver.features import DEFAULT_QDRANT_VERSION
+
+
+async def serve(
+    data_dir: pathlib.Path,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    api_key: str | None = None,
+    qdrant_version: str = DEFAULT_QDRANT_VERSION,
+) -> None:
+    """Serve a data folder until the process is told to stop; print the address when ready.
+
+    Args:
+        data_dir: where everything is kept.
+        host: address to listen on.
+        port: 0 takes any free one.
+        api_key: asked of every request but health checks.
+        qdrant_version: what the server says it is.
+
+    Raises:
+        DataFolderBusy: another server works on the folder.
+        OSError: the port is taken.
+    """
+    app = create_app(data_dir, api_key=api_key, qdrant_version=qdrant_version)
+    async with app.router.lifespan_context(app):
+        with _listening(host, port) as listener:
+            config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=75)
+            server = _Announcing(config, f"http://{host}:{listener.getsockname()[1]}")
+            await server.serve(sockets=[listener])
+
+
+class _Announcing(uvicorn.Server):
+    """A server that says where it listens, once it does."""
+
+    def __init__(self, config: uvicorn.Config, url: str) -> None:
+        super().__init__(config)
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, then print the address."""
+        await super().startup(sockets)
+        print(f"Qdrant {self._url}", flush=True)
+
+
+@contextlib.contextmanager
+def _listening(host: str, port: int) -> Iterator[socket.socket]:
+    with socket.create_server((host, port), backlog=2048) as listener:
+        yield listener

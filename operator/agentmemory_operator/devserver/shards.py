@@ -1,0 +1,140 @@
+"""The engine's shards: opened at the first use, the least recently used closed beyond a cap.
+
+Every call of the engine holds Python's global lock, so a thread pool would add its own cost and win nothing: calls run
+on the event loop. What takes long (indexing) runs in another process, see `optimizations`.
+"""
+
+import contextlib
+import pathlib
+import shutil
+from collections import OrderedDict
+from collections.abc import Iterator
+
+import qdrant_edge as edge
+
+from agentmemory_operator.devserver.collection import Collection, Summary
+from agentmemory_operator.devserver.engine_configuration import engine_configuration
+from agentmemory_operator.devserver.files import read_json, write_json
+from agentmemory_operator.devserver.indexes import index_operation
+from agentmemory_operator.devserver.problems import engine_failure, malformed, point_missing, wrong_input
+
+OPEN_SHARDS = 64
+SUMMARY = "summary.json"
+_WRONG_INPUT = ("Vector dimension error", "Not existing vector name", "No range index", "Validation failed")
+
+
+class Shards:
+    """The open shards of a server."""
+
+    def __init__(self, *, cap: int = OPEN_SHARDS) -> None:
+        self._cap = cap
+        self._open: OrderedDict[pathlib.Path, Collection] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, collection: Collection) -> edge.EdgeShard:
+        """Return a collection's shard, opening or creating it."""
+        if collection.shard is None:
+            self._make_room()
+            collection.shard = _load(collection)
+            collection.summary = None
+        self._open[collection.folder] = collection
+        self._open.move_to_end(collection.folder)
+        return collection.shard
+
+    def summary(self, collection: Collection) -> Summary:
+        """Return what the engine says of a collection, without opening it when that is known."""
+        if collection.shard is None and collection.summary is None:
+            collection.summary = _stored_summary(collection)
+        if collection.shard is None and collection.summary is not None:
+            return collection.summary
+        return _summarise(self.open(collection))
+
+    def close(self, collection: Collection) -> None:
+        """Flush and close a collection's shard, if it is open."""
+        self._open.pop(collection.folder, None)
+        shard, collection.shard = collection.shard, None
+        if shard is None:
+            return
+        shard.flush()
+        collection.summary = _summarise(shard)
+        shard.close()
+        if collection.record.generation is not None and not collection.deleted:
+            folder = collection.shard_folder(collection.record.generation)
+            write_json(folder / SUMMARY, {name: getattr(collection.summary, name) for name in Summary.__slots__})
+
+    def close_all(self) -> None:
+        """Flush and close every shard."""
+        for collection in list(self._open.values()):
+            self.close(collection)
+
+    def _make_room(self) -> None:
+        idle = [collection for collection in self._open.values() if _is_idle(collection)]
+        for collection in idle[: max(0, len(self._open) - self._cap + 1)]:
+            self.close(collection)
+
+
+@contextlib.contextmanager
+def engine_errors() -> Iterator[None]:
+    """Turn the engine's errors into the server's.
+
+    Raises:
+        Problem: as the server answers the same fault.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, OverflowError) as error:
+        raise malformed(str(error)) from error
+    except Exception as error:
+        message = str(error)
+        if type(error) is not Exception:  # the engine raises nothing more specific
+            raise
+        if message.startswith(_WRONG_INPUT):
+            raise wrong_input(message) from error
+        if message.startswith("No point with id "):
+            raise point_missing(message.rsplit(" ", 1)[1]) from error
+        raise engine_failure(message) from error
+
+
+def _is_idle(collection: Collection) -> bool:
+    return collection.journal is None and not collection.writing.locked()
+
+
+def _load(collection: Collection) -> edge.EdgeShard:
+    if collection.record.generation is None:
+        return _create(collection)
+    folder = collection.shard_folder(collection.record.generation)
+    # What follows may change the points: the stored summary would be a lie after a crash.
+    (folder / SUMMARY).unlink(missing_ok=True)
+    return edge.EdgeShard.load(str(folder), None)
+
+
+def _create(collection: Collection) -> edge.EdgeShard:
+    folder = collection.shard_folder(0)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    shard = edge.EdgeShard.create(str(folder), engine_configuration(collection.record.configuration))
+    for field, schema in collection.record.payload_schema.items():
+        shard.update(index_operation(field, schema))
+    collection.record.generation = 0
+    collection.save()
+    return shard
+
+
+def _stored_summary(collection: Collection) -> Summary | None:
+    if collection.record.generation is None:
+        return Summary()
+    path = collection.shard_folder(collection.record.generation) / SUMMARY
+    return Summary(**read_json(path)) if path.exists() else None
+
+
+def _summarise(shard: edge.EdgeShard) -> Summary:
+    info = shard.info()
+    return Summary(
+        points=info.points_count,
+        indexed=info.indexed_vectors_count,
+        segments=info.segments_count,
+        index_points={field: index.points for field, index in info.payload_schema.items()},
+    )

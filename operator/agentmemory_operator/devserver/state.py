@@ -1,0 +1,68 @@
+"""What a running server holds."""
+
+import asyncio
+import contextlib
+import pathlib
+import shutil
+from dataclasses import dataclass, field
+
+from agentmemory_operator.devserver.catalogue import Catalogue
+from agentmemory_operator.devserver.collection import Collection
+from agentmemory_operator.devserver.features import Features
+from agentmemory_operator.devserver.fields import Document
+from agentmemory_operator.devserver.lock import DataFolderLock
+from agentmemory_operator.devserver.optimizations import Optimizations
+from agentmemory_operator.devserver.queries import Searching
+from agentmemory_operator.devserver.shards import Shards
+
+
+@dataclass(slots=True)
+class State:
+    """The opened data folder of a server."""
+
+    features: Features
+    catalogue: Catalogue
+    shards: Shards
+    optimizations: Optimizations
+    lock: DataFolderLock
+    removals: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def searching(self, collection: Collection) -> Searching:
+        """Return where a query of the collection runs."""
+        return Searching(collection, self.shards.open(collection), self.features)
+
+    def create(self, name: str, configuration: Document) -> None:
+        """Create a collection."""
+        self.catalogue.create(name, configuration)
+
+    async def remove(self, collection: Collection) -> None:
+        """Delete a collection; its files go in the background."""
+        await self.optimizations.forget(collection)
+        async with collection.writing:
+            if collection.deleted:
+                return
+            self.shards.close(collection)
+            doomed = self.catalogue.remove(collection)
+        task = asyncio.create_task(asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True))
+        self.removals.add(task)
+        task.add_done_callback(self.removals.discard)
+
+    async def close(self) -> None:
+        """Flush and close everything, and let the folder go."""
+        await self.optimizations.close(list(self.catalogue.collections.values()))
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*self.removals)
+        self.shards.close_all()
+        self.lock.release()
+
+
+def open_state(data_dir: pathlib.Path, features: Features) -> State:
+    """Take a data folder and read what it holds.
+
+    Raises:
+        DataFolderBusy: another server has it.
+    """
+    lock = DataFolderLock(data_dir)
+    catalogue, shards = Catalogue(data_dir), Shards()
+    catalogue.load()
+    return State(features, catalogue, shards, Optimizations(shards), lock)

@@ -1,0 +1,310 @@
+"""Change points: read update requests and apply them, one writer per collection.
+
+Everything is checked before the engine sees it: what the engine logs it repeats after a crash, and must not fail then.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any, TypeAlias
+
+import qdrant_edge as edge
+
+from agentmemory_operator.devserver.collection import Collection
+from agentmemory_operator.devserver.fields import Document, Json, read_list, read_object, renamed, require
+from agentmemory_operator.devserver.filters import read_filter
+from agentmemory_operator.devserver.identifiers import PointId, read_point_id, read_point_ids
+from agentmemory_operator.devserver.problems import (
+    Problem,
+    collection_missing,
+    invalid,
+    malformed,
+    point_missing,
+    vector_missing,
+    wrong_input,
+)
+from agentmemory_operator.devserver.shards import Shards, engine_errors
+from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
+from agentmemory_operator.devserver.vectors import read_point_vectors
+
+# Points that go to the engine in one call: it holds the event loop meanwhile (128 x 384 dimensions: about 4 ms).
+BATCH = 128
+_MODES = {
+    "upsert": edge.UpdateMode.Upsert,
+    "insert_only": edge.UpdateMode.InsertOnly,
+    "update_only": edge.UpdateMode.UpdateOnly,
+}
+_EMPTY = Problem(400, "Bad request: Empty update request")
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An update that is ready to be applied.
+
+    Attributes:
+        operations: for the engine, in order.
+        addressed: ids that have to exist; absent ones are left out by `narrowed` and then reported.
+        narrowed: builds the operations for the ids that do exist.
+        added: how many points it may add.
+    """
+
+    operations: list[edge.UpdateOperation] = field(default_factory=list)
+    addressed: tuple[PointId, ...] = ()
+    narrowed: Callable[[set[PointId]], list[edge.UpdateOperation]] | None = None
+    added: int = 0
+
+
+Reader: TypeAlias = Callable[[Document, Collection], Update]
+
+
+async def apply_update(shards: Shards, collection: Collection, update: Update) -> int:
+    """Apply an update under the collection's write lock and return its number.
+
+    Raises:
+        Problem: 404 when an addressed point does not exist; the others are updated nevertheless.
+    """
+    async with write_access(collection):
+        number = collection.next_operation()
+        shard = shards.open(collection)
+        operations, missing = list(update.operations), None
+        if update.narrowed is not None:
+            found = _existing(shard, update.addressed)
+            missing = next((point for point in update.addressed if point not in found), None)
+            operations = update.narrowed(found) if found else []
+        for index, operation in enumerate(operations):
+            if index:
+                await asyncio.sleep(0)
+            apply_operation(shard, collection, operation)
+    if missing is not None:
+        raise point_missing(missing)
+    return number
+
+
+@contextlib.asynccontextmanager
+async def write_access(collection: Collection) -> AsyncIterator[None]:
+    """Be the one writer of a collection.
+
+    Raises:
+        Problem: 404, the collection was deleted while this writer waited.
+    """
+    async with collection.writing:
+        if collection.deleted:
+            raise collection_missing(collection.name)
+        yield
+
+
+def apply_operation(shard: edge.EdgeShard, collection: Collection, operation: edge.UpdateOperation) -> None:
+    """Hand one operation to the engine and, while an optimized copy is being built, to its journal."""
+    with engine_errors():
+        shard.update(operation)
+    if collection.journal is not None:
+        collection.journal.append(operation)
+
+
+def read_upsert(body: Document, collection: Collection) -> Update:
+    """Read `{"points": […]}` or `{"batch": {…}}`, with `update_filter` and `update_mode`."""
+    if body.get("batch") is not None:
+        documents = _batch_points(read_object(body["batch"], "batch"))
+    elif body.get("points") is not None:
+        documents = read_list(body["points"], "points")
+    else:
+        raise malformed("Invalid PointInsertOperations format")
+    mode = body.get("update_mode") or "upsert"
+    if mode not in _MODES:
+        raise malformed(f"unknown variant `{mode}`, expected one of `upsert`, `insert_only`, `update_only`")
+    condition = read_filter(body.get("update_filter"), "update_filter")
+    points = [_read_point(document, collection) for document in documents]
+    if not points:
+        raise _EMPTY
+    check_limit(limits_of(collection.record.configuration), "upsert_max_batchsize", len(points), "upsert")
+    conditional = condition is not None or mode != "upsert"
+    with engine_errors():
+        operations = [
+            edge.UpdateOperation.upsert_points(part, condition or edge.Filter(), _MODES[mode])
+            if conditional
+            else edge.UpdateOperation.upsert_points(part)
+            for part in _parts(points)
+        ]
+    return Update(operations, added=len(points))
+
+
+def read_set_payload(body: Document, _: Collection) -> Update:
+    """Read a payload that is merged into that of the selected points."""
+    payload, key = read_object(require(body, "payload"), "payload"), _read_key(body)
+    return _selected(
+        body,
+        lambda ids: edge.UpdateOperation.set_payload(ids, payload, key),
+        lambda chosen: edge.UpdateOperation.set_payload_by_filter(chosen, payload, key),
+    )
+
+
+def read_overwrite_payload(body: Document, _: Collection) -> Update:
+    """Read a payload that replaces that of the selected points."""
+    payload, key = read_object(require(body, "payload"), "payload"), _read_key(body)
+    return _selected(
+        body,
+        lambda ids: edge.UpdateOperation.overwrite_payload(ids, payload, key),
+        lambda chosen: edge.UpdateOperation.overwrite_payload_by_filter(chosen, payload, key),
+    )
+
+
+def read_delete_payload(body: Document, _: Collection) -> Update:
+    """Read payload keys that are removed from the selected points."""
+    keys = _texts(require(body, "keys"), "keys")
+    return _selected(
+        body,
+        lambda ids: edge.UpdateOperation.delete_payload(ids, keys),
+        lambda chosen: edge.UpdateOperation.delete_payload_by_filter(chosen, keys),
+    )
+
+
+def read_clear_payload(body: Document, _: Collection) -> Update:
+    """Read a selection of points that lose their payload."""
+    return _selected(body, edge.UpdateOperation.clear_payload, edge.UpdateOperation.clear_payload_by_filter)
+
+
+def read_delete(body: Document, _: Collection) -> Update:
+    """Read a selection of points that are deleted; absent ones are no error."""
+    if body.get("points") is None:
+        return Update([edge.UpdateOperation.delete_points_by_filter(_required_filter(body))])
+    ids = read_point_ids(body["points"], "points")
+    if not ids:
+        raise _EMPTY
+    return Update([edge.UpdateOperation.delete_points(list(ids))])
+
+
+def read_update_vectors(body: Document, collection: Collection) -> Update:
+    """Read new vectors of existing points."""
+    documents = read_list(require(body, "points"), "points")
+    if not documents:
+        raise invalid("points", "must specify points to update")
+    condition = read_filter(body.get("update_filter"), "update_filter")
+    vectors = [_read_point_vectors(document, collection) for document in documents]
+    with engine_errors():
+        changes = {point: edge.PointVectors(point, vector) for point, vector in vectors}
+
+    def narrowed(found: set[PointId]) -> list[edge.UpdateOperation]:
+        kept = [change for point, change in changes.items() if point in found]
+        return [edge.UpdateOperation.update_vectors(part, condition) for part in _parts(kept)]
+
+    return Update(addressed=tuple(changes), narrowed=narrowed)
+
+
+def read_delete_vectors(body: Document, collection: Collection) -> Update:
+    """Read names of vectors that the selected points lose."""
+    names = _texts(require(body, "vector"), "vector")
+    if not names:
+        raise invalid("vector", "must specify vector names to delete")
+    for name in names:
+        if name not in collection.vectors and name not in collection.sparse_vectors:
+            raise vector_missing(name)
+    return _selected(
+        body,
+        lambda ids: edge.UpdateOperation.delete_vectors(ids, names),
+        lambda chosen: edge.UpdateOperation.delete_vectors_by_filter(chosen, names),
+    )
+
+
+def read_batch(body: Document, collection: Collection) -> list[Update]:
+    """Read a list of updates that are applied one after another."""
+    operations = read_list(require(body, "operations"), "operations")
+    return [_read_operation(read_object(operation, "operations"), collection) for operation in operations]
+
+
+def _read_operation(document: Document, collection: Collection) -> Update:
+    for name, read in _OPERATIONS.items():
+        if name in document:
+            return read(read_object(document[name], name), collection)
+    raise malformed("data did not match any variant of untagged enum UpdateOperation")
+
+
+def _read_point(value: Json, collection: Collection) -> edge.Point:
+    point, vector = _read_point_vectors(value, collection)
+    payload = value.get("payload")
+    if payload is not None:
+        read_object(payload, "payload")
+    with engine_errors():
+        return edge.Point(point, vector, payload)
+
+
+def _read_point_vectors(value: Json, collection: Collection) -> tuple[PointId, Any]:
+    document = renamed(read_object(value, "points"), {"vectors": "vector"})
+    point = read_point_id(require(document, "id"))
+    return point, read_point_vectors(require(document, "vector"), collection)
+
+
+def _batch_points(batch: Document) -> list[Document]:
+    ids, vectors = read_list(require(batch, "ids"), "batch.ids"), require(batch, "vectors")
+    payloads = read_list(batch.get("payloads") or [], "batch.payloads")
+    if isinstance(vectors, dict):
+        columns = {name: read_list(column, f"batch.vectors.{name}") for name, column in vectors.items()}
+        if any(len(column) != len(ids) for column in columns.values()):
+            raise wrong_input("number of ids and vectors in a batch differ")
+        vectors = [{name: column[index] for name, column in columns.items()} for index in range(len(ids))]
+    if len(vectors) != len(ids) or len(payloads) not in (0, len(ids)):
+        message = f"number of ids ({len(ids)}), vectors ({len(vectors)}) and payloads ({len(payloads)}) differ"
+        raise invalid("batch", f"Validation error: {message} [{{}}]")
+    rows = zip_longest(ids, vectors, payloads)
+    return [{"id": point, "vector": vector, "payload": payload} for point, vector, payload in rows]
+
+
+def _selected(
+    body: Document,
+    by_ids: Callable[[list[PointId]], edge.UpdateOperation],
+    by_filter: Callable[[edge.Filter], edge.UpdateOperation],
+) -> Update:
+    """Return an update of the listed points or, when none are listed, of those that the filter matches."""
+    if body.get("points") is None:
+        chosen = _required_filter(body)
+        with engine_errors():
+            return Update([by_filter(chosen)])
+    ids = read_point_ids(body["points"], "points")
+    if not ids:
+        raise _EMPTY
+    with engine_errors():
+        by_ids(ids)
+    return Update(addressed=tuple(ids), narrowed=lambda found: [by_ids([point for point in ids if point in found])])
+
+
+def _required_filter(body: Document) -> edge.Filter:
+    chosen = read_filter(body.get("filter"))
+    if chosen is None:
+        raise malformed("Either list of point ids or filter must be provided")
+    return chosen
+
+
+def _existing(shard: edge.EdgeShard, points: Iterable[PointId]) -> set[PointId]:
+    records = shard.retrieve(list(points), False, False)
+    return {record.id if isinstance(record.id, int) else str(record.id) for record in records}
+
+
+def _read_key(body: Document) -> str | None:
+    key = body.get("key")
+    if key is not None and not isinstance(key, str):
+        raise malformed("invalid type for `key`, expected a string")
+    return key
+
+
+def _texts(value: Json, path: str) -> list[str]:
+    names = read_list(value, path)
+    if not all(isinstance(name, str) for name in names):
+        raise malformed(f"invalid type for {path}, expected strings")
+    return names
+
+
+def _parts(items: list[Any]) -> Iterable[list[Any]]:
+    return (items[start : start + BATCH] for start in range(0, len(items), BATCH))
+
+
+_OPERATIONS: dict[str, Reader] = {
+    "upsert": read_upsert,
+    "delete": read_delete,
+    "set_payload": read_set_payload,
+    "overwrite_payload": read_overwrite_payload,
+    "delete_payload": read_delete_payload,
+    "clear_payload": read_clear_payload,
+    "update_vectors": read_update_vectors,
+    "delete_vectors": read_delete_vectors,
+}
