@@ -3,8 +3,8 @@
 import contextlib
 import hmac
 import pathlib
+from collections.abc import AsyncIterator
 
-from collection_endpoint_endpoints.abc import AsyncIterator
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -80,7 +80,7 @@ class ApiKey:
 
 
 async def _version(request: Request) -> Response:
-    version = collection_endpoint_endpoints.state_of(request).features.version
+    version = collection_endpoints.state_of(request).features.version
     return JsonResponse({"title": "qdrant - vector search engine", "version": version})
 
 
@@ -93,8 +93,8 @@ async def _readiness(_: Request) -> Response:
 
 
 async def _metrics(request: Request) -> Response:
-    state = collection_endpoint_endpoints.state_of(request)
-    known = state.catalogue.collection_endpoint_endpoints.values()
+    state = collection_endpoints.state_of(request)
+    known = state.catalogue.collections.values()
     return PlainTextResponse(render_metrics(state.features.version, known, state.shards, state.optimizations))
 
 
@@ -147,19 +147,19 @@ def _point_routes() -> list[Route]:
 def _collection_routes() -> list[Route]:
     base = "/collections/{name}"
     return [
-        _route("POST", "/collections/aliases", collection_endpoint_endpoints.change_aliases),
-        _route("GET", "/aliases", collection_endpoint_endpoints.list_aliases),
-        _route("GET", "/collections", collection_endpoint_endpoints.list_collections),
-        _route("GET", base, collection_endpoint_endpoints.get_collection),
-        _route("PUT", base, collection_endpoint_endpoints.create_collection),
-        _route("PATCH", base, collection_endpoint_endpoints.patch_collection),
-        _route("DELETE", base, collection_endpoint_endpoints.delete_collection),
-        _route("GET", f"{base}/exists", collection_endpoint_endpoints.collection_exists),
-        _route("GET", f"{base}/aliases", collection_endpoint_endpoints.list_collection_aliases),
-        _route("PUT", f"{base}/index", collection_endpoint_endpoints.create_index),
-        _route("DELETE", base + "/index/{field}", collection_endpoint_endpoints.delete_index),
-        _route("GET", f"{base}/optimizations", collection_endpoint_endpoints.get_optimizations),
-        _route("GET", f"{base}/cluster", collection_endpoint_endpoints.get_collection_cluster),
+        _route("POST", "/collections/aliases", collection_endpoints.change_aliases),
+        _route("GET", "/aliases", collection_endpoints.list_aliases),
+        _route("GET", "/collections", collection_endpoints.list_collections),
+        _route("GET", base, collection_endpoints.get_collection),
+        _route("PUT", base, collection_endpoints.create_collection),
+        _route("PATCH", base, collection_endpoints.patch_collection),
+        _route("DELETE", base, collection_endpoints.delete_collection),
+        _route("GET", f"{base}/exists", collection_endpoints.collection_exists),
+        _route("GET", f"{base}/aliases", collection_endpoints.list_collection_aliases),
+        _route("PUT", f"{base}/index", collection_endpoints.create_index),
+        _route("DELETE", base + "/index/{field}", collection_endpoints.delete_index),
+        _route("GET", f"{base}/optimizations", collection_endpoints.get_optimizations),
+        _route("GET", f"{base}/cluster", collection_endpoints.get_collection_cluster),
     ]
 
 
