@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentmemory_operator.devserver import point_endpoints, updates
+from agentmemory_operator.devserver import collection_endpoints, point_endpoints, updates
 from agentmemory_operator.devserver.features import DEFAULT_QDRANT_VERSION, features_of
 from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.metrics import render_metrics
