@@ -10,7 +10,6 @@ LogFormat = Literal["json", "text"]
 
 # Set by Kubernetes in every pod.
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
-DEFAULT_QDRANT_URL = "http://127.0.0.1:6333"
 
 
 class SettingInvalid(ValueError):
@@ -111,5 +110,5 @@ def _url(environ: Mapping[str, str], name: str) -> str | None:
     if not value:
         return None
     if not value.startswith(("http://", "https://")):
-        raise SettingInvalid(f"{name}={value!r} is no URL: write it as {DEFAULT_QDRANT_URL}")
+        raise SettingInvalid(f"{name}={value!r} is no URL: write it as http://127.0.0.1:6333")
     return value.rstrip("/")

@@ -6,6 +6,7 @@ better served with the field's name, so what it refuses is read again by the sta
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,6 +15,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,
     INVALID_JSON,
@@ -28,6 +30,16 @@ BODY_MAX_BYTES = MIB
 BATCH_MAX_BYTES = 16 * MIB
 # An answer about 1,536 wrong numbers of one vector helps nobody.
 ERRORS_MAX = 20
+
+# Plainer than pydantic's own.
+_MESSAGES = {
+    "missing": "required",
+    "model_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+    "list_type": "must be a list",
+    "string_type": "must be a string",
+}
+_SUBJECT = re.compile(r"^\w+ should")
 
 Location = tuple[int | str, ...]
 Model = TypeVar("Model", bound=BaseModel)
@@ -109,8 +121,11 @@ def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[Field
 
 
 def field_errors(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> list[FieldError]:
-    """Return pydantic's errors in outside names."""
-    return [FieldError(field_name(error["loc"]), _message(error, known)) for error in errors[:ERRORS_MAX]]
+    """Return pydantic's errors in outside names; an error of the whole body may say which field it is about."""
+    return [
+        FieldError(error.get("ctx", {}).get("field") or field_name(error["loc"]), _message(error, known))
+        for error in errors[:ERRORS_MAX]
+    ]
 
 
 def field_name(location: Location) -> str:
@@ -121,13 +136,15 @@ def field_name(location: Location) -> str:
 
 def _message(error: Mapping[str, Any], known: Iterable[str]) -> str:
     match error["type"]:
-        case "missing":
-            return "required"
         case "extra_forbidden":
             return f"unknown; known are {', '.join(known)}" if known else "unknown"
         case "string_pattern_mismatch":
-            return "must not be blank or contain control characters"
-    message = str(error["msg"]).replace("Input should", "must", 1)
+            is_content = error["ctx"]["pattern"] == CONTENT_PATTERN
+            return "must not be blank" if is_content else "must not be blank or contain control characters"
+        case type_ if type_ in _MESSAGES:
+            message = _MESSAGES[type_]
+        case _:
+            message = _SUBJECT.sub("must", str(error["msg"]))
     value = error.get("input")
     is_short = value is None or isinstance(value, (bool, int, float))
     return f"{message}, not {json.dumps(value)}" if is_short else message

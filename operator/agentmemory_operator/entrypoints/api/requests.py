@@ -104,7 +104,7 @@ class SearchIn(Body):
     @model_validator(mode="after")
     def _has_one_question(self) -> "SearchIn":
         if (self.query is None) == (self.vector is None):
-            raise PydanticCustomError("one_of", "send exactly one of query and vector")
+            raise PydanticCustomError("one_of", "send exactly one of query and vector", {"field": "query"})
         return self
 
     def search_request(self) -> SearchRequest:

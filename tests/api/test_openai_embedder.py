@@ -1,0 +1,206 @@
+"""The OpenAI embedder against a service that speaks real HTTP."""
+
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import pytest
+from starlette.responses import JSONResponse, PlainTextResponse
+
+from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder, OpenAIOptions
+from agentmemory_operator.errors import EmbedderUnavailable, RequestInvalid, SpecInvalid
+from tests.support.fake_openai import FakeOpenAI, failure, vector_of
+from tests.support.http_server import serve
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[tuple[FakeOpenAI, str]]:
+    service = FakeOpenAI()
+    with serve(service.app()) as url:
+        yield service, f"{url}/v1"
+
+
+@pytest.fixture
+def service(running: tuple[FakeOpenAI, str]) -> FakeOpenAI:
+    service, _ = running
+    service.__init__()  # type: ignore[misc]
+    return service
+
+
+@pytest.fixture
+def url(running: tuple[FakeOpenAI, str]) -> str:
+    return running[1]
+
+
+Make = Callable[..., OpenAIEmbedder]
+
+
+@pytest.fixture
+async def embedder(url: str) -> AsyncIterator[Make]:
+    """Makes embedders of the service with quick retries; closes them."""
+    made: list[OpenAIEmbedder] = []
+
+    def make(**options: Any) -> OpenAIEmbedder:
+        given = {"model": "m", "dimensions": 8, "api_key": "k", "base_url": url, "timeout_s": 5, "first_delay_s": 0.02}
+        made.append(OpenAIEmbedder(OpenAIOptions(**given | options)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        await one.aclose()
+
+
+async def test_vectors_come_in_the_order_of_the_texts(service: FakeOpenAI, embedder: Make) -> None:
+    service.is_reversed = True
+
+    vectors = await embedder().embed(["a", "b", "c"])
+
+    assert vectors == [vector_of(text, 8) for text in "abc"]
+
+
+async def test_texts_are_sent_in_batches(service: FakeOpenAI, embedder: Make) -> None:
+    vectors = await embedder(batch_size=2).embed(["a", "b", "c", "d", "e"])
+
+    assert [body["input"] for body in service.bodies] == [["a", "b"], ["c", "d"], ["e"]]
+    assert vectors == [vector_of(text, 8) for text in "abcde"]
+
+
+async def test_no_text_asks_nothing(service: FakeOpenAI, embedder: Make) -> None:
+    assert await embedder().embed([]) == []
+    assert service.bodies == []
+
+
+async def test_the_key_is_sent(service: FakeOpenAI, embedder: Make) -> None:
+    await embedder(api_key="secret").embed(["a"])
+
+    assert service.keys == ["Bearer secret"]
+
+
+async def test_the_environment_lends_no_key(
+    service: FakeOpenAI, embedder: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "of somebody else")
+
+    await embedder(api_key=None).embed(["a"])
+
+    assert service.keys == ["Bearer none"]
+
+
+@pytest.mark.parametrize(("model", "sent"), [("text-embedding-3-small", 8), ("nomic-embed", None)])
+async def test_dimensions_are_sent_to_models_that_shorten(
+    service: FakeOpenAI, embedder: Make, model: str, sent: int | None
+) -> None:
+    await embedder(model=model).embed(["a"])
+
+    assert service.bodies[0].get("dimensions") == sent
+
+
+async def test_a_service_without_base64_is_asked_for_numbers(service: FakeOpenAI, embedder: Make) -> None:
+    service.knows_base64 = False
+    client = embedder()
+
+    first, second = await client.embed(["a"]), await client.embed(["b"])
+
+    assert (first, second) == ([vector_of("a", 8)], [vector_of("b", 8)])
+    assert [body["encoding_format"] for body in service.bodies] == ["base64", "float", "float"]
+
+
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503])
+async def test_passing_failures_are_retried(service: FakeOpenAI, embedder: Make, status: int) -> None:
+    service.faults = [failure(status), failure(status)]
+
+    assert await embedder().embed(["a"]) == [vector_of("a", 8)]
+
+
+async def test_retry_after_is_waited_for(service: FakeOpenAI, embedder: Make) -> None:
+    service.faults = [failure(429, retry_after="0.3")]
+    started = time.monotonic()
+
+    await embedder().embed(["a"])
+
+    assert time.monotonic() - started >= 0.3
+
+
+async def test_a_wait_beyond_the_time_limit_is_handed_on(service: FakeOpenAI, embedder: Make) -> None:
+    service.faults = [failure(429, retry_after="60")]
+    started = time.monotonic()
+
+    with pytest.raises(EmbedderUnavailable, match="answered 429") as raised:
+        await embedder().embed(["a"])
+
+    assert raised.value.retry_after_s == 60
+    assert time.monotonic() - started < 2
+
+
+async def test_lasting_failures_end_within_the_time_limit(service: FakeOpenAI, embedder: Make) -> None:
+    service.faults = [failure(500)] * 100
+    started = time.monotonic()
+
+    with pytest.raises(EmbedderUnavailable, match="answered 500"):
+        await embedder(timeout_s=1).embed(["a"])
+
+    assert time.monotonic() - started < 2
+    assert len(service.bodies) <= 5
+
+
+async def test_a_service_that_is_not_there_is_unavailable(embedder: Make) -> None:
+    with pytest.raises(EmbedderUnavailable, match="cannot be reached"):
+        await embedder(base_url="http://127.0.0.1:9/v1", timeout_s=0.5).embed(["a"])
+
+
+@pytest.mark.parametrize(
+    ("status", "way_out"), [(401, "secretRef"), (403, "may not use model"), (404, "model ('m') or baseURL")]
+)
+async def test_lasting_refusals_name_the_way_out(
+    service: FakeOpenAI, embedder: Make, status: int, way_out: str
+) -> None:
+    service.faults = [failure(status)]
+
+    with pytest.raises(SpecInvalid) as raised:
+        await embedder().embed(["a"])
+
+    assert way_out in str(raised.value)
+    assert len(service.bodies) == 1
+
+
+async def test_a_refused_text_is_the_callers_fault(service: FakeOpenAI, embedder: Make) -> None:
+    service.faults = [failure(400, "maximum context length is 8192 tokens")]
+
+    with pytest.raises(RequestInvalid, match="maximum context length"):
+        await embedder().embed(["a"])
+
+
+async def test_another_size_than_declared_is_refused(service: FakeOpenAI, embedder: Make) -> None:
+    with pytest.raises(SpecInvalid, match="gives 8, declared are 16") as raised:
+        await embedder(dimensions=16).embed(["a"])
+
+    assert raised.value.reason == "EmbeddingSizeMismatch"
+
+
+ROW = {"object": "embedding", "index": 0}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        PlainTextResponse("<html>welcome</html>"),
+        JSONResponse({"detail": "hello"}),
+        JSONResponse({"object": "list", "data": [], "model": "m"}),
+        JSONResponse({"object": "list", "data": [ROW | {"embedding": "%%%"}], "model": "m"}),
+        JSONResponse({"object": "list", "data": [ROW | {"embedding": ["a"] * 8}], "model": "m"}),
+        JSONResponse({"object": "list", "data": [{"embedding": [0.1] * 8}] * 2, "model": "m"}),
+    ],
+    ids=["page", "other object", "empty", "bad base64", "words", "two for one"],
+)
+async def test_an_answer_that_holds_no_embeddings_is_refused(
+    service: FakeOpenAI, embedder: Make, answer: JSONResponse
+) -> None:
+    service.faults = [answer]
+
+    with pytest.raises(SpecInvalid):
+        await embedder().embed(["a"])
+
+
+def test_openai_itself_needs_a_key() -> None:
+    with pytest.raises(SpecInvalid, match="OPENAI_API_KEY"):
+        OpenAIEmbedder(OpenAIOptions(model="m", dimensions=8))

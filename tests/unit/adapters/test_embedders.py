@@ -1,0 +1,42 @@
+import pytest
+
+from agentmemory_operator.adapters.embedders import build_embedder
+from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder
+from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
+from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.effective import EmbeddingSettings
+from agentmemory_operator.errors import SpecInvalid
+
+SETTINGS = EmbeddingSettings(provider="wordllama", model=None, dimensions=256)
+
+
+def source(provider: str, model: str | None = None, dimensions: int = 256, **rest: str) -> EmbeddingSource:
+    return EmbeddingSource(provider=provider, model=model, dimensions=dimensions, **rest)
+
+
+def test_wordllama_is_built_with_the_size_in_force() -> None:
+    embedder = build_embedder(source("wordllama", "l2_supercat", 64), SETTINGS, api_key=None)
+
+    assert isinstance(embedder, WordLlamaEmbedder)
+    assert embedder.dimensions == 64
+
+
+def test_openai_is_built_with_the_key() -> None:
+    embedder = build_embedder(source("openai", "text-embedding-3-small", 1536), SETTINGS, api_key="k")
+
+    assert isinstance(embedder, OpenAIEmbedder)
+    assert embedder.dimensions == 1536
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (source("none"), "'none' embeds no text"),
+        (source("openai"), "spec.embedding.model: required"),
+        (source("openai", "m"), "secretRef"),
+        (source("wordllama", dimensions=100), "not 100"),
+    ],
+)
+def test_sources_that_cannot_be_served_are_refused(given: EmbeddingSource, message: str) -> None:
+    with pytest.raises(SpecInvalid, match=message):
+        build_embedder(given, SETTINGS, api_key=None)

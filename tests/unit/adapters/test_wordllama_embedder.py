@@ -1,0 +1,63 @@
+import math
+import socket
+
+import pytest
+
+from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
+from agentmemory_operator.errors import SpecInvalid
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("the offline embedder asked the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+@pytest.mark.parametrize("dimensions", [64, 128, 256])
+async def test_vectors_have_the_declared_size_and_unit_length(dimensions: int) -> None:
+    [vector] = await WordLlamaEmbedder(dimensions=dimensions).embed(["the customer pays by invoice"])
+
+    assert len(vector) == dimensions
+    assert math.hypot(*vector) == pytest.approx(1, abs=1e-6)
+
+
+async def test_related_texts_are_closer() -> None:
+    invoice, bill, cat = await WordLlamaEmbedder().embed(
+        ["the customer pays by invoice", "the client settles bills", "a cat sleeps"]
+    )
+
+    assert cosine(invoice, bill) > cosine(invoice, cat) + 0.1
+
+
+async def test_a_vector_does_not_depend_on_its_neighbours() -> None:
+    embedder = WordLlamaEmbedder()
+
+    together = await embedder.embed(["short", "a much longer text " * 200])
+    alone = await embedder.embed(["short"])
+
+    assert together[0] == alone[0]
+
+
+async def test_an_empty_text_gives_zeros() -> None:
+    assert await WordLlamaEmbedder(dimensions=64).embed([""]) == [[0.0] * 64]
+
+
+async def test_no_text_gives_no_vector() -> None:
+    assert await WordLlamaEmbedder().embed([]) == []
+
+
+@pytest.mark.parametrize("dimensions", [0, 100, 512])
+def test_other_sizes_are_refused(dimensions: int) -> None:
+    with pytest.raises(SpecInvalid, match=f"64, 128 or 256 numbers, not {dimensions}"):
+        WordLlamaEmbedder(dimensions=dimensions)
+
+
+def test_other_models_are_refused() -> None:
+    with pytest.raises(SpecInvalid, match="not 'l3_supercat'"):
+        WordLlamaEmbedder(model="l3_supercat")

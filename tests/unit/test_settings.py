@@ -1,0 +1,81 @@
+import pathlib
+import re
+
+import pytest
+
+from agentmemory_operator.settings import VARIABLES, SettingInvalid, Settings
+
+DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "settings.md"
+
+
+def test_without_variables_the_defaults_are_for_a_machine_of_ones_own() -> None:
+    assert Settings.from_env({}) == Settings()
+
+
+def test_in_a_cluster_authentication_and_json_are_the_default() -> None:
+    settings = Settings.from_env({"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
+
+    assert (settings.auth, settings.log_format, settings.is_in_cluster) == ("kubernetes", "json", True)
+
+
+def test_every_variable_is_read() -> None:
+    settings = Settings.from_env(
+        {
+            "QDRANT_URL": "http://q:6333/",
+            "QDRANT_API_KEY": "qk",
+            "AGENTMEMORY_AUTH": "token",
+            "AGENTMEMORY_TOKEN": "t",
+            "AGENTMEMORY_AUTH_NONE_ACCEPTED": "yes",
+            "AGENTMEMORY_LOG_LEVEL": "debug",
+            "AGENTMEMORY_LOG_FORMAT": "json",
+            "OPENAI_API_KEY": "ok",
+        }
+    )
+
+    assert settings == Settings(
+        qdrant_url="http://q:6333",
+        qdrant_api_key="qk",
+        auth="token",
+        token="t",
+        accepts_auth_none=True,
+        log_level="debug",
+        log_format="json",
+        openai_api_key="ok",
+    )
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert Settings.from_env({variable.name: "" for variable in VARIABLES}) == Settings()
+
+
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({"AGENTMEMORY_AUTH": "basic"}, "AGENTMEMORY_AUTH='basic' is unknown: use kubernetes, token, none"),
+        ({"AGENTMEMORY_AUTH": "token"}, "AGENTMEMORY_TOKEN is not set"),
+        ({"AGENTMEMORY_TOKEN": " t"}, "AGENTMEMORY_TOKEN has blanks"),
+        ({"AGENTMEMORY_TOKEN": "tökén"}, "AGENTMEMORY_TOKEN has blanks around it or is not ASCII"),
+        ({"AGENTMEMORY_AUTH_NONE_ACCEPTED": "true"}, "AGENTMEMORY_AUTH_NONE_ACCEPTED='true' is unknown: use yes"),
+        ({"AGENTMEMORY_LOG_LEVEL": "loud"}, "AGENTMEMORY_LOG_LEVEL='loud' is unknown: use debug, info"),
+        ({"AGENTMEMORY_LOG_FORMAT": "xml"}, "AGENTMEMORY_LOG_FORMAT='xml' is unknown: use json, text"),
+        ({"QDRANT_URL": "q:6333"}, "QDRANT_URL='q:6333' is no URL: write it as http://"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_way_out(environ: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingInvalid) as raised:
+        Settings.from_env(environ)
+
+    assert message in str(raised.value)
+
+
+def test_secrets_are_not_shown() -> None:
+    shown = repr(Settings(qdrant_api_key="s3cret", token="s3cret", openai_api_key="s3cret"))
+
+    assert "s3cret" not in shown
+
+
+def test_the_documented_table_is_the_code() -> None:
+    rows = re.findall(r"^\| `([A-Z_]+)` \| ([^|]*) \| ([^|]*) \|", DOCUMENT.read_text(), re.MULTILINE)
+    documented = [(name, outside.strip(" `"), inside.strip(" `")) for name, outside, inside in rows]
+
+    assert documented == [(entry.name, entry.default, entry.default_in_cluster) for entry in VARIABLES]
