@@ -38,7 +38,7 @@ Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Fol
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free one.")]
 
 
-def build_cli(verbs: Verbs, *, qdrant_version: str) -> typer.Typer:
+def build_cli(verbs: Verbs) -> typer.Typer:
     """Return the command `agentmemory`."""
     cli = typer.Typer(
         name="agentmemory",
@@ -47,7 +47,13 @@ def build_cli(verbs: Verbs, *, qdrant_version: str) -> typer.Typer:
         add_completion=True,
         pretty_exceptions_enable=False,
     )
+    _add_servers(cli, verbs)
+    _add_development(cli, verbs)
+    _add_printers(cli)
+    return cli
 
+
+def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
     @cli.command()
     def operator() -> None:
         """Run the operator, in a cluster or with a kubeconfig."""
@@ -68,6 +74,8 @@ def build_cli(verbs: Verbs, *, qdrant_version: str) -> typer.Typer:
         else:
             _run(verbs.api_files(host, port, manifests))
 
+
+def _add_development(cli: typer.Typer, verbs: Verbs) -> None:
     @cli.command()
     def dev(
         manifests: Manifests,
@@ -82,11 +90,13 @@ def build_cli(verbs: Verbs, *, qdrant_version: str) -> typer.Typer:
     def devserver(
         data: Annotated[Path, typer.Option(file_okay=False, help="Where the collections lie.")],
         port: Port = 6333,
-        version: Annotated[str, typer.Option("--qdrant-version", help="The version to answer as.")] = qdrant_version,
+        version: Annotated[str, typer.Option("--qdrant-version", help="The version to answer as.")] = "1.18.3",
     ) -> None:
         """Run only the dev Qdrant server."""
         _run(verbs.devserver(data, port, version))
 
+
+def _add_printers(cli: typer.Typer) -> None:
     @cli.command("crds")
     def print_crds(
         write: Annotated[bool, typer.Option("--write", help="Write them into the repository instead.")] = False,
@@ -98,8 +108,6 @@ def build_cli(verbs: Verbs, *, qdrant_version: str) -> typer.Typer:
     def version() -> None:
         """Print the version."""
         typer.echo(__version__)
-
-    return cli
 
 
 def _run(verb: Awaitable[None]) -> None:

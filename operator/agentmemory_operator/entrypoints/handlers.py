@@ -4,7 +4,6 @@ Only `on.event` handlers are registered: they are level-triggered, write no anno
 and leave retries to one place, the work queue (docs/adr/0003).
 """
 
-import asyncio
 from typing import Any
 
 import kopf
@@ -48,16 +47,9 @@ def operator_settings() -> kopf.OperatorSettings:
     return settings
 
 
-async def run_kopf(registry: kopf.OperatorRegistry, stop: asyncio.Event, ready: asyncio.Event) -> None:
-    """Watch until `stop` is set."""
-    await kopf.operator(
-        registry=registry,
-        settings=operator_settings(),
-        standalone=True,
-        clusterwide=True,
-        stop_flag=stop,
-        ready_flag=ready,
-    )
+async def run_kopf(registry: kopf.OperatorRegistry) -> None:
+    """Watch until SIGTERM or SIGINT."""
+    await kopf.operator(registry=registry, settings=operator_settings(), standalone=True, clusterwide=True)
 
 
 async def connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo:

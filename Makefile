@@ -1,0 +1,77 @@
+# Everything a developer or CI does. Needs Python >= 3.11 and make; `make help` lists the targets.
+PYTHON ?= python3
+PIP := .venv/bin/pip install --quiet --disable-pip-version-check --no-compile
+# The faults run in one process: they start servers and clusters of their own.
+PYTEST := .venv/bin/python -m pytest
+
+.PHONY: help setup demo dev test test-faults lint types bench crds crds-check controlplane docs check lock clean
+.DEFAULT_GOAL := help
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' | awk -F'|' '{printf "%-14s %s\n", $$1, $$2}'
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and f"Python 3.11 or newer is needed, {sys.version.split()[0]} found: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv .venv
+
+# What users run; `make demo` needs no more.
+.venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
+	@echo "installing the locked packages into .venv ..."
+	@$(PIP) --require-hashes -r requirements/run.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# What the tests need on top.
+.venv/.dev: requirements/dev.txt .venv/.run
+	@echo "installing the locked development packages into .venv ..."
+	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+setup: .venv/.dev ## .venv/ with everything, `agentmemory` in .venv/bin
+
+demo: .venv/.run ## the main job end to end, on this machine alone
+	@.venv/bin/python examples/demo.py
+
+dev: .venv/.run ## the dev stack on the quickstart, until Ctrl-C
+	@.venv/bin/agentmemory dev --manifests examples/quickstart --port 8080
+
+controlplane: ## build or find kube-apiserver, etcd, kubectl; prints their folder
+	@$(PYTHON) tests/controlplane/build.py
+
+test: .venv/.dev ## every test but the faults
+	@KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)" $(PYTEST) -m "not faults" -n 2 --dist loadfile
+
+test-faults: .venv/.dev ## enumerated kills, soaks, large counts
+	@KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)" $(PYTEST) -m faults --timeout 900
+
+lint: .venv/.dev ## format, lint, layers
+	@.venv/bin/ruff format --check .
+	@.venv/bin/ruff check .
+	@.venv/bin/lint-imports
+
+types: .venv/.dev ## mypy, strict
+	@.venv/bin/mypy
+
+crds: .venv/.run ## write crds/ and the chart's copy from the models
+	@.venv/bin/agentmemory crds --write
+
+crds-check: crds ## fail where crds/ is not what the models say
+	@git diff --exit-code --stat -- crds charts || { echo "crds/ was not current: commit what 'make crds' wrote" >&2; exit 1; }
+
+bench: .venv/.dev ## measure against the bare engine; prints the tables of bench/README.md
+	@.venv/bin/python -m bench
+
+docs: .venv/.dev ## check that every setting, reason and command is documented
+	@$(PYTEST) -q tests/unit/docs
+
+check: lint types crds-check docs test ## what has to pass before a commit
+
+lock: | .venv/bin/python ## resolve requirements/*.txt anew
+	@$(PIP) uv
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra devserver \
+	  requirements/build.in pyproject.toml -o requirements/run.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra devserver --group dev \
+	  -c requirements/run.txt requirements/build.in pyproject.toml -o requirements/dev.txt
+
+clean: ## remove .venv
+	rm -rf .venv

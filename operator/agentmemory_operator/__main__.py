@@ -1,0 +1,5 @@
+"""`python -m agentmemory_operator`."""
+
+from agentmemory_operator.main import run
+
+run()

@@ -1,0 +1,323 @@
+"""Composition root: the only place that builds adapters and joins them to services."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.embedders import build_embedder
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster, load_configuration
+from agentmemory_operator.adapters.manifest_folder import ManifestFolder
+from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.entrypoints.api.app import create_app
+from agentmemory_operator.entrypoints.api.auth import build_guard
+from agentmemory_operator.entrypoints.api.routes import Services
+from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.logs import configure_logging
+from agentmemory_operator.entrypoints.serving import serving
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports import Cluster, CollectionStore, Embedder, Json, PointStore, Secrets
+from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.chains import Chains
+from agentmemory_operator.services.connections import Connections, Endpoint
+from agentmemory_operator.services.directory import AgentDirectory
+from agentmemory_operator.services.embedding_cache import CachedEmbedder
+from agentmemory_operator.services.feeds import ApiFeed, OperatorFeed
+from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.services.passes import Passes
+from agentmemory_operator.services.point_stores import PointStores
+from agentmemory_operator.services.recall import Recall
+from agentmemory_operator.services.remember import Remember
+from agentmemory_operator.services.workqueue import WorkQueue
+from agentmemory_operator.settings import Settings
+
+log = logging.getLogger(__name__)
+
+LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
+KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
+LIST_RETRY_S = 2.0
+
+
+class Operator:
+    """The reconcile half: table, queue and passes over one cluster.
+
+    Args:
+        cluster: where status, finalizers and events are written.
+        secrets: where API keys are read.
+        open_store: makes the store of an endpoint.
+    """
+
+    def __init__(self, cluster: Cluster, secrets: Secrets, open_store: Callable[[Endpoint], CollectionStore]) -> None:
+        self.table = ObjectTable()
+        self.connections = Connections(self.table, secrets, open_store)
+        self.queue: WorkQueue[Key] = WorkQueue(self._pass)
+        self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
+        self._passes = Passes(self.table, self.connections, cluster, SystemClock(), self.queue.request)
+
+    async def _pass(self, key: Key) -> float | None:
+        return await self._passes.run(key)
+
+
+class Api:
+    """The retrieval half: directory and use cases.
+
+    Args:
+        secrets: where API keys are read.
+        open_store: makes the store of an endpoint.
+    """
+
+    def __init__(self, settings: Settings, secrets: Secrets, open_store: Callable[[Endpoint], PointStore]) -> None:
+        self._settings = settings
+        self._secrets = secrets
+        clock, table = SystemClock(), ObjectTable()
+        chains = Chains(clock)
+        directory = AgentDirectory(PointStores(table, secrets, open_store).store_for, self._open_embedder)
+        access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
+        self.feed = ApiFeed(table, directory)
+        self.services = Services(
+            directory=directory,
+            recall=Recall(clock, access_counts),
+            remember=Remember(clock, chains),
+            memories=Memories(clock, chains),
+            access_counts=access_counts,
+        )
+        self._synced: set[str] = set()
+
+    def synced(self, kind: str) -> None:
+        """Note that a kind was read whole."""
+        self._synced.add(kind)
+
+    def is_ready(self) -> bool:
+        """Tell whether every kind was read once."""
+        return self._synced >= set(KINDS)
+
+    async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
+        api_key = self._settings.openai_api_key
+        if source.secret_name and source.secret_key:
+            api_key = await self._secrets.read(settings.namespace, source.secret_name, source.secret_key)
+        embedder = build_embedder(source, settings.embedding, api_key=api_key)
+        return CachedEmbedder(embedder, entries=settings.embedding.cache_entries)
+
+    @contextlib.asynccontextmanager
+    async def serving(self, host: str, port: int) -> AsyncIterator[str]:
+        """Serve while the context is open; yield the URL."""
+        app = create_app(self.services, build_guard(self._settings, host), is_ready=self.is_ready)
+        async with serving(app, host=host, port=port) as url:
+            yield url
+
+
+class Stores:
+    """Opens stores and closes them all at the end.
+
+    Args:
+        url, api_key: a server in the place of every connection's, for development.
+    """
+
+    def __init__(self, stack: AsyncExitStack, *, url: str | None = None, api_key: str | None = None) -> None:
+        self._stack = stack
+        self._url = url
+        self._api_key = api_key
+
+    def collections(self, endpoint: Endpoint) -> CollectionStore:
+        """Return the control store of an endpoint."""
+        url, api_key = self._place(endpoint)
+        store = QdrantCollections(url, api_key=api_key, timeout_s=endpoint.timeout_s)
+        self._stack.push_async_callback(store.close)
+        return store
+
+    def points(self, endpoint: Endpoint) -> PointStore:
+        """Return the point store of an endpoint."""
+        url, api_key = self._place(endpoint)
+        store = QdrantPoints(url, api_key=api_key, timeout_s=endpoint.timeout_s)
+        self._stack.push_async_callback(store.close)
+        return store
+
+    def _place(self, endpoint: Endpoint) -> tuple[str, str | None]:
+        return (self._url, self._api_key) if self._url else (endpoint.url, endpoint.api_key)
+
+
+async def run_operator(settings: Settings) -> None:
+    """Run the operator until it is told to stop."""
+    # kopf and its imports are of no use to the other verbs.
+    from agentmemory_operator.entrypoints.handlers import build_registry, run_kopf
+
+    configuration = await load_configuration()
+    async with AsyncExitStack() as stack:
+        cluster = KubernetesCluster(configuration)
+        stack.push_async_callback(cluster.close)
+        operator = Operator(cluster, cluster, Stores(stack).collections)
+        await fill(operator.feed, cluster)
+        working = asyncio.create_task(operator.queue.run())
+        log.info("watching AgentMemories and QdrantConnections of the whole cluster")
+        await run_kopf(build_registry(operator.feed, configuration))
+        await cancel(working)
+
+
+async def fill(feed: OperatorFeed, cluster: KubernetesCluster) -> None:
+    """Read every object once before the first pass: who owns a slug is decided among all of them."""
+    for kind in KINDS:
+        while True:
+            try:
+                documents, _ = await cluster.list_objects(kind)
+            except TransientError as exc:
+                log.warning("cannot list %s: %s (are the CRDs applied?); again in %.0f s", kind, exc, LIST_RETRY_S)
+                await asyncio.sleep(LIST_RETRY_S)
+            else:
+                break
+        for document in documents:
+            feed.take("ADDED", document)
+
+
+async def run_api_kubernetes(settings: Settings, host: str | None, port: int) -> None:
+    """Run the retrieval API on the objects of a cluster."""
+    configuration = await load_configuration()
+    async with AsyncExitStack() as stack:
+        cluster = KubernetesCluster(configuration)
+        stack.push_async_callback(cluster.close)
+        api = Api(settings, cluster, Stores(stack).points)
+        following = [asyncio.create_task(follow(api, cluster, kind)) for kind in KINDS]
+        stack.push_async_callback(cancel, *following)
+        url = await stack.enter_async_context(api.serving(host or default_host(settings), port))
+        say(f"API {url}")
+        await until_stopped(*following)
+
+
+async def follow(api: Api, cluster: KubernetesCluster, kind: str) -> None:
+    """Feed one kind's objects to the API, for ever."""
+    async for event, content in cluster.follow(kind):
+        if isinstance(content, list):
+            api.feed.take_list(kind, content)
+            api.synced(kind)
+        else:
+            api.feed.take(event, content)
+
+
+async def run_api_files(settings: Settings, host: str | None, port: int, manifests: Path) -> None:
+    """Run the retrieval API on a folder of manifests; their collections exist already."""
+    async with AsyncExitStack() as stack:
+        folder = ManifestFolder(manifests, keeps_status=False)
+        api = Api(settings, folder, Stores(stack, url=settings.qdrant_url, api_key=settings.qdrant_api_key).points)
+        following = asyncio.create_task(follow_folder(folder, api, None))
+        stack.push_async_callback(cancel, following)
+        url = await stack.enter_async_context(api.serving(host or default_host(settings), port))
+        say(f"API {url}")
+        await until_stopped(following)
+
+
+async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qdrant: str | None) -> None:
+    """Run dev Qdrant, reconcile of a folder and API in one process, until it is told to stop."""
+    async with AsyncExitStack() as stack:
+        url, key = qdrant or settings.qdrant_url, settings.qdrant_api_key
+        stands_in = "a server that you run" if url else "the dev Qdrant"
+        if url is None:
+            from agentmemory_operator.devserver import create_app as create_devserver
+
+            data.mkdir(parents=True, exist_ok=True)
+            url, key = await stack.enter_async_context(serving(create_devserver(data), host=LOOPBACK, port=0)), None
+        folder, stores = ManifestFolder(manifests), Stores(stack, url=url, api_key=key)
+        operator, api = Operator(folder, folder, stores.collections), Api(settings, folder, stores.points)
+        tasks = [
+            asyncio.create_task(work)
+            for work in (operator.queue.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
+        ]
+        stack.push_async_callback(cancel, *tasks)
+        api_url = await stack.enter_async_context(api.serving(LOOPBACK, port))
+        say(f"{stands_in} stands in for every QdrantConnection, whatever its url says")
+        say(f"Qdrant {url}")
+        say(f"API {api_url}")
+        await until_stopped(*tasks)
+
+
+async def follow_folder(folder: ManifestFolder, api: Api, operator: Operator | None) -> None:
+    """Feed a folder's objects to the API, and to the operator where it runs here too."""
+    async for events in folder.follow():
+        for event, document in events:
+            feed_all(event, document, api, operator)
+        for kind in KINDS:
+            api.synced(kind)
+
+
+async def pass_on(folder: ManifestFolder, api: Api, operator: Operator) -> None:
+    """Feed objects whose last finalizer was removed."""
+    while True:
+        event, document = await folder.released()
+        feed_all(event, document, api, operator)
+
+
+def feed_all(event: str, document: Json, api: Api, operator: Operator | None) -> None:
+    """Feed one event to whoever runs here."""
+    api.feed.take(event, document)
+    if operator is not None:
+        operator.feed.take(event, document)
+
+
+async def run_devserver(data: Path, port: int, version: str) -> None:
+    """Run only the dev Qdrant server, until it is told to stop."""
+    from agentmemory_operator.devserver import create_app as create_devserver
+
+    data.mkdir(parents=True, exist_ok=True)
+    async with serving(create_devserver(data, qdrant_version=version), host=LOOPBACK, port=port) as url:
+        say(f"Qdrant {url}")
+        await until_stopped()
+
+
+async def until_stopped(*tasks: asyncio.Task[None]) -> None:
+    """Wait for SIGTERM or SIGINT; a task that ends before is an error and ends the process."""
+    stopped = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    waiting: asyncio.Task[object] = asyncio.create_task(stopped.wait())
+    done, _ = await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED)
+    await cancel(waiting)
+    for task in done - {waiting}:
+        task.result()
+
+
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def default_host(settings: Settings) -> str:
+    """Return every address in a cluster, loopback elsewhere."""
+    return EVERYWHERE if settings.is_in_cluster else LOOPBACK
+
+
+def say(line: str) -> None:
+    """Print a line that people, and scripts that start us, wait for."""
+    print(line, flush=True)
+
+
+def run() -> None:
+    """Run the command line; the entry point of `agentmemory` and `kubectl-agentmemory`."""
+    # The dev server's engine is an optional extra: only its two verbs import it.
+    settings = Settings.from_env(os.environ)
+    configure_logging(settings.log_level, settings.log_format)
+    verbs = Verbs(
+        operator=lambda: run_operator(settings),
+        api_kubernetes=lambda host, port: run_api_kubernetes(settings, host, port),
+        api_files=lambda host, port, manifests: run_api_files(settings, host, port, manifests),
+        dev=lambda manifests, data, port, qdrant: run_dev(settings, manifests, data, port, qdrant),
+        devserver=run_devserver,
+        default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
+    )
+    build_cli(verbs)()
+
+
+def has_kubernetes(settings: Settings) -> bool:
+    """Tell whether there is a cluster or a kubeconfig."""
+    kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return settings.is_in_cluster or any(Path(part).is_file() for part in kubeconfig.split(os.pathsep))
