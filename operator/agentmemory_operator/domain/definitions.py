@@ -115,7 +115,7 @@ def _rendered_names(kind: Kind) -> dict[str, Any]:
         "plural": kind.plural,
         "singular": kind.name.lower(),
         "shortNames": [kind.short_name],
-        "categories": ["agentmemory"],
+        "categories": ["memory"],
     }
 
 

@@ -88,17 +88,27 @@ def _inlined(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
         return {key: value for key, value in schema.items() if key == "description" or key.startswith("x-")}
     if "const" in node:
         schema["enum"] = [node["const"]]
-    if "exclusiveMinimum" in schema and not isinstance(schema["exclusiveMinimum"], bool):
-        schema |= {"minimum": schema["exclusiveMinimum"], "exclusiveMinimum": True}
-    if schema.get("type") == "integer":
-        schema["format"] = "int64"
     if isinstance(node.get("additionalProperties"), dict):
         schema["additionalProperties"] = _inlined(node["additionalProperties"], defs)
     if "items" in schema:
         schema["items"] = _inlined(schema["items"], defs)
     if "properties" in schema:
         schema["properties"] = {name: _inlined(child, defs) for name, child in schema["properties"].items()}
-    return _ordered(schema)
+    return _ordered(_bounded(schema))
+
+
+def _bounded(schema: Schema) -> Schema:
+    """Return the schema with its number format, and every lower bound as the API server keeps it."""
+    if schema.get("type") == "integer":
+        return schema | {"format": "int64"}
+    if float(schema.get("minimum", 0)).is_integer():
+        return schema
+    return schema | validated(_fractional_minimum(schema["minimum"], schema["maximum"]))
+
+
+def _fractional_minimum(least: float, most: float) -> Rule:
+    """Return a bound as a rule: of a whole number, the API server compares the bound rounded down (0 >= 0.5)."""
+    return Rule(f"self >= {least}", f"must be {least:g}..{most:g}")
 
 
 def _target(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:

@@ -1,0 +1,194 @@
+"""Parsing of manifests: as strict as admission, every error told, nothing crashes it."""
+
+import contextlib
+import math
+import re
+import timeit
+from collections.abc import Callable
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
+from agentmemory_operator.domain.resources import AgentMemory, QdrantConnection
+from agentmemory_operator.errors import SpecInvalid
+from tests.support.manifests import ManifestCase, load_cases, manifest
+
+PARSERS: dict[str, Callable[..., AgentMemory | QdrantConnection]] = {
+    "AgentMemory": parse_agent_memory,
+    "QdrantConnection": parse_connection,
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=12), inner, max_size=4),
+    max_leaves=20,
+)
+FIELDS = st.sampled_from(
+    (
+        *("agent", "preset", "embedding", "provider", "dimensions", "baseURL", "index", "hnsw", "m", "efConstruct"),
+        *("quantization", "type", "quantile", "types", "name", "halfLifeDays", "decay", "scoring", "weights"),
+        *("similarity", "recency", "utility", "candidates", "connectionRef"),
+    )
+)
+NEAR_SPECS = st.recursive(
+    JSON, lambda inner: st.dictionaries(FIELDS, inner, max_size=5) | st.lists(inner, max_size=3), max_leaves=15
+)
+
+
+def refusal(document: Any, **arguments: Any) -> str:
+    """Return the message that an AgentMemory is refused with."""
+    with pytest.raises(SpecInvalid) as caught:
+        parse_agent_memory(document, **arguments)
+    assert caught.value.reason == "InvalidSpec"
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("case", load_cases("bad.yaml"), ids=lambda case: case.name)
+def test_a_bad_manifest_is_refused_by_name_of_the_field(case: ManifestCase) -> None:
+    with pytest.raises(SpecInvalid) as caught:
+        PARSERS[case.document["kind"]](case.document)
+
+    assert [word for word in case.words if word not in str(caught.value)] == [], str(caught.value)
+
+
+@pytest.mark.parametrize("case", load_cases("good.yaml"), ids=lambda case: case.name)
+def test_a_good_manifest_is_taken(case: ManifestCase) -> None:
+    parsed = PARSERS[case.document["kind"]](case.document)
+
+    assert parsed.metadata.name == case.document["metadata"]["name"]
+
+
+def test_the_table_of_bad_manifests_is_long_enough() -> None:
+    assert len({case.name for case in load_cases("bad.yaml")}) >= 60
+
+
+def test_every_error_is_told_at_once() -> None:
+    weights = {"similarity": 0.5, "recency": 0.3, "utility": 0.3}
+    message = refusal(manifest(preset="brian", scoring={"weights": weights}, index={"hnsw": {"m": 2}}))
+
+    assert re.findall(r"(?:^|; )(spec[\w.]*): ", message) == [
+        "spec.preset",
+        "spec.index.hnsw.m",
+        "spec.scoring.weights",
+    ]
+
+
+def test_a_message_shows_the_value_and_what_would_do() -> None:
+    assert refusal(manifest(scoring={"limit": 0})) == "spec.scoring.limit: 0: give a whole number 1..10000"
+
+
+def test_a_wrong_type_is_told_once_and_silences_the_rules_over_it() -> None:
+    message = refusal(manifest(embedding={"provider": "none", "dimensions": "8"}))
+
+    assert message == 'spec.embedding.dimensions: "8": give a whole number 1..65536'
+
+
+def test_a_wrong_entry_is_not_told_as_a_list_that_is_too_short() -> None:
+    message = refusal(manifest(types=[{"name": "fact", "halfLifeDays": 0}]))
+
+    assert message == "spec.types[0].halfLifeDays: 0.0: give a number 0.001..36500"
+
+
+def test_many_errors_are_counted_rather_than_listed() -> None:
+    message = refusal(manifest(**{f"field{number}": 1 for number in range(50)}))
+
+    assert message.count("unknown field") == 20
+    assert message.endswith("; and 30 more")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [({"agent": "a"}, {"agent": "b"}), ({}, {"agent": "b"}), ({"agent": "a"}, {})]
+)
+def test_the_agent_cannot_change(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert "agent cannot change" in refusal(manifest(**after), old=manifest(**before))
+
+
+def test_the_name_may_be_said_aloud_as_the_agent() -> None:
+    assert parse_agent_memory(manifest(agent="probe"), old=manifest()).slug == "probe"
+
+
+@pytest.mark.parametrize("old", [{}, {"spec": 3}, [], "x", {"spec": {"agent": None}, "metadata": None}])
+def test_a_broken_old_object_crashes_nothing(old: Any) -> None:
+    assert parse_agent_memory(manifest(), old=old).slug == "probe"
+
+
+def test_a_live_object_brings_metadata_and_status_along() -> None:
+    document = manifest()
+    document["metadata"] |= {
+        "namespace": "agents",
+        "uid": "1-2",
+        "resourceVersion": "7",
+        "generation": 3,
+        "creationTimestamp": "2026-11-21T03:00:00Z",
+        "finalizers": ["agentmemory.dev/collection"],
+        "annotations": {"kopf.zalando.org/last-handled-configuration": "{}"},
+        "managedFields": [{"manager": "kubectl", "fieldsV1": {"f:spec": {}}}],
+        "ownerReferences": [],
+    }
+    document["status"] = {"agent": "probe", "conditions": []}
+
+    parsed = parse_agent_memory(document)
+
+    assert (parsed.metadata.namespace, parsed.metadata.uid, parsed.metadata.generation) == ("agents", "1-2", 3)
+    assert parsed.metadata.creation_timestamp == "2026-11-21T03:00:00Z"
+    assert parsed.status == document["status"]
+
+
+def test_read_only_mappings_are_taken_as_objects() -> None:
+    document = manifest(types=({"name": "fact", "halfLifeDays": 3},))
+    frozen = MappingProxyType(document | {"spec": MappingProxyType(document["spec"]), "status": MappingProxyType({})})
+
+    assert parse_agent_memory(frozen).spec.types is not None
+
+
+def test_a_whole_float_is_a_whole_number() -> None:
+    scoring = parse_agent_memory(manifest(scoring={"limit": 20.0, "candidates": 100.0})).spec.scoring
+
+    assert scoring is not None
+    assert (scoring.limit, scoring.candidates) == (20, 100)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 10**400])
+def test_numbers_that_json_has_not_are_refused(value: float) -> None:
+    assert "spec.scoring.utilityNorm" in refusal(manifest(scoring={"utilityNorm": value}))
+
+
+def test_text_that_is_no_unicode_is_told_in_a_message_that_is() -> None:
+    refusal(manifest(agent="\ud800", **{"\udfff": 1})).encode()
+
+
+def test_nesting_beyond_any_limit_is_refused() -> None:
+    nested: Any = {}
+    for _ in range(100_000):
+        nested = {"scoring": nested}
+    assert "unknown field" in refusal(manifest(scoring=nested))
+    while nested:  # taken apart, because its destruction would be as deep
+        nested = nested.pop("scoring")
+
+
+@given(document=JSON)
+def test_any_json_is_parsed_or_refused(document: Any) -> None:
+    refusal(document)
+
+
+@given(spec=NEAR_SPECS, old=JSON)
+def test_anything_near_a_spec_is_parsed_or_refused(spec: Any, old: Any) -> None:
+    document = manifest()
+    if isinstance(spec, dict):
+        spec = {"connectionRef": {"name": "main"}} | spec
+    with contextlib.suppress(SpecInvalid):
+        parse_agent_memory(document | {"spec": spec}, old=old)
+
+
+def test_a_rich_object_is_parsed_within_a_millisecond() -> None:
+    types = [{"name": f"t{number}", "halfLifeDays": 30} for number in range(8)]
+    weights = {"similarity": 0.5, "recency": 0.3, "utility": 0.2}
+    embedding = {"provider": "openai", "model": "m", "dimensions": 4, "baseURL": "http://x/v1"}
+    document = manifest(types=types, scoring={"weights": weights}, embedding=embedding, index={"hnsw": {"m": 16}})
+
+    best_s = min(timeit.repeat(lambda: parse_agent_memory(document), number=10, repeat=10)) / 10
+
+    assert best_s < 0.001
