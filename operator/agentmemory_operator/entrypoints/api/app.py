@@ -70,12 +70,17 @@ def create_app(services: Services, guard: Guard, *, is_ready: Callable[[], bool]
 @contextlib.asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     flushing = asyncio.create_task(app.state.services.access_counts.run())
+    flushing.add_done_callback(_report)
     try:
         yield
     finally:
         flushing.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await flushing
+        await asyncio.wait([flushing])
+
+
+def _report(flushing: asyncio.Task[None]) -> None:
+    if not flushing.cancelled() and (error := flushing.exception()):
+        logger.error("access counts are no longer written", exc_info=error)
 
 
 def _add_pages(app: FastAPI) -> None:

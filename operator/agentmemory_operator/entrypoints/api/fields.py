@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.domain.effective import MAX_TOP_K
 from agentmemory_operator.domain.identity import is_id
+from agentmemory_operator.services.checks import FLOAT32_MAX
 
 ID_MAX = 256
 TAG_MAX = 128
@@ -17,9 +18,6 @@ TYPE_MAX = 64
 CONTENT_MAX = 65_536
 METADATA_DEPTH_MAX = 16
 VECTOR_MAX = 65_536
-FLOAT32_MAX = 3.4028234663852886e38
-# Smaller numbers become zero on their way to the engine.
-FLOAT32_MIN = 1.1754943508222875e-38
 
 IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
 
@@ -73,16 +71,6 @@ def parse_memory_id(value: str) -> str:
     return value.lower()
 
 
-def check_vector(values: list[float]) -> list[float]:
-    """Refuse numbers that the engine's float32 cannot hold, and a vector that is all zero there."""
-    largest = max(max(values), -min(values))
-    if not largest <= FLOAT32_MAX:
-        raise _refuse("must hold finite numbers within float32, at most 3.4e38")
-    if largest < FLOAT32_MIN:
-        raise _refuse("must not be all zero")
-    return values
-
-
 def check_metadata(value: dict[str, Any]) -> dict[str, Any]:
     """Refuse nesting deeper than other readers of the collection take."""
     level: list[Any] = [value]
@@ -118,7 +106,8 @@ Importance = Annotated[
         {"anyOf": [{"type": "number", "minimum": 0, "maximum": 1}, {"type": "string", "enum": list(IMPORTANCE_LEVELS)}]}
     ),
 ]
-Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX), AfterValidator(check_vector)]
+# Size and range depend on the agent: the use cases check them.
+Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX)]
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 # A score beyond float32 cannot be compared with in the engine.

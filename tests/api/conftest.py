@@ -1,0 +1,40 @@
+"""One API over one development Qdrant server for the whole run; each test works as a user of its own."""
+
+from collections.abc import Iterator
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from tests.support.api_stack import Stack, agent_document, create_collection, dev_qdrant, running_api
+
+PROBE = agent_document("probe")
+WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 64})
+MISSING = agent_document("missing")
+
+
+@pytest.fixture(scope="session")
+def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with dev_qdrant(tmp_path_factory.mktemp("qdrant")) as url:
+        create_collection(url, PROBE)
+        create_collection(url, WORDS)
+        yield url
+
+
+@pytest.fixture(scope="session")
+def stack(qdrant_url: str) -> Iterator[Stack]:
+    """Agents `probe` (callers send 8 numbers), `words` (embeds offline) and `missing` (no collection yet)."""
+    with running_api(qdrant_url, PROBE, WORDS, MISSING) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(stack: Stack) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=stack.api_url, timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def user() -> str:
+    """A user that no other test has."""
+    return f"user-{uuid4().hex[:8]}"

@@ -1,0 +1,309 @@
+"""Each bad request gets its status as a problem that names the field, and stores nothing."""
+
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+MEMORIES, SEARCH, BATCH = "/v1/agents/probe/memories", "/v1/agents/probe/search", "/v1/agents/probe/memories/batch"
+WORDS = "/v1/agents/words/memories"
+UNKNOWN = f"{MEMORIES}/018f0000-0000-7000-8000-000000000000"
+VECTOR = [0.5] * 8
+GOOD = {"user_id": "bad", "content": "c", "vector": VECTOR}
+ASKED = {"user_id": "bad", "vector": VECTOR}
+
+
+def deep(levels: int) -> Any:
+    return [deep(levels - 1)] if levels else 1
+
+
+# (changed field, its value, the field that the answer must name)
+BAD_MEMORIES: list[tuple[str, Any, str]] = [
+    ("user_id", None, "user_id"),
+    ("user_id", 7, "user_id"),
+    ("user_id", "", "user_id"),
+    ("user_id", " ", "user_id"),
+    ("user_id", "u\u0000", "user_id"),
+    ("user_id", "u\n", "user_id"),
+    ("user_id", "u\u0085", "user_id"),
+    ("user_id", "u" * 257, "user_id"),
+    ("content", None, "content"),
+    ("content", "", "content"),
+    ("content", " \n\t\u3000", "content"),
+    ("content", 5, "content"),
+    ("content", ["a"], "content"),
+    ("content", "x" * 65_537, "content"),
+    ("type", "nope", "type"),
+    ("type", "Fact", "type"),
+    ("type", "", "type"),
+    ("type", 1, "type"),
+    ("importance", 1.5, "importance"),
+    ("importance", -0.1, "importance"),
+    ("importance", "huge", "importance"),
+    ("importance", "0.5", "importance"),
+    ("importance", True, "importance"),
+    ("importance", None, "importance"),
+    ("confidence", 2, "confidence"),
+    ("confidence", "0.5", "confidence"),
+    ("confidence", False, "confidence"),
+    ("session_id", "", "session_id"),
+    ("session_id", "s\u007f", "session_id"),
+    ("session_id", 1, "session_id"),
+    ("tags", "a", "tags"),
+    ("tags", ["a"] * 65, "tags"),
+    ("tags", ["a", ""], "tags[1]"),
+    ("tags", ["t" * 129], "tags[0]"),
+    ("tags", [1], "tags[0]"),
+    ("tags", ["a\tb"], "tags[0]"),
+    ("source", "s" * 257, "source"),
+    ("source", {}, "source"),
+    ("metadata", [], "metadata"),
+    ("metadata", "m", "metadata"),
+    ("metadata", {"a": deep(20)}, "metadata"),
+    ("supersedes", "nope", "supersedes"),
+    ("supersedes", 1, "supersedes"),
+    ("expires_at", "tomorrow", "expires_at"),
+    ("expires_at", "2026-11-21", "expires_at"),
+    ("expires_at", "2026-11-21T08:00:00", "expires_at"),
+    ("expires_at", 1_790_000_000, "expires_at"),
+    ("created_at", "2026-02-30T08:00:00Z", "created_at"),
+    ("created_at", "1969-12-31T23:59:59Z", "created_at"),
+    ("created_at", "9999-12-31T23:59:59-12:00", "created_at"),
+    ("vector", [0.5] * 7, "vector"),
+    ("vector", [0.5] * 9, "vector"),
+    ("vector", [], "vector"),
+    ("vector", [0] * 8, "vector"),
+    ("vector", [1e-60] * 8, "vector"),
+    ("vector", [1e39] * 8, "vector"),
+    ("vector", [1] * 7 + ["1"], "vector[7]"),
+    ("vector", [1] * 7 + [None], "vector[7]"),
+    ("vector", [1] * 7 + [True], "vector[7]"),
+    ("vector", "AAAA", "vector"),
+    ("vector", None, "vector"),
+    ("nonsense", 1, "nonsense"),
+    ("userId", "u", "userId"),
+    ("namespace", ["a", "b"], "namespace"),
+    ("id", "018f0000-0000-7000-8000-000000000000", "id"),
+]
+
+BAD_SEARCHES: list[tuple[str, Any, str]] = [
+    ("user_id", None, "user_id"),
+    ("user_id", "u\u0000", "user_id"),
+    ("vector", None, "query"),
+    ("query", "both", "query"),
+    ("query", " ", "query"),
+    ("query", 1, "query"),
+    ("vector", [0.5] * 7, "vector"),
+    ("vector", [0] * 8, "vector"),
+    ("vector", [1e39] * 8, "vector"),
+    ("top_k", 0, "top_k"),
+    ("top_k", -1, "top_k"),
+    ("top_k", 10_001, "top_k"),
+    ("top_k", "5", "top_k"),
+    ("top_k", 5.5, "top_k"),
+    ("top_k", True, "top_k"),
+    ("threshold", "0.5", "threshold"),
+    ("threshold", 1e300, "threshold"),
+    ("types", [], "types"),
+    ("types", ["nope"], "types"),
+    ("types", "fact", "types"),
+    ("tags", [], "tags"),
+    ("tags", [""], "tags[0]"),
+    ("session_id", "", "session_id"),
+    ("explain", "yes", "explain"),
+    ("explain", 1, "explain"),
+    ("nonsense", 1, "nonsense"),
+    ("topK", 5, "topK"),
+]
+
+
+def without_none(document: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if value is not None}
+
+
+def assert_problem(answer: httpx.Response, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    problem: dict[str, Any] = answer.json()
+    assert problem["status"] == status
+    assert problem["request_id"] == answer.headers["x-request-id"]
+    return problem
+
+
+def assert_names(answer: httpx.Response, field: str) -> None:
+    problem = assert_problem(answer, 422)
+    assert field in [error["field"] for error in problem["errors"]], problem["errors"]
+    assert field in problem["detail"]
+
+
+@pytest.fixture(autouse=True)
+def _stores_nothing(client: httpx.Client) -> Any:
+    before = client.get("/v1/agents/probe").json()["memories"]
+    yield
+    assert client.get("/v1/agents/probe").json()["memories"] == before
+
+
+@pytest.mark.parametrize(("field", "value", "named"), BAD_MEMORIES)
+def test_a_bad_memory_names_its_field(client: httpx.Client, field: str, value: Any, named: str) -> None:
+    body = GOOD | {field: value}
+    # null for an optional field is leaving it out; for the required ones both are tried.
+    for sent in (body, without_none(body)) if field in ("user_id", "content", "vector") else (body,):
+        assert_names(client.post(MEMORIES, json=sent), named)
+
+
+@pytest.mark.parametrize(("field", "value", "named"), BAD_SEARCHES)
+def test_a_bad_search_names_its_field(client: httpx.Client, field: str, value: Any, named: str) -> None:
+    assert_names(client.post(SEARCH, json=without_none(ASKED | {field: value})), named)
+
+
+@pytest.mark.parametrize("literal", ["NaN", "Infinity", "-Infinity", "1e999"])
+def test_numbers_that_json_does_not_know_name_their_field(client: httpx.Client, literal: str) -> None:
+    body = json.dumps(GOOD | {"importance": 0}).replace('"importance": 0', f'"importance": {literal}')
+
+    assert_names(client.post(MEMORIES, content=body), "importance")
+
+
+def test_not_a_number_in_a_vector_names_its_place(client: httpx.Client) -> None:
+    body = '{"user_id": "bad", "content": "c", "vector": [1, NaN, 1, 1, 1, 1, 1, 1]}'
+
+    assert_names(client.post(MEMORIES, content=body), "vector[1]")
+
+
+def test_half_a_surrogate_pair_names_its_field(client: httpx.Client) -> None:
+    body = '{"user_id": "bad", "content": "\\ud800", "vector": [1,1,1,1,1,1,1,1], "metadata": {"a": ["\\udc00"]}}'
+
+    assert_names(client.post(MEMORIES, content=body), "content")
+    assert_names(client.post(MEMORIES, content=body), "metadata.a[0]")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"nul", b"{'a': 1}", b"\xff\xfe", b'{"user_id": "\xff"}', b"\xef\xbb\xbf{}", b"[" * 100_000, b"{} {}"],
+    ids=["empty", "open", "word", "quotes", "utf-16 mark", "no utf-8", "byte order mark", "deep", "two"],
+)
+@pytest.mark.parametrize("path", [MEMORIES, BATCH, SEARCH])
+def test_a_body_that_is_not_json_is_400(client: httpx.Client, path: str, body: bytes) -> None:
+    problem = assert_problem(client.post(path, content=body), 400)
+
+    assert problem["type"] == "/problems/invalid-json"
+
+
+@pytest.mark.parametrize("body", [b"[]", b"1", b'"a"', b"null", b"true"])
+@pytest.mark.parametrize("path", [MEMORIES, BATCH, SEARCH])
+def test_json_that_is_no_object_is_422(client: httpx.Client, path: str, body: bytes) -> None:
+    assert_names(client.post(path, content=body), "body")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "memories"),
+        ({"memories": []}, "memories"),
+        ({"memories": {}}, "memories"),
+        ({"memories": [GOOD] * 1001}, "memories"),
+        ({"memories": [GOOD], "more": 1}, "more"),
+    ],
+)
+def test_a_bad_batch_is_refused_whole(client: httpx.Client, body: Any, field: str) -> None:
+    assert_names(client.post(BATCH, json=body), field)
+
+
+@pytest.mark.parametrize(
+    ("query", "field"),
+    [
+        ("", "user_id"),
+        ("user_id=", "user_id"),
+        ("user_id=%00", "user_id"),
+        ("user_id=u&limit=0", "limit"),
+        ("user_id=u&limit=1001", "limit"),
+        ("user_id=u&limit=many", "limit"),
+        ("user_id=u&cursor=nope", "cursor"),
+        ("user_id=u&include_superseded=perhaps", "include_superseded"),
+        ("user_id=u&type=", "type"),
+        ("user_id=u&nonsense=1", "nonsense"),
+    ],
+)
+def test_a_bad_list_names_its_parameter(client: httpx.Client, query: str, field: str) -> None:
+    assert_names(client.get(f"{MEMORIES}?{query}"), field)
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+@pytest.mark.parametrize("query", ["", "user_id=", "user_id=u&extra=1"])
+def test_one_memory_needs_its_user(client: httpx.Client, method: str, query: str) -> None:
+    assert_problem(client.request(method, f"{UNKNOWN}?{query}"), 422)
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/v1/agents/nobody"),
+        ("GET", "/v1/agents/nobody/memories?user_id=u"),
+        ("POST", "/v1/agents/nobody/memories"),
+        ("POST", "/v1/agents/nobody/memories/batch"),
+        ("POST", "/v1/agents/nobody/search"),
+        ("POST", "/v1/agents/%00/search"),
+        ("GET", f"{UNKNOWN}?user_id=u"),
+        ("DELETE", f"{UNKNOWN}?user_id=u"),
+        ("GET", f"{MEMORIES}/not-an-id?user_id=u"),
+        ("DELETE", f"{MEMORIES}/%F0%9F%92%A9?user_id=u"),
+        ("GET", "/v1/agents/"),
+        ("GET", "/v1"),
+        ("GET", "/nothing"),
+        ("GET", "/problems/nothing"),
+        ("GET", f"{UNKNOWN}/history?user_id=u"),
+    ],
+)
+def test_what_is_not_there_is_404(client: httpx.Client, method: str, path: str) -> None:
+    sent = {"json": GOOD} if method == "POST" else {}
+
+    assert_problem(client.request(method, path, **sent), 404)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [("PUT", MEMORIES, {"GET", "POST"}), ("GET", SEARCH, {"POST"}), ("DELETE", "/v1/agents", {"GET"})],
+)
+def test_other_methods_are_405(client: httpx.Client, method: str, path: str, allowed: set[str]) -> None:
+    answer = client.request(method, path)
+
+    assert_problem(answer, 405)
+    assert set(answer.headers["allow"].split(", ")) <= allowed
+
+
+def test_text_for_an_agent_without_embedder_asks_for_a_vector(client: httpx.Client) -> None:
+    answer = client.post(SEARCH, json={"user_id": "bad", "query": "text"})
+
+    assert_names(answer, "query")
+    assert "8 numbers" in answer.json()["detail"]
+
+
+def test_a_vector_for_an_agent_that_embeds_is_refused(client: httpx.Client) -> None:
+    assert_names(client.post(WORDS, json=GOOD | {"vector": [0.5] * 64}), "vector")
+
+
+@pytest.mark.parametrize("key", ["", "k" * 257, "a\tb"])
+def test_a_bad_idempotency_key_is_refused(client: httpx.Client, key: str) -> None:
+    answer = client.post(MEMORIES, json=GOOD, headers={"Idempotency-Key": key})
+
+    assert_names(answer, "idempotency-key")
+
+
+def test_superseding_what_is_not_there_is_404(client: httpx.Client) -> None:
+    body = GOOD | {"supersedes": "018f0000-0000-7000-8000-000000000000"}
+
+    assert_problem(client.post(MEMORIES, json=body), 404)
+
+
+def test_an_agent_without_collection_is_503(client: httpx.Client) -> None:
+    answer = client.get("/v1/agents/missing")
+
+    assert assert_problem(answer, 503)["type"] == "/problems/store-unavailable"
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded"])
+def test_a_body_declared_as_something_else_is_415(client: httpx.Client, media_type: str) -> None:
+    answer = client.post(MEMORIES, content=json.dumps(GOOD), headers={"Content-Type": media_type})
+
+    assert_problem(answer, 415)

@@ -1,0 +1,126 @@
+"""The retrieval API as a process would run it, over a development Qdrant server: real HTTP on both sides."""
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.embedders import build_embedder
+from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.devserver import create_app as create_devserver
+from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
+from agentmemory_operator.domain.effective import AgentSettings, effective_settings
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.entrypoints.api.app import create_app
+from agentmemory_operator.entrypoints.api.auth import Guard, OpenGuard
+from agentmemory_operator.entrypoints.api.routes import Services
+from agentmemory_operator.ports import Embedder, PointStore
+from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.chains import Chains
+from agentmemory_operator.services.directory import AgentDirectory, Claim
+from agentmemory_operator.services.embedding_cache import CachedEmbedder
+from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.recall import Recall
+from agentmemory_operator.services.remember import Remember
+from tests.support.http_server import serve
+
+Document = dict[str, Any]
+ALL_PASS = {"scoreThreshold": -1, "minSimilarity": -1}
+
+
+def agent_document(slug: str, **spec: Any) -> Document:
+    """Return an AgentMemory whose callers send 8 numbers, unless `spec` says otherwise."""
+    base = {
+        "connectionRef": {"name": "main"},
+        "embedding": {"provider": "none", "dimensions": 8},
+        "scoring": ALL_PASS,
+    }
+    metadata = {"name": slug, "namespace": "agents", "uid": f"uid-{slug}", "generation": 3}
+    return {
+        "apiVersion": "agentmemory.dev/v1alpha1",
+        "kind": "AgentMemory",
+        "metadata": metadata | {"creationTimestamp": "2026-01-01T00:00:00Z"},
+        "spec": base | spec,
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A running API."""
+
+    api_url: str
+    qdrant_url: str
+    services: Services
+
+
+@contextlib.contextmanager
+def dev_qdrant(data: pathlib.Path, *, port: int = 0) -> Iterator[str]:
+    """Serve a development Qdrant server; yields its URL."""
+    data.mkdir(parents=True, exist_ok=True)
+    with serve(create_devserver(data), port=port) as url:
+        yield url
+
+
+def create_collection(qdrant_url: str, document: Document) -> None:
+    """Make the collection that the operator would make for an object, as far as the API needs it."""
+    settings = effective_settings(parse_agent_memory(document))
+    source = settings.embedding
+    embedding = {"provider": source.provider, "model": source.model, "dimensions": source.dimensions}
+    embedding |= {"baseUrl": source.base_url} if source.base_url else {}
+    physical = f"{settings.alias}__1"
+    body = {
+        "vectors": {"size": source.dimensions, "distance": "Cosine"},
+        "metadata": {METADATA_KEY: {"embedding": embedding}},
+    }
+    action = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
+    with httpx.Client(base_url=qdrant_url, timeout=30) as client:
+        client.put(f"/collections/{physical}", json=body).raise_for_status()
+        for field, schema in RETRIEVAL_INDEXES:
+            index = {"field_name": field, "field_schema": schema}
+            client.put(f"/collections/{physical}/index?wait=true", json=index).raise_for_status()
+        client.post("/collections/aliases", json={"actions": [action]}).raise_for_status()
+
+
+def build_services(qdrant_url: str, *documents: Document, api_keys: Mapping[str, str] | None = None) -> Services:
+    """Return the use cases over one Qdrant server, knowing these objects."""
+    store, clock = QdrantPoints(qdrant_url, timeout_s=5), SystemClock()
+
+    async def make_store(settings: AgentSettings) -> PointStore:
+        return store
+
+    async def make_embedder(source: EmbeddingSource, settings: AgentSettings) -> Embedder:
+        key = (api_keys or {}).get(settings.slug)
+        return CachedEmbedder(build_embedder(source, settings.embedding, api_key=key), entries=100)
+
+    directory = AgentDirectory(make_store, make_embedder)
+    for document in documents:
+        metadata = document["metadata"]
+        settings = effective_settings(parse_agent_memory(document))
+        directory.put(Claim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
+    chains, counts = Chains(clock), AccessCounts(directory.open, clock, writer="test")
+    return Services(
+        directory=directory,
+        recall=Recall(clock, counts),
+        remember=Remember(clock, chains),
+        memories=Memories(clock, chains),
+        access_counts=counts,
+    )
+
+
+@contextlib.contextmanager
+def running_api(
+    qdrant_url: str,
+    *documents: Document,
+    guard: Guard | None = None,
+    is_ready: Callable[[], bool] = lambda: True,
+) -> Iterator[Stack]:
+    """Serve the API for agents whose collections exist."""
+    services = build_services(qdrant_url, *documents)
+    app = create_app(services, guard or OpenGuard(), is_ready=is_ready)
+    with serve(app) as url:
+        yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)
