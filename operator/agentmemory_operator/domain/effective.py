@@ -5,6 +5,12 @@ from dataclasses import dataclass
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, Preset, Weights
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
+from agentmemory_operator.domain.rules import (
+    OPENAI_DEFAULT_MODEL,
+    OPENAI_MODELS,
+    WORDLLAMA_DIMENSIONS,
+    WORDLLAMA_MODEL,
+)
 from agentmemory_operator.domain.taxonomy import MemoryType
 
 # Search requests beyond this many results are refused; the API's documented bound.
@@ -14,10 +20,9 @@ EMBEDDING_BATCH_SIZE = 64
 EMBEDDING_TIMEOUT_S = 20
 EMBEDDING_CACHE_ENTRIES = 10_000
 
-# provider -> (default model, its dimensions); `none` has no model, its dimensions come from the object.
-DEFAULT_MODELS = {"openai": ("text-embedding-3-small", 1536), "wordllama": ("l2_supercat", 256)}
-# Native sizes of the models that can be named without `dimensions`.
-MODEL_DIMENSIONS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072, "l2_supercat": 256}
+# Sizes of the models that can be named without `dimensions`; of an offline model the largest.
+MODEL_DIMENSIONS = OPENAI_MODELS | {WORDLLAMA_MODEL: max(WORDLLAMA_DIMENSIONS)}
+DEFAULT_MODELS = {"openai": OPENAI_DEFAULT_MODEL, "wordllama": WORDLLAMA_MODEL}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,12 +132,11 @@ def memory_type(spec: TypeSpec) -> MemoryType:
 def effective_embedding(spec: Embedding | None) -> EmbeddingSettings:
     """Return the embedding settings; without a block the offline embedder."""
     spec = spec or Embedding(provider="wordllama")
-    model, dimensions = DEFAULT_MODELS.get(spec.provider, (None, 0))
-    model = spec.model or model
+    model = spec.model or DEFAULT_MODELS.get(spec.provider)
     return EmbeddingSettings(
         provider=spec.provider,
         model=model,
-        dimensions=spec.dimensions or MODEL_DIMENSIONS.get(model or "", dimensions),
+        dimensions=spec.dimensions or MODEL_DIMENSIONS[model or ""],
         base_url=spec.base_url,
         secret=spec.secret_ref,
         batch_size=spec.batch_size or EMBEDDING_BATCH_SIZE,

@@ -6,7 +6,6 @@ from typing import Any, get_args
 import cel
 import pytest
 
-from agentmemory_operator.domain import effective, rules
 from agentmemory_operator.domain.definitions import KINDS, object_schema
 from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS
 from agentmemory_operator.domain.resources import API_VERSION, AgentMemorySpec, QdrantConnectionSpec
@@ -101,11 +100,3 @@ def test_the_presets_of_the_schema_are_those_there_are() -> None:
 
     assert set(get_args(choice)) == set(PRESETS)
     assert DEFAULT_PRESET in PRESETS
-
-
-def test_the_models_that_admission_knows_are_those_in_force() -> None:
-    known = rules.OPENAI_MODELS | {rules.WORDLLAMA_MODEL: max(rules.WORDLLAMA_DIMENSIONS)}
-
-    assert known == effective.MODEL_DIMENSIONS
-    assert effective.DEFAULT_MODELS["openai"][0] == rules.OPENAI_DEFAULT_MODEL
-    assert effective.DEFAULT_MODELS["wordllama"][0] == rules.WORDLLAMA_MODEL
