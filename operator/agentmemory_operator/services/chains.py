@@ -58,7 +58,8 @@ class Chains:
         unchanged = only(row["id"], equals("rev", row["rev"]), NOT_SUPERSEDED, NOT_DELETED)
         point = {"id": row["id"], "vector": {}, "payload": tombstone}
         await agent.store.upsert(agent.alias, [point], update_filter=unchanged, strong=True)
-        return await read_row(agent, row["id"])
+        with midway():
+            return await read_row(agent, row["id"])
 
     async def complete(self, agent: Agent, row: Mapping[str, Any]) -> None:
         """Finish the steps of a pending row, whoever began them."""

@@ -12,6 +12,7 @@ from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder, Json, PointStore
+from agentmemory_operator.services.sizes import Sizes
 
 StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 """Gives the store of an agent's connection, the same object until the connection changes; its maker closes it."""
@@ -45,6 +46,7 @@ class Agent:
     Attributes:
         source: the embedding in force for the collection's vectors.
         distance: the collection's: Cosine, Dot or Euclid.
+        sizes: how many memories its users have; writers make it forget.
     """
 
     settings: AgentSettings
@@ -52,6 +54,7 @@ class Agent:
     source: EmbeddingSource
     embedder: Embedder
     distance: str
+    sizes: Sizes = field(default_factory=Sizes)
 
     @property
     def alias(self) -> str:
@@ -140,6 +143,7 @@ class AgentDirectory:
                 source=source,
                 embedder=await self._embedder(source, settings, before),
                 distance=distance,
+                sizes=before.sizes if before else Sizes(),
             )
         except BaseException:
             entry.is_stale = True

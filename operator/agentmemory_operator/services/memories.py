@@ -91,10 +91,8 @@ class Memories:
             row = await self._row(agent, memory_id, user_id=user_id)
             if successor := row.get("supersededById"):
                 raise Conflict(f"memory {memory_id} is superseded by {successor}: delete the head of its chain first")
-            with midway():
-                buried = await self._chains.bury(agent, row)
-                if buried is None or TOMBSTONE_KEY in buried:
-                    return await self._chains.complete(agent, buried) if buried and buried["pending"] else None
+            if await self._try_bury(agent, row):
+                return agent.sizes.forget(user_id)
         raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
 
     async def count(self, agent: Agent) -> int:
@@ -110,6 +108,16 @@ class Memories:
         if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or self._is_expired(row):
             raise NotFound(f"this user has no memory {memory_id}")
         return row
+
+    async def _try_bury(self, agent: Agent, row: Payload) -> bool:
+        """Delete a head and let its predecessor answer again, unless the head changed since it was read."""
+        buried = await self._chains.bury(agent, row)
+        if buried is None or TOMBSTONE_KEY not in buried:
+            return buried is None
+        if buried["pending"]:
+            with midway():
+                await self._chains.complete(agent, buried)
+        return True
 
     def _is_expired(self, row: Payload) -> bool:
         return "expiresAt" in row and bool(row["expiresAt"] <= self._clock.now_ms())

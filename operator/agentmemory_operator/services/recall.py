@@ -1,12 +1,23 @@
 """Search: one engine request that finds candidates, scores them by the object's ranking and returns the best."""
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentmemory_operator.domain.records import MemoryRecord
-from agentmemory_operator.domain.scoring import Terms
-from agentmemory_operator.ports import Clock
+from agentmemory_operator.domain.candidates import (
+    CandidatePlan,
+    plan_candidates,
+    similarity_formula,
+    similarity_of,
+)
+from agentmemory_operator.domain.effective import Ranking
+from agentmemory_operator.domain.filters import visible
+from agentmemory_operator.domain.records import MemoryRecord, record_of
+from agentmemory_operator.domain.scoring import Scored, Terms, score, score_query
+from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.checks import check_presence, check_types, check_vector
 from agentmemory_operator.services.directory import Agent
 
 
@@ -52,9 +63,9 @@ class Candidates:
     """How far the engine looked; only with `explain`.
 
     Attributes:
-        scored: memories that the engine scored.
+        scored: memories that the engine scored: candidates with at least the object's `minSimilarity`.
         eligible: memories that the filters let through.
-        is_exact: every eligible memory was scored, so the answer is the true best.
+        is_exact: every eligible memory was a candidate, so the answer is the true best.
     """
 
     scored: int
@@ -69,6 +80,7 @@ class SearchAnswer:
     Attributes:
         generation: of the object whose ranking was used.
         total_candidates: memories that competed: those the filters let through, at most as many as the engine scores.
+            It may lag 10 s behind what another process writes.
         removed_by_threshold: results that the answer would hold besides, were there no threshold.
         took_ms: embedding and engine together.
     """
@@ -95,4 +107,91 @@ class Recall:
             RequestInvalid: the vector does not fit, a query without embedder, an unknown type.
             StoreUnavailable, EmbedderUnavailable: try again.
         """
-        raise NotImplementedError
+        started_s = time.perf_counter()
+        if errors := _errors_of(request, agent):
+            raise RequestInvalid(errors)
+        look = await _look(agent, request, now_ms=self._clock.now_ms())
+        points, nearest = await _ask(agent, request, look)
+        kept = [point for point in points if point["score"] >= look.threshold]
+        self._access_counts.note(agent.settings.slug, [point["id"] for point in kept])
+        similarities = {
+            point["id"]: (rank, similarity_of(agent.distance, point["score"])) for rank, point in enumerate(nearest, 1)
+        }
+        return SearchAnswer(
+            results=tuple(_found(point, similarities.get(point["id"]), look) for point in kept),
+            generation=agent.settings.generation,
+            total_candidates=max(len(points), min(look.eligible, look.plan.total)),
+            removed_by_threshold=len(points) - len(kept),
+            took_ms=(time.perf_counter() - started_s) * 1000,
+            candidates=Candidates(scored=len(nearest), eligible=look.eligible, is_exact=look.plan.is_exact)
+            if request.explain
+            else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """One search with every default filled in."""
+
+    ranking: Ranking
+    now_ms: int
+    top_k: int
+    threshold: float
+    eligible: int
+    plan: CandidatePlan
+
+
+async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
+    ranking = agent.settings.ranking
+    filter_ = visible(request.user_id, now_ms, types=request.types, tags=request.tags, session_id=request.session_id)
+    key = request.types, request.tags, request.session_id
+    eligible = await agent.sizes.get(request.user_id, key, lambda: agent.store.count(agent.alias, filter_))
+    top_k = ranking.limit if request.top_k is None else request.top_k
+    return _Look(
+        ranking=ranking,
+        now_ms=now_ms,
+        top_k=top_k,
+        threshold=ranking.score_threshold if request.threshold is None else request.threshold,
+        eligible=eligible,
+        plan=plan_candidates(ranking, filter_, eligible=eligible, top_k=top_k, now_ms=now_ms),
+    )
+
+
+async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[Json], list[Json]]:
+    """Return the best points by score, and with `explain` all candidates by similarity, in one request."""
+    candidates = look.plan.query(await _vector_of(agent, request), distance=agent.distance)
+    scoring = score_query(look.ranking, now_ms=look.now_ms, similarity=similarity_formula(agent.distance))
+    body: Json = {"prefetch": candidates, "query": scoring, "limit": look.top_k, "with_payload": True}
+    if not request.explain:
+        return await agent.store.query(agent.alias, body), []
+    points, nearest = await agent.store.query_batch(agent.alias, [body, candidates])
+    return points, nearest
+
+
+async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
+    if request.vector is not None:
+        return request.vector
+    return (await agent.embedder.embed([request.query or ""]))[0]
+
+
+def _found(point: Json, placed: tuple[int, float] | None, look: _Look) -> Found:
+    record = record_of(point["payload"])
+    if placed is None:
+        return Found(record, point["score"])
+    rank, similarity = placed
+    memory = Scored(
+        type=record.type,
+        similarity=similarity,
+        created_at=record.created_at,
+        importance=record.importance,
+        access_count=record.access_count,
+    )
+    return Found(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), rank)
+
+
+def _errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    errors = check_types(request.types, agent, field="types")
+    errors += check_presence(agent, text=request.query, vector=request.vector)
+    if request.vector is not None:
+        errors += check_vector(request.vector, size=agent.source.dimensions)
+    return errors

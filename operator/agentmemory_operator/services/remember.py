@@ -102,6 +102,13 @@ class Remember:
             OutcomeUnknown: the batch may have been written.
         """
         drafts = await self._draft(agent, memories)
+        try:
+            return await self._write(agent, drafts)
+        finally:
+            for memory in memories:
+                agent.sizes.forget(memory.user_id)
+
+    async def _write(self, agent: Agent, drafts: Sequence[_Draft | AgentMemoryError]) -> list[Outcome]:
         plain = [draft.point for draft in drafts if isinstance(draft, _Draft) and draft.is_plain]
         if plain:
             await agent.store.upsert(agent.alias, plain)
