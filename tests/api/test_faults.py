@@ -1,0 +1,144 @@
+"""Qdrant or the embedding service goes away: 503 with Retry-After, nothing half written, and it recovers by itself."""
+
+import pathlib
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.api_stack import Document, agent_document, create_collection, dev_qdrant, running_api
+from tests.support.fake_openai import FakeOpenAI, failure
+from tests.support.http_server import serve
+
+BODY = {"user_id": "u", "content": "c", "vector": [1.0] * 8}
+PROBE = agent_document("probe")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def remote(url: str) -> Document:
+    return agent_document(
+        "remote",
+        embedding={"provider": "openai", "model": "m", "dimensions": 8, "baseURL": f"{url}/v1", "timeoutSeconds": 1},
+    )
+
+
+def assert_away(answer: httpx.Response, type_: str) -> None:
+    assert (answer.status_code, answer.json()["type"]) == (503, type_), answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert int(answer.headers["retry-after"]) >= 1
+
+
+def test_qdrant_goes_away_and_comes_back(tmp_path: pathlib.Path) -> None:
+    port = free_port()
+    calls: list[tuple[str, str, Any]] = [
+        ("POST", "/v1/agents/probe/memories", BODY),
+        ("POST", "/v1/agents/probe/memories/batch", {"memories": [BODY]}),
+        ("POST", "/v1/agents/probe/search", {"user_id": "u", "vector": [1.0] * 8}),
+        ("GET", "/v1/agents/probe/memories?user_id=u", None),
+        ("GET", "/v1/agents/probe", None),
+    ]
+    with ExitStack() as stack:
+        with dev_qdrant(tmp_path, port=port) as qdrant:
+            create_collection(qdrant, PROBE)
+            api = stack.enter_context(running_api(qdrant, PROBE))
+            client = stack.enter_context(httpx.Client(base_url=api.api_url, timeout=20))
+            assert client.post("/v1/agents/probe/memories", json=BODY).status_code == 201
+        for method, path, body in calls:
+            assert_away(client.request(method, path, json=body), "/problems/store-unavailable")
+        agents = client.get("/v1/agents").json()["results"]
+        assert [(agent["ready"], agent["memories"]) for agent in agents] == [(False, None)]
+        assert client.get("/healthz").status_code == 200
+        with dev_qdrant(tmp_path, port=port):
+            assert client.get("/v1/agents/probe").json()["memories"] == 1
+            assert client.post("/v1/agents/probe/memories", json=BODY).status_code == 201
+            stack.pop_all().close()
+
+
+def test_a_bad_request_is_told_so_even_while_qdrant_is_away() -> None:
+    with running_api("http://127.0.0.1:9", PROBE) as stack:
+        answer = httpx.post(f"{stack.api_url}/v1/agents/probe/search", json={"vector": [1.0] * 8})
+
+    assert answer.status_code == 422
+
+
+@pytest.fixture
+def embedder() -> Iterator[tuple[FakeOpenAI, str]]:
+    service = FakeOpenAI()
+    with serve(service.app()) as url:
+        yield service, url
+
+
+@pytest.fixture
+def client(qdrant_url: str, embedder: tuple[FakeOpenAI, str]) -> Iterator[httpx.Client]:
+    document = remote(embedder[1])
+    create_collection(qdrant_url, document)
+    with running_api(qdrant_url, document) as stack, httpx.Client(base_url=stack.api_url, timeout=20) as client:
+        yield client
+    httpx.delete(f"{qdrant_url}/collections/agent_memory_remote__1").raise_for_status()
+
+
+MEMORIES, SEARCH = "/v1/agents/remote/memories", "/v1/agents/remote/search"
+TEXT = {"user_id": "u", "content": "c"}
+
+
+def test_the_embedder_goes_away_and_comes_back(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
+    service, _ = embedder
+    service.faults = [failure(500)] * 30
+
+    assert_away(client.post(MEMORIES, json=TEXT), "/problems/embedder-unavailable")
+    assert_away(client.post(f"{MEMORIES}/batch", json={"memories": [TEXT]}), "/problems/embedder-unavailable")
+    assert_away(client.post(SEARCH, json={"user_id": "u", "query": "c"}), "/problems/embedder-unavailable")
+    assert client.get("/v1/agents/remote").json()["memories"] == 0
+
+    service.faults = []
+    assert client.post(MEMORIES, json=TEXT).status_code == 201
+    assert client.get("/v1/agents/remote").json()["memories"] == 1
+
+
+def test_a_throttling_embedder_hands_its_wait_on(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
+    embedder[0].faults = [failure(429, retry_after="17")]
+
+    answer = client.post(MEMORIES, json=TEXT)
+
+    assert_away(answer, "/problems/embedder-unavailable")
+    assert answer.headers["retry-after"] == "17"
+
+
+def test_a_refused_key_says_what_to_correct(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
+    embedder[0].faults = [failure(401)]
+
+    answer = client.post(MEMORIES, json=TEXT)
+
+    assert_away(answer, "/problems/agent-misconfigured")
+    assert "spec.embedding.secretRef" in answer.json()["detail"]
+
+
+def test_a_model_of_another_size_stores_nothing(embedder: tuple[FakeOpenAI, str], client: httpx.Client) -> None:
+    embedder[0].dimensions = 16
+
+    answer = client.post(MEMORIES, json=TEXT)
+
+    assert_away(answer, "/problems/agent-misconfigured")
+    assert "gives 16, declared are 8" in answer.json()["detail"]
+    assert client.get("/v1/agents/remote").json()["memories"] == 0
+
+
+def test_a_text_that_the_embedder_refuses_spoils_only_its_item(
+    embedder: tuple[FakeOpenAI, str], client: httpx.Client
+) -> None:
+    service, _ = embedder
+    # The whole batch, then the first text alone; the second one is embedded.
+    service.faults = [failure(400, "too long"), failure(400, "too long")]
+
+    results = client.post(f"{MEMORIES}/batch", json={"memories": [TEXT, TEXT | {"content": "d"}]}).json()["results"]
+
+    assert results[0]["error"]["status"] == 422
+    assert results[1]["event"] == "ADD"

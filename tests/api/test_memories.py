@@ -1,0 +1,271 @@
+"""Store, read, list, search and delete over HTTP."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+MEMORIES, SEARCH, BATCH = "/v1/agents/probe/memories", "/v1/agents/probe/search", "/v1/agents/probe/memories/batch"
+VECTOR = [0.5] * 8
+OTHER = [0.5] * 4 + [-0.5] * 4
+
+
+def store(client: httpx.Client, user: str, agent: str = "probe", **memory: Any) -> dict[str, Any]:
+    body = {"user_id": user, "content": "c"} | ({"vector": VECTOR} if agent == "probe" else {}) | memory
+    answer = client.post(f"/v1/agents/{agent}/memories", json=body)
+    assert answer.status_code == 201, answer.text
+    stored: dict[str, Any] = answer.json()
+    return stored
+
+
+def read(client: httpx.Client, user: str, memory_id: str) -> httpx.Response:
+    return client.get(f"{MEMORIES}/{memory_id}", params={"user_id": user})
+
+
+def search(client: httpx.Client, user: str, agent: str = "probe", **asked: Any) -> dict[str, Any]:
+    question = {} if "query" in asked or "vector" in asked else {"vector": VECTOR}
+    answer = client.post(f"/v1/agents/{agent}/search", json={"user_id": user} | question | asked)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> None:
+    sent = {
+        "content": "Änderung 💡\n\u0007 ok",
+        "type": "decision",
+        "importance": "high",
+        "confidence": 0.9,
+        "session_id": "s-1",
+        "tags": ["b", "a", "b"],
+        "source": "conversation",
+        "metadata": {"ticket": 7, "nested": {"list": [1, None, True, "x"]}},
+        "created_at": "2025-11-21T10:00:00.123456+02:00",
+        "expires_at": "2999-01-01T00:00:00Z",
+    }
+    memory_id = store(client, user, **sent)["id"]
+
+    memory = read(client, user, memory_id).json()
+
+    assert memory == sent | {
+        "id": memory_id,
+        "user_id": user,
+        "importance": 0.75,
+        "tags": ["b", "a"],
+        "created_at": "2025-11-21T08:00:00.123Z",
+        "expires_at": "2999-01-01T00:00:00.000Z",
+        "supersedes": None,
+        "superseded_by": None,
+        "superseded_at": None,
+        "last_accessed_at": None,
+        "access_count": 0,
+    }
+
+
+def test_a_memory_needs_no_more_than_user_and_content(client: httpx.Client, user: str) -> None:
+    stored = store(client, user)
+
+    memory = read(client, user, stored["id"]).json()
+
+    assert stored == {"id": stored["id"], "event": "ADD", "supersedes": None, "recorded": True, "warnings": []}
+    assert (memory["type"], memory["importance"], memory["tags"], memory["metadata"]) == ("fact", 0.5, [], {})
+
+
+@pytest.mark.parametrize(("level", "value"), [("low", 0.25), ("medium", 0.5), ("critical", 1), (0, 0), (0.3, 0.3)])
+def test_importance_is_a_number_or_a_level(client: httpx.Client, user: str, level: Any, value: float) -> None:
+    memory_id = store(client, user, importance=level)["id"]
+
+    assert read(client, user, memory_id).json()["importance"] == value
+
+
+def test_ids_are_found_in_either_case(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user)["id"]
+
+    assert read(client, user, memory_id.upper()).json()["id"] == memory_id
+
+
+def test_another_users_memory_is_not_found(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user)["id"]
+
+    assert read(client, "somebody else", memory_id).status_code == 404
+    assert client.delete(f"{MEMORIES}/{memory_id}", params={"user_id": "somebody else"}).status_code == 404
+    assert read(client, user, memory_id).status_code == 200
+
+
+def test_a_deleted_memory_is_gone(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user)["id"]
+    first, second = (client.delete(f"{MEMORIES}/{memory_id}", params={"user_id": user}) for _ in range(2))
+
+    assert (first.status_code, first.content, second.status_code) == (204, b"", 404)
+    assert read(client, user, memory_id).status_code == 404
+
+
+def test_a_superseded_memory_cannot_be_superseded_again(client: httpx.Client, user: str) -> None:
+    old = store(client, user)["id"]
+    new = store(client, user, supersedes=old)
+    again = client.post(MEMORIES, json={"user_id": user, "content": "c", "vector": VECTOR, "supersedes": old})
+
+    assert (new["event"], new["supersedes"]) == ("SUPERSEDE", old)
+    assert read(client, user, old).json()["superseded_by"] == new["id"]
+    assert (again.status_code, again.json()["type"]) == (409, "/problems/conflict")
+
+
+def test_the_same_idempotency_key_gives_the_same_memory(client: httpx.Client, user: str) -> None:
+    body = {"user_id": user, "content": "c", "vector": VECTOR}
+    headers = {"Idempotency-Key": "k-1"}
+    first, second = (client.post(MEMORIES, json=body, headers=headers) for _ in range(2))
+    other = client.post(MEMORIES, json=body | {"content": "d"}, headers=headers)
+
+    assert first.status_code == second.status_code == 201
+    assert first.json()["id"] == second.json()["id"]
+    assert other.status_code == 409
+
+
+def test_lists_are_paged_newest_first(client: httpx.Client, user: str) -> None:
+    for day in range(1, 6):
+        store(client, user, content=str(day), created_at=f"2026-01-0{day}T00:00:00Z")
+
+    seen, cursor, pages = [], None, 0
+    while pages == 0 or cursor:
+        query = {"user_id": user, "limit": 2} | ({"cursor": cursor} if cursor else {})
+        page = client.get(MEMORIES, params=query).json()
+        seen += [memory["content"] for memory in page["results"]]
+        cursor, pages = page["next_cursor"], pages + 1
+
+    assert (seen, pages) == (["5", "4", "3", "2", "1"], 3)
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [({"type": "task"}, ["t"]), ({"tag": "x"}, ["x"]), ({"session_id": "s"}, ["s"]), ({}, ["new", "s", "t", "x"])],
+)
+def test_lists_are_filtered(client: httpx.Client, user: str, query: dict[str, str], expected: list[str]) -> None:
+    store(client, user, content="t", type="task")
+    store(client, user, content="x", tags=["x", "y"])
+    store(client, user, content="s", session_id="s")
+    store(client, user, content="new", supersedes=store(client, user, content="old")["id"])
+
+    found = client.get(MEMORIES, params={"user_id": user} | query).json()["results"]
+
+    assert sorted(memory["content"] for memory in found) == expected
+
+
+def test_lists_show_superseded_memories_when_asked(client: httpx.Client, user: str) -> None:
+    store(client, user, content="new", supersedes=store(client, user, content="old")["id"])
+
+    found = client.get(MEMORIES, params={"user_id": user, "include_superseded": "true"}).json()["results"]
+
+    assert sorted(memory["content"] for memory in found) == ["new", "old"]
+
+
+def test_a_batch_answers_each_item(client: httpx.Client, user: str) -> None:
+    good = {"user_id": user, "content": "c", "vector": VECTOR}
+    items: list[Any] = [good, good | {"type": "nope"}, good | {"importance": 2}, 7, good, good | {"vector": [1]}]
+    answer = client.post(BATCH, json={"memories": items})
+
+    results = answer.json()["results"]
+
+    assert answer.status_code == 200
+    assert [result.get("event") for result in results] == ["ADD", None, None, None, "ADD", None]
+    errors = [result["error"] for result in results if "error" in result]
+    assert [error["errors"][0]["field"] for error in errors] == ["type", "importance", "body", "vector"]
+    assert {error["status"] for error in errors} == {422}
+    assert {error["request_id"] for error in errors} == {answer.headers["x-request-id"]}
+    assert len(client.get(MEMORIES, params={"user_id": user}).json()["results"]) == 2
+
+
+def test_a_number_that_json_does_not_know_spoils_only_its_item(client: httpx.Client, user: str) -> None:
+    good = f'{{"user_id": "{user}", "content": "c", "vector": [1,1,1,1,1,1,1,1]}}'
+    bad = good.replace("[1,", "[NaN,")
+
+    results = client.post(BATCH, content=f'{{"memories": [{good}, {bad}]}}').json()["results"]
+
+    assert results[0]["event"] == "ADD"
+    assert results[1]["error"]["errors"] == [{"field": "vector[0]", "message": "must be a finite number"}]
+
+
+def test_a_batch_of_bad_items_is_still_an_answer(client: httpx.Client) -> None:
+    answer = client.post(BATCH, json={"memories": [{}]})
+
+    assert answer.status_code == 200
+    assert answer.json()["results"][0]["error"]["status"] == 422
+
+
+def test_a_search_ranks_and_names_the_generation(client: httpx.Client, user: str) -> None:
+    store(client, user, content="far", vector=OTHER)
+    store(client, user, content="near")
+    answer = client.post(SEARCH, json={"user_id": user, "vector": VECTOR})
+
+    found = answer.json()
+
+    assert [memory["content"] for memory in found["results"]] == ["near", "far"]
+    assert found["generation"] == int(answer.headers["x-agentmemory-generation"]) == 3
+    assert found["total_candidates"] == 2
+    assert found["took_ms"] > 0
+    assert "explain" not in found["results"][0]
+
+
+def test_explained_terms_give_the_score(client: httpx.Client, user: str) -> None:
+    store(client, user, content="a", created_at="2026-01-01T00:00:00Z", importance=1)
+    store(client, user, content="b", vector=OTHER)
+
+    for memory in search(client, user, explain=True)["results"]:
+        terms = memory["explain"]
+        parts = sum(terms["weights"][name] * terms[name] for name in ("similarity", "recency", "utility"))
+        assert memory["score"] == pytest.approx(terms["boost"] * parts, abs=1e-5)
+        assert terms["score"] == pytest.approx(memory["score"], abs=1e-5)
+        assert terms["candidates"] == {"scored": 2, "eligible": 2, "exact": True}
+        assert terms["rank_before"] in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"types": ["task"]}, ["t"]),
+        ({"tags": ["x", "y"]}, ["xy"]),
+        ({"session_id": "s"}, ["s"]),
+        ({"top_k": 1, "types": ["task"]}, ["t"]),
+        ({"threshold": 5}, []),
+    ],
+)
+def test_searches_are_filtered(client: httpx.Client, user: str, asked: dict[str, Any], expected: list[str]) -> None:
+    store(client, user, content="t", type="task")
+    store(client, user, content="x", tags=["x"])
+    store(client, user, content="xy", tags=["x", "y"])
+    store(client, user, content="s", session_id="s")
+
+    assert [memory["content"] for memory in search(client, user, **asked)["results"]] == expected
+
+
+def test_expired_memories_are_not_found(client: httpx.Client, user: str) -> None:
+    expired = store(client, user, expires_at="2020-01-01T00:00:00Z")["id"]
+
+    assert search(client, user)["results"] == []
+    assert read(client, user, expired).status_code == 404
+
+
+def test_text_is_embedded_offline(client: httpx.Client, user: str) -> None:
+    store(client, user, agent="words", content="the customer pays by invoice")
+    store(client, user, agent="words", content="a cat sleeps on the sofa")
+
+    found = search(client, user, agent="words", query="how does the client settle bills?")
+
+    assert found["results"][0]["content"] == "the customer pays by invoice"
+
+
+def test_an_agent_tells_its_settings(client: httpx.Client) -> None:
+    agent = client.get("/v1/agents/words").json()
+
+    assert agent["embedding"] == {"provider": "wordllama", "model": "l2_supercat", "dimensions": 64}
+    assert agent["weights"] == {"similarity": 0.5, "recency": 0.3, "utility": 0.2}
+    assert {"name": "task", "half_life_days": 30, "boost": 1} in agent["types"]
+    assert (agent["preset"], agent["generation"], agent["ready"], agent["limit"]) == ("cortex", 3, True, 10)
+
+
+def test_agents_are_listed_with_their_readiness(client: httpx.Client) -> None:
+    agents = {agent["agent"]: agent for agent in client.get("/v1/agents").json()["results"]}
+
+    assert list(agents) == ["missing", "probe", "words"]
+    assert (agents["missing"]["ready"], agents["missing"]["memories"]) == (False, None)
+    assert agents["probe"]["ready"]
+    assert agents["probe"]["memories"] >= 0
