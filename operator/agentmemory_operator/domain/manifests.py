@@ -65,6 +65,8 @@ def _metadata_of(meta: ObjectMeta) -> Metadata:
         creation_timestamp=meta.creation_timestamp or "",
         deletion_timestamp=meta.deletion_timestamp,
         annotations=meta.annotations or {},
+        finalizers=list(meta.finalizers or ()),
+        resource_version=meta.resource_version or "",
     )
 
 
