@@ -8,7 +8,7 @@
 | quantization | UpdateQuantization | Reindex | the engine replaces it whole |
 | optimizers | UpdateOptimizers | InPlace | |
 | payload index missing or of another type | CreateIndexes | InPlace | |
-| marker | WriteMarker | InPlace | |
+| marker | WriteMarker | InPlace | none on an adopted collection that a Rebuild would replace |
 | size, distance, embedding identity | Rebuild | Rebuild | needs a new collection; held |
 
 What the desired value leaves None is not compared. Indexes that nobody asked for stay.
@@ -194,8 +194,11 @@ def _marker_to_write(desired: Collection, live: Collection, *, is_held: bool) ->
     The generation alone is no reason to write: most generations change only the ranking. While a Rebuild is held the
     collection keeps saying what its vectors are.
     """
-    if desired.marker is None or live.marker is None:
-        return desired.marker
+    if desired.marker is None:
+        return None
+    if live.marker is None:
+        # What the vectors of an adopted collection mean is known only where it is as the object asks.
+        return None if is_held else desired.marker
     if is_held:
         embedding, config_hash = live.marker.embedding, live.marker.config_hash
         return replace(desired.marker, embedding=embedding, config_hash=config_hash, generation=live.marker.generation)

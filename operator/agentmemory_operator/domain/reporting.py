@@ -137,7 +137,7 @@ def describe_change(change: Change) -> str:
 def _serving(observed: Observed, refusal: Refusal | None) -> Sequence[State]:
     ready = State("Ready", True, Reason.SERVING, f"{observed.physical} serves")
     if refusal:
-        return ready, State("InSync", False, Reason.AWAITING_APPROVAL, refusal.message)
+        return ready, State("InSync", False, refusal.reason, refusal.message)
     if observed.is_busy:
         return ready, State("InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})")
     return ready, State("InSync", True, Reason.CONVERGED, "the collection is as the object asks")

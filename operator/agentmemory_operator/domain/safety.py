@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.planning import Change, ChangeClass, Plan, Rebuild, class_of
 from agentmemory_operator.domain.resources import CONFIRM_DELETE
 from agentmemory_operator.errors import NotOwned, SpecInvalid
@@ -31,7 +32,7 @@ def refuse(plan: Plan, observed: Observed | None) -> Refusal | None:
         f"{named} needs a new collection for {observed.points} points; carrying that out is not built yet: "
         f"set the field back, or create another AgentMemory. The collection goes on serving as it is"
     )
-    return Refusal("RebuildRequired", message, held)
+    return Refusal(Reason.AWAITING_APPROVAL, message, held)
 
 
 def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
