@@ -100,7 +100,12 @@ class WorkQueue(Generic[K]):
         if timer is not None and timer.when() <= loop.time() + after_s:
             return
         self._cancel(key)
-        self._timers[key] = loop.call_later(after_s, self.request, key)
+        self._timers[key] = loop.call_later(after_s, self._due, key)
+
+    def _due(self, key: K) -> None:
+        # A timer that has fired must not count as one that is still to come.
+        del self._timers[key]
+        self.request(key)
 
     def _cancel(self, key: K) -> None:
         timer = self._timers.pop(key, None)
