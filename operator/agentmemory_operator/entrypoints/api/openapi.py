@@ -63,12 +63,22 @@ def describe(
 def document(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of the application."""
     described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes)
+    for methods in described["paths"].values():
+        for operation in methods.values():
+            _drop_default_422(operation)
     components = described.setdefault("components", {})
     components["schemas"] = _schemas()
     components["securitySchemes"] = {"bearer": {"type": "http", "scheme": "bearer"}}
     # Optional: without a token where the API runs with AGENTMEMORY_AUTH=none.
     described["security"] = [{"bearer": []}, {}]
     return described
+
+
+def _drop_default_422(operation: dict[str, Any]) -> None:
+    """Drop the 422 that the framework adds in its own shape wherever a path has a parameter."""
+    responses = operation["responses"]
+    if "application/json" in responses.get("422", {}).get("content", {}):
+        del responses["422"]
 
 
 def _schemas() -> dict[str, Any]:

@@ -1,0 +1,112 @@
+"""The OpenAPI document describes what the API really takes and gives."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from agentmemory_operator.entrypoints.api import schemas
+from agentmemory_operator.entrypoints.api.problems import PROBLEMS
+
+VECTOR = [1.0] * 8
+PATHS = {
+    "/healthz": {"get"},
+    "/readyz": {"get"},
+    "/problems/{name}": {"get"},
+    "/v1/agents": {"get"},
+    "/v1/agents/{agent}": {"get"},
+    "/v1/agents/{agent}/memories": {"get", "post"},
+    "/v1/agents/{agent}/memories/batch": {"post"},
+    "/v1/agents/{agent}/memories/{id}": {"get", "delete"},
+    "/v1/agents/{agent}/search": {"post"},
+}
+
+
+@pytest.fixture(scope="module")
+def document(client: httpx.Client) -> dict[str, Any]:
+    described: dict[str, Any] = client.get("/openapi.json").json()
+    return described
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("$ref"), str):
+            yield node["$ref"]
+        for child in node.values():
+            yield from references(child)
+    elif isinstance(node, list):
+        for child in node:
+            yield from references(child)
+
+
+def operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for methods in document["paths"].values():
+        yield from methods.values()
+
+
+def test_every_path_is_there_and_no_other(document: dict[str, Any]) -> None:
+    assert {path: set(methods) for path, methods in document["paths"].items()} == PATHS
+
+
+def test_every_reference_has_its_schema(document: dict[str, Any]) -> None:
+    known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+
+    assert set(references(document)) == known
+
+
+def test_every_error_is_described_as_a_problem(document: dict[str, Any]) -> None:
+    for operation in operations(document):
+        for status, response in operation["responses"].items():
+            if int(status) >= 400:
+                assert list(response["content"]) == ["application/problem+json"], operation["operationId"]
+                assert int(status) in {problem.status for problem in PROBLEMS}
+
+
+def test_every_post_describes_its_body(document: dict[str, Any]) -> None:
+    bodies = {
+        path: methods["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        for path, methods in document["paths"].items()
+        if "post" in methods
+    }
+
+    assert bodies == {
+        "/v1/agents/{agent}/memories": "MemoryIn",
+        "/v1/agents/{agent}/memories/batch": "BatchIn",
+        "/v1/agents/{agent}/search": "SearchIn",
+    }
+
+
+def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
+    schema = document["components"]["schemas"]["MemoryIn"]["properties"]["user_id"]
+    pattern = re.compile(schema["pattern"])
+
+    assert pattern.search("user 1")
+    assert not any(pattern.search(bad) for bad in ("", " ", "a\x00", "a\x85b"))
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "model"),
+    [
+        ("GET", "/v1/agents", None, schemas.AgentsOut),
+        ("GET", "/v1/agents/probe", None, schemas.AgentDetailOut),
+        ("GET", "/v1/agents/nobody", None, schemas.ProblemOut),
+        ("POST", "/v1/agents/probe/memories", {"content": "c", "vector": VECTOR}, schemas.StoredOut),
+        ("POST", "/v1/agents/probe/memories", {"vector": VECTOR}, schemas.ProblemOut),
+        ("POST", "/v1/agents/probe/memories/batch", {"memories": [{}]}, schemas.BatchOut),
+        ("GET", "/v1/agents/probe/memories?user_id=shape", None, schemas.PageOut),
+        ("POST", "/v1/agents/probe/search", {"vector": VECTOR}, schemas.SearchOut),
+        ("POST", "/v1/agents/probe/search", {"vector": VECTOR, "explain": True}, schemas.SearchOut),
+        ("GET", "/healthz", None, schemas.HealthOut),
+        ("GET", "/problems/conflict", None, schemas.ProblemTypeOut),
+    ],
+)
+def test_answers_have_the_described_shape(
+    client: httpx.Client, method: str, path: str, body: dict[str, Any] | None, model: type[BaseModel]
+) -> None:
+    client.post("/v1/agents/probe/memories", json={"user_id": "shape", "content": "c", "vector": VECTOR})
+    sent = body if body is None or "memories" in body else {"user_id": "shape"} | body
+
+    model.model_validate(client.request(method, path, json=sent).json())

@@ -1,0 +1,70 @@
+import pytest
+from pydantic_core import PydanticCustomError
+
+from agentmemory_operator.entrypoints.api.fields import check_metadata, parse_time, render_time
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("2026-11-21T08:00:00.123Z", 1_795_248_000_123),
+        ("2026-11-21T08:00:00.123999Z", 1_795_248_000_123),
+        ("2026-11-21T08:00:00.123456789Z", 1_795_248_000_123),
+        ("2026-11-21t08:00:00z", 1_795_248_000_000),
+        ("2026-11-21 10:00:00+02:00", 1_795_248_000_000),
+        ("2026-11-20T22:30:00-09:30", 1_795_248_000_000),
+        ("9999-12-31T23:59:59.999Z", 253_402_300_799_999),
+    ],
+)
+def test_times_with_an_offset_are_read(text: str, time_ms: int) -> None:
+    assert parse_time(text) == time_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "now",
+        "2026-11-21",
+        "2026-11-21T08:00Z",
+        "2026-11-21T08:00:00",
+        "2026-11-21T08:00:00,5Z",
+        "20261121T080000Z",
+        "2026-W47-6T08:00:00Z",
+        "2026-11-21T24:00:00Z",
+        "2026-11-21T08:00:60Z",
+        "2025-02-29T08:00:00Z",
+        "1969-12-31T23:59:59.999Z",
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-01:00",
+        "2026-11-21T08:00:00+25:00",
+        "\uff12026-11-21T08:00:00Z",
+        1_795_248_000,
+        None,
+        True,
+    ],
+)
+def test_anything_else_is_no_time(text: object) -> None:
+    with pytest.raises(PydanticCustomError):
+        parse_time(text)
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "text"),
+    [(0, "1970-01-01T00:00:00.000Z"), (1_795_248_000_123, "2026-11-21T08:00:00.123Z")],
+)
+def test_times_are_written_in_utc_with_milliseconds(time_ms: int, text: str) -> None:
+    assert render_time(time_ms) == text
+    assert parse_time(text) == time_ms
+
+
+def nested(levels: int) -> dict[str, object]:
+    return {"a": nested(levels - 1)} if levels > 1 else {}
+
+
+def test_metadata_is_at_most_16_levels_deep() -> None:
+    check_metadata(nested(16))
+
+    with pytest.raises(PydanticCustomError, match="deeper than 16 levels"):
+        check_metadata(nested(17))

@@ -1,0 +1,59 @@
+import inspect
+
+import pytest
+
+from agentmemory_operator import errors
+from agentmemory_operator.entrypoints.api.problems import PROBLEM_OF, PROBLEMS, problem_of
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    Conflict,
+    EmbedderUnavailable,
+    FieldError,
+    NotFound,
+    NotOwned,
+    OutcomeUnknown,
+    RequestInvalid,
+    SecretMissing,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after"),
+    [
+        (RequestInvalid([FieldError("a", "b")]), 422, None),
+        (NotFound("x"), 404, None),
+        (Conflict("x"), 409, None),
+        (StoreRejected(400, "x"), 502, None),
+        (SpecInvalid("InvalidSpec", "x"), 503, "30"),
+        (SecretMissing("ns", "name", "key"), 503, "30"),
+        (NotOwned("SlugTaken", "x"), 503, "30"),
+        (StoreUnavailable("x"), 503, "1"),
+        (StoreUnavailable("x", retry_after_s=0), 503, "1"),
+        (EmbedderUnavailable("x", retry_after_s=2.1), 503, "3"),
+        (OutcomeUnknown("x"), 504, "1"),
+        (AgentMemoryError("x"), 500, None),
+    ],
+)
+def test_each_error_has_its_status(error: AgentMemoryError, status: int, retry_after: str | None) -> None:
+    problem = problem_of(error)
+
+    assert (problem.type.status, problem.headers.get("Retry-After")) == (status, retry_after)
+
+
+def test_no_error_is_forgotten() -> None:
+    raised = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, AgentMemoryError)}
+
+    assert raised - set(PROBLEM_OF) == {SecretMissing}  # a SpecInvalid
+
+
+def test_names_are_unique() -> None:
+    assert len({problem.name for problem in PROBLEMS}) == len(PROBLEMS)
+
+
+def test_text_that_utf8_cannot_carry_is_replaced() -> None:
+    problem = problem_of(RequestInvalid([FieldError("a\ud800", "b\udfff")]))
+
+    assert problem.body("id")["errors"] == [{"field": "a?", "message": "b?"}]
