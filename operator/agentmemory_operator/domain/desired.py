@@ -9,6 +9,9 @@ from agentmemory_operator.domain.effective import EmbeddingSettings, effective_e
 from agentmemory_operator.domain.presets import Preset
 from agentmemory_operator.domain.resources import AgentMemory, HnswSpec, Index, OptimizersSpec
 
+SINGLE_PRECISION_DIGITS = 6
+"""The engine keeps fractions as float32: with this many digits they are read back as they were written."""
+
 
 def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
     """Return what the object asks for, each number from the field, else from the preset."""
@@ -46,7 +49,7 @@ def desired_quantization(index: Index, preset: Preset) -> ScalarQuantization | N
         return None
     quantile = spec.quantile if spec and spec.quantile is not None else preset.quantile
     always_ram = spec.always_ram if spec and spec.always_ram is not None else preset.always_ram
-    return ScalarQuantization(quantile, always_ram)
+    return ScalarQuantization(None if quantile is None else round(quantile, SINGLE_PRECISION_DIGITS), always_ram)
 
 
 def embedding_source(settings: EmbeddingSettings) -> EmbeddingSource:
