@@ -8,6 +8,7 @@ import asyncio
 import base64
 import json
 import logging
+import re
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime
@@ -27,6 +28,8 @@ KINDS = ("AgentMemory", "QdrantConnection")
 SUFFIXES = {".yaml", ".yml", ".json"}
 # A changed weight has to act within a second, a half-written file has to be left alone.
 DEBOUNCE_MS, STEP_MS = 100, 25
+# What may be part of a status file's name, of 255 characters with the kind and the suffix.
+FILE_NAMES = {"name": re.compile(r"[-._a-zA-Z0-9]{1,160}"), "namespace": re.compile(r"[-._a-zA-Z0-9]{1,63}")}
 WATCH_EVENT = tuple[str, Json]
 Name = tuple[str, str, str]
 
@@ -85,7 +88,10 @@ class ManifestFolder:
         if key in (secret.get("stringData") or {}):
             return str(secret["stringData"][key])
         if key in (secret.get("data") or {}):
-            return base64.b64decode(secret["data"][key]).decode().strip()
+            try:
+                return base64.b64decode(secret["data"][key], validate=True).decode().strip()
+            except ValueError as exc:
+                raise SecretMissing(namespace, name, key) from exc
         raise SecretMissing(namespace, name, key)
 
     async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
@@ -203,14 +209,25 @@ def _name(document: Json) -> Name:
 
 
 def _is_object(document: Any, path: Path) -> bool:
+    if problem := _problem_of(document):
+        log.error("%s: a document is no Kubernetes object: %s", path.name, problem)
+    return problem is None
+
+
+def _problem_of(document: Any) -> str | None:
+    """Return what keeps a document from being an object at all; everything else is for the passes to say."""
     metadata = document.get("metadata") if isinstance(document, dict) else None
-    named = (
-        [document.get("apiVersion"), document.get("kind"), metadata.get("name")] if isinstance(metadata, dict) else []
-    )
-    if not named or not all(isinstance(part, str) and part for part in named) or "/" in named[2]:
-        log.error("%s: a document is no Kubernetes object: it needs apiVersion, kind and metadata.name", path.name)
-        return False
-    return True
+    if not isinstance(metadata, dict):
+        return "it needs apiVersion, kind and metadata.name"
+    if not all(isinstance(document.get(part), str) and document[part] for part in ("apiVersion", "kind")):
+        return "it needs apiVersion and kind"
+    for part, value in (("name", metadata.get("name")), ("namespace", metadata.get("namespace") or "default")):
+        if not isinstance(value, str) or not FILE_NAMES[part].fullmatch(value):
+            return f"metadata.{part} {str(value)[:60]!r}: give {FILE_NAMES[part].pattern}"
+    annotations = metadata.get("annotations") or {}
+    if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
+        return "metadata.annotations: give text by name, numbers in quotes"
+    return None
 
 
 def _now() -> str:
