@@ -1,5 +1,6 @@
 """The OpenAPI document describes what the API really takes and gives."""
 
+import pathlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from agentmemory_operator.entrypoints.api import schemas
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 
 VECTOR = [1.0] * 8
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "http-api.md"
 PATHS = {
     "/healthz": {"get"},
     "/readyz": {"get"},
@@ -110,3 +112,10 @@ def test_answers_have_the_described_shape(
     sent = body if body is None or "memories" in body else {"user_id": "shape"} | body
 
     model.model_validate(client.request(method, path, json=sent).json())
+
+
+def test_the_page_lists_every_request(document: dict[str, Any]) -> None:
+    listed = re.findall(r"^\| `(GET|POST|DELETE) (\S+)` \|", PAGE.read_text(), re.MULTILINE)
+
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert set(listed) == described
