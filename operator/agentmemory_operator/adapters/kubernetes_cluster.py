@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+import json
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -10,21 +11,39 @@ from datetime import UTC, datetime
 from typing import Any
 
 import aiohttp
-from kubernetes.aio import client, config, watch
-from kubernetes.aio.client.exceptions import ApiException
+from kubernetes.aio import client, config
 
-from agentmemory_operator.domain.resources import API_VERSION, GROUP, VERSION, Metadata
-from agentmemory_operator.errors import AgentMemoryError, SecretMissing, TransientError
+from agentmemory_operator.domain.definitions import KINDS
+from agentmemory_operator.domain.resources import API_VERSION, Metadata
+from agentmemory_operator.errors import AgentMemoryError, NotFound, SecretMissing, TransientError
 from agentmemory_operator.ports import Event, Json
 
 log = logging.getLogger(__name__)
 
-PLURALS = {"AgentMemory": "agentmemories", "QdrantConnection": "qdrantconnections"}
+Configuration = client.Configuration
+
+PLURALS = {kind.name: kind.plural for kind in KINDS}
 COMPONENT = "agentmemory-operator"
-GONE, NOT_FOUND, INVALID = 410, 404, 422
+JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
+NOT_FOUND, INVALID = 404, 422
 EVENT_MESSAGE_LIMIT = 1024
+CALL_TIMEOUT_S = 30
 WATCH_TIMEOUT_S = 300
 WATCH_RETRY_S = 1.0
+
+
+class KubernetesRejected(TransientError):
+    """The API server refused a call; refusals end when somebody corrects rights or schema.
+
+    Args:
+        status: 400..499.
+        causes: whether the answer lists fields that are wrong.
+    """
+
+    def __init__(self, message: str, *, status: int, causes: bool) -> None:
+        super().__init__(message)
+        self.status = status
+        self.causes = causes
 
 
 async def load_configuration() -> client.Configuration:
@@ -45,29 +64,23 @@ async def load_configuration() -> client.Configuration:
 
 
 @contextmanager
-def mapped_errors(*, tolerated: Sequence[int] = ()) -> Iterator[None]:
-    """Turn the client's exceptions into ours; answers with a tolerated status are no error."""
+def mapped_errors() -> Iterator[None]:
+    """Turn the transport's exceptions into ours."""
     try:
         yield
-    except ApiException as exc:
-        if exc.status not in tolerated:
-            raise TransientError(f"Kubernetes answered {exc.status} {exc.reason}") from exc
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
         raise TransientError(f"Kubernetes cannot be reached: {type(exc).__name__}") from exc
 
 
-def _is_other_object(cause: BaseException | None) -> bool:
-    """Tell a failed `test` of a JSON patch from a status that the schema refuses: only the latter lists causes."""
-    return isinstance(cause, ApiException) and cause.status == INVALID and '"causes"' not in str(cause.body)
-
-
 class KubernetesCluster:
-    """Implements ports.Cluster and ports.Secrets."""
+    """Implements ports.Cluster and ports.Secrets.
 
-    def __init__(self, configuration: client.Configuration) -> None:
+    Calls go through the official client's transport (TLS, tokens and their renewal), not through its typed API: the
+    models of the core API alone take 90 MB of memory.
+    """
+
+    def __init__(self, configuration: Configuration) -> None:
         self._api = client.ApiClient(configuration)
-        self._custom = client.CustomObjectsApi(self._api)
-        self._core = client.CoreV1Api(self._api)
         self._cluster_id: str | None = None
 
     async def close(self) -> None:
@@ -77,86 +90,67 @@ class KubernetesCluster:
     async def cluster_id(self) -> str:
         """Return the uid of kube-system."""
         if self._cluster_id is None:
-            with mapped_errors():
-                namespace = await self._core.read_namespace("kube-system")
-            self._cluster_id = str(namespace.metadata.uid) if namespace.metadata else ""
+            namespace = await self._call("GET", "/api/v1/namespaces/kube-system")
+            self._cluster_id = str(namespace["metadata"]["uid"])
         return self._cluster_id
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         """Replace the object's status; an object that is gone is no error."""
+        patch = [
+            # The uid guards an object that was deleted and created again meanwhile.
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]
         try:
-            await self._patch_status(kind, metadata, status)
-        except TransientError as exc:
-            if not _is_other_object(exc.__cause__):
+            await self._call("PATCH", _path(kind, metadata) + "/status", patch, content_type=JSON_PATCH)
+        except NotFound:
+            return
+        except KubernetesRejected as exc:
+            # A failed `test` lists no causes; a status that the schema refuses does.
+            if exc.status != INVALID or exc.causes:
                 raise
-
-    async def _patch_status(self, kind: str, metadata: Metadata, status: Json) -> None:
-        with mapped_errors(tolerated=(NOT_FOUND,)):
-            await self._custom.patch_namespaced_custom_object_status(
-                GROUP,
-                VERSION,
-                metadata.namespace,
-                PLURALS[kind],
-                metadata.name,
-                # The uid guards an object that was deleted and created again meanwhile.
-                [
-                    {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
-                    {"op": "add", "path": "/status", "value": status},
-                ],
-                _content_type="application/json-patch+json",
-            )
 
     async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
         """Replace the AgentMemory's finalizers, if it has not changed since."""
-        body = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
-        with mapped_errors(tolerated=(NOT_FOUND,)):
-            await self._custom.patch_namespaced_custom_object(
-                GROUP,
-                VERSION,
-                metadata.namespace,
-                PLURALS["AgentMemory"],
-                metadata.name,
-                body,
-                _content_type="application/merge-patch+json",
-            )
+        patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
+        try:
+            await self._call("PATCH", _path("AgentMemory", metadata), patch, content_type=MERGE_PATCH)
+        except NotFound:
+            return
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
         """Post an Event on the object; one that cannot be posted is dropped."""
-        now = datetime.now(UTC)
-        body = client.CoreV1Event(
-            metadata=client.V1ObjectMeta(generate_name=f"{metadata.name}.", namespace=metadata.namespace),
-            involved_object=client.V1ObjectReference(
-                api_version=API_VERSION,
-                kind=kind,
-                name=metadata.name,
-                namespace=metadata.namespace,
-                uid=metadata.uid,
-                resource_version=metadata.resource_version,
-            ),
-            type=event.type,
-            reason=event.reason,
-            message=event.message[:EVENT_MESSAGE_LIMIT],
-            source=client.V1EventSource(component=COMPONENT),
-            first_timestamp=now,
-            last_timestamp=now,
-            count=1,
-        )
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        body = {
+            "metadata": {"generateName": f"{metadata.name}.", "namespace": metadata.namespace},
+            "involvedObject": {
+                "apiVersion": API_VERSION,
+                "kind": kind,
+                "name": metadata.name,
+                "namespace": metadata.namespace,
+                "uid": metadata.uid,
+                "resourceVersion": metadata.resource_version,
+            },
+            "type": event.type,
+            "reason": event.reason,
+            "message": event.message[:EVENT_MESSAGE_LIMIT],
+            "source": {"component": COMPONENT},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
         try:
-            with mapped_errors():
-                await self._core.create_namespaced_event(metadata.namespace, body)
-        except TransientError as exc:
+            await self._call("POST", f"/api/v1/namespaces/{metadata.namespace}/events", body)
+        except (TransientError, NotFound) as exc:
             log.warning("event %s on %s/%s dropped: %s", event.reason, metadata.namespace, metadata.name, exc)
 
     async def read(self, namespace: str, name: str, key: str) -> str:
         """Return the decoded value of a Secret's key."""
         try:
-            with mapped_errors():
-                secret = await self._core.read_namespaced_secret(name, namespace)
-        except TransientError as exc:
-            if isinstance(exc.__cause__, ApiException) and exc.__cause__.status == NOT_FOUND:
-                raise SecretMissing(namespace, name, key) from exc
-            raise
-        encoded = (secret.data or {}).get(key)
+            secret = await self._call("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        except NotFound as exc:
+            raise SecretMissing(namespace, name, key) from exc
+        encoded = (secret.get("data") or {}).get(key)
         if encoded is None:
             raise SecretMissing(namespace, name, key)
         try:
@@ -166,8 +160,10 @@ class KubernetesCluster:
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return every object of a kind, and the version to watch from."""
-        with mapped_errors():
-            answer: Any = await self._custom.list_cluster_custom_object(GROUP, VERSION, PLURALS[kind])
+        try:
+            answer = await self._call("GET", _path(kind))
+        except NotFound as exc:
+            raise TransientError(f"the kind {kind} is unknown to the API server: apply the CRDs") from exc
         items = [{"apiVersion": API_VERSION, "kind": kind} | item for item in answer["items"]]
         return items, answer["metadata"]["resourceVersion"]
 
@@ -186,20 +182,74 @@ class KubernetesCluster:
     async def _watch(self, kind: str, version: str) -> AsyncIterator[tuple[str, Json]]:
         """Yield changes after `version` until a gap asks for a new list."""
         while True:
-            stream = watch.Watch().stream(
-                self._custom.list_cluster_custom_object,
-                GROUP,
-                VERSION,
-                PLURALS[kind],
-                resource_version=version,
-                timeout_seconds=WATCH_TIMEOUT_S,
-                allow_watch_bookmarks=True,
-            )
-            with mapped_errors(tolerated=(GONE,)):
-                async for event in stream:
-                    document = event["raw_object"]
+            query = [
+                ("watch", "true"),
+                ("resourceVersion", version),
+                ("allowWatchBookmarks", "true"),
+                ("timeoutSeconds", str(WATCH_TIMEOUT_S)),
+            ]
+            response = await self._send("GET", _path(kind), query=query, timeout_s=WATCH_TIMEOUT_S + 10)
+            with mapped_errors():
+                async for line in response.content:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        # 410 Gone and its like: what was missed is in the next list.
+                        return
+                    document = event["object"]
                     version = document["metadata"]["resourceVersion"]
-                    if event["type"] in {"ADDED", "MODIFIED", "DELETED"}:
+                    if event["type"] != "BOOKMARK":
                         yield event["type"], {"apiVersion": API_VERSION, "kind": kind} | document
-                continue
-            return
+
+    async def _call(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
+        """Return the decoded answer."""
+        response = await self._send(method, path, body, content_type=content_type)
+        with mapped_errors():
+            return json.loads(await response.read())
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        query: Sequence[tuple[str, str]] = (),
+        timeout_s: float = CALL_TIMEOUT_S,
+    ) -> aiohttp.ClientResponse:
+        """Return the answer to an accepted call, unread.
+
+        Raises:
+            NotFound: 404.
+            TransientError: anything else that is no success.
+        """
+        headers = {"Accept": "application/json", "Content-Type": content_type}
+        with mapped_errors():
+            request = await self._api.param_serialize(
+                method, path, query_params=list(query), header_params=headers, body=body, auth_settings=["BearerToken"]
+            )
+            answer = await self._api.call_api(*request, _request_timeout=timeout_s)
+            response: aiohttp.ClientResponse = answer.response
+            if response.status < 300:
+                return response
+            raise _refusal(response.status, await response.read())
+
+
+def _path(kind: str, metadata: Metadata | None = None) -> str:
+    """Return the path of an object, or of all objects of its kind."""
+    if metadata is None:
+        return f"/apis/{API_VERSION}/{PLURALS[kind]}"
+    return f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{PLURALS[kind]}/{metadata.name}"
+
+
+def _refusal(status: int, body: bytes) -> NotFound | TransientError:
+    """Return the error for an answer that is no success."""
+    try:
+        answer = json.loads(body)
+        said = str(answer.get("message", ""))[:300]
+        causes = bool((answer.get("details") or {}).get("causes"))
+    except (ValueError, AttributeError):
+        said, causes = "", False
+    message = f"Kubernetes answered {status}: {said}"
+    if status == NOT_FOUND:
+        return NotFound(message)
+    return KubernetesRejected(message, status=status, causes=causes) if status < 500 else TransientError(message)
