@@ -76,14 +76,18 @@ class AccessCounts:
         self._lock = asyncio.Lock()
         self.dropped = 0
 
+    @property
+    def waiting(self) -> int:
+        """Memories whose accesses are not written yet."""
+        return len(self._noted) + sum(len(sent.increments) for sent in self._sent.values())
+
     def note(self, slug: str, ids: Sequence[str]) -> None:
         """Count one access of each memory."""
         now_ms = self._clock.now_ms()
         for memory_id in ids:
             key = slug, memory_id
             self._noted[key] = self._noted.pop(key, Increment(0, now_ms)).later(now_ms)
-        surplus = len(self._noted) + sum(len(sent.increments) for sent in self._sent.values()) - MAX_WAITING
-        for key in list(itertools.islice(self._noted, max(0, surplus))):
+        for key in list(itertools.islice(self._noted, max(0, self.waiting - MAX_WAITING))):
             self.dropped += self._noted.pop(key).count
 
     async def flush(self) -> None:

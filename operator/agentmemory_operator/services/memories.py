@@ -72,7 +72,7 @@ class Memories:
         Raises:
             RequestInvalid: the cursor is not one of ours.
         """
-        after = _position_of(request.cursor) if request.cursor else None
+        after = None if request.cursor is None else _position_of(request.cursor)
         # One more than asked tells whether there is a next page.
         rows = await _newest(agent, self._filter_of(request), after, limit=request.limit + 1)
         records = tuple(map(record_of, rows[: request.limit]))
@@ -152,7 +152,7 @@ async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, lim
         last = older[-1]["createdAt"]
         older = [row for row in older if row["createdAt"] > last]
         older += await _rows_of_time(agent, filter_, last, limit=wanted - len(older))
-    return rows + older
+    return rows + sorted(older, key=lambda row: (-row["createdAt"], row["id"]))
 
 
 async def _rows_of_time(

@@ -1,0 +1,201 @@
+"""Reading, listing and deleting by id over a real engine."""
+
+import asyncio
+
+import pytest
+
+from agentmemory_operator.errors import Conflict, NotFound, RequestInvalid
+from agentmemory_operator.services.memories import ListRequest
+from agentmemory_operator.services.remember import NewMemory
+from tests.support.agents import World, vector_of
+
+UNKNOWN = "018f0000-0000-7000-8000-000000000000"
+
+
+async def pages(world: World, limit: int) -> list[list[str]]:
+    """Return the contents of each page."""
+    found, cursor = [], None
+    while True:
+        page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=limit, cursor=cursor))
+        found.append([record.content for record in page.records])
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def store_at(world: World, *times: int) -> None:
+    memories = [
+        NewMemory(user_id="u", content=str(place), created_at=time, vector=vector_of(place))
+        for place, time in enumerate(times)
+    ]
+    await world.remember.store(world.agent, memories)
+
+
+@pytest.mark.parametrize("memory_id", [UNKNOWN, "not-an-id"])
+async def test_an_unknown_id_is_not_found(world: World, memory_id: str) -> None:
+    with pytest.raises(NotFound):
+        await world.memories.get(world.agent, memory_id, user_id="u")
+    with pytest.raises(NotFound):
+        await world.memories.delete(world.agent, memory_id, user_id="u")
+
+
+async def test_another_users_memory_is_not_found(world: World) -> None:
+    mine = await world.add("mine")
+
+    with pytest.raises(NotFound):
+        await world.memories.get(world.agent, mine, user_id="v")
+    with pytest.raises(NotFound):
+        await world.memories.delete(world.agent, mine, user_id="v")
+    assert await world.heads() == ["mine"]
+
+
+async def test_an_expired_memory_is_not_found_before_it_is_cleaned_up(world: World) -> None:
+    short = await world.add("short", expires_at=world.clock.now_ms() + 10)
+    assert await world.heads() == ["short"]
+
+    world.clock.move(ms=10)
+
+    with pytest.raises(NotFound):
+        await world.memories.get(world.agent, short, user_id="u")
+    assert await world.heads() == []
+
+
+async def test_the_list_is_newest_first(world: World) -> None:
+    await store_at(world, 20, 10, 30)
+
+    assert await world.heads() == ["2", "0", "1"]
+
+
+async def test_an_empty_list_has_one_empty_page(world: World) -> None:
+    assert await pages(world, 10) == [[]]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 6, 7])
+async def test_pages_hold_each_memory_once_whatever_their_times(world: World, limit: int) -> None:
+    await store_at(world, 9, 7, 7, 7, 5, 7)
+
+    found = await pages(world, limit)
+
+    assert [content for page in found for content in page] == ["0", "1", "2", "3", "5", "4"]
+    assert all(len(page) == limit for page in found[:-1])
+    assert found[-1]
+
+
+async def test_a_thousand_memories_of_one_time_are_paged(world: World) -> None:
+    await store_at(world, 11, *[10] * 1000, 9)
+
+    found = [content for page in await pages(world, 97) for content in page]
+
+    assert len(found) == 1002
+    assert set(found) == {str(place) for place in range(1002)}
+    assert (found[0], found[-1]) == ("0", "1001")
+
+
+async def test_a_page_goes_on_after_its_last_memory_was_deleted(world: World) -> None:
+    await store_at(world, 7, 7, 7)
+    first = await world.memories.list(world.agent, ListRequest(user_id="u", limit=1))
+    await world.memories.delete(world.agent, first.records[0].id, user_id="u")
+
+    rest = await world.memories.list(world.agent, ListRequest(user_id="u", cursor=first.next_cursor))
+
+    assert [record.content for record in rest.records] == ["1", "2"]
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "WzFd", "WyJhIiwgImIiXQ==", "WzEsICJ4Il0=", "é"])
+async def test_a_cursor_that_is_not_ours_is_refused(world: World, cursor: str) -> None:
+    with pytest.raises(RequestInvalid, match="cursor"):
+        await world.memories.list(world.agent, ListRequest(user_id="u", cursor=cursor))
+
+
+async def test_a_list_is_narrowed_by_type_tag_and_session(world: World) -> None:
+    await world.add("a", type="task", tags=("x", "y"), session_id="s")
+    await world.add("b", tags=("x",))
+    await world.add("c", user_id="v", type="task", tags=("x",), session_id="s")
+
+    async def contents(**more: str) -> list[str]:
+        return [record.content for record in await world.rows(**more)]
+
+    assert await contents(type="task") == ["a"]
+    assert sorted(await contents(tag="x")) == ["a", "b"]
+    assert await contents(session_id="s") == ["a"]
+    assert await contents(type="task", tag="z") == []
+
+
+async def test_earlier_versions_are_listed_on_demand(world: World) -> None:
+    await world.add("new", supersedes=await world.add("old"))
+
+    everything = await world.rows(include_superseded=True)
+
+    assert sorted(record.content for record in everything) == ["new", "old"]
+
+
+async def test_deleting_the_head_lets_its_predecessor_answer_again(world: World) -> None:
+    first = await world.add("first")
+    second = await world.add("second", supersedes=first)
+    third = await world.add("third", supersedes=second)
+    seen = [await world.heads()]
+    for memory_id in (third, second, first):
+        await world.memories.delete(world.agent, memory_id, user_id="u")
+        seen.append(await world.heads())
+
+    assert seen == [["third"], ["second"], ["first"], []]
+
+
+async def test_a_version_that_answers_again_can_be_superseded(world: World) -> None:
+    first = await world.add("first")
+    await world.memories.delete(world.agent, await world.add("second", supersedes=first), user_id="u")
+
+    await world.add("other", supersedes=first)
+
+    assert await world.heads() == ["other"]
+
+
+async def test_a_superseded_version_is_not_deleted_but_its_head_is_named(world: World) -> None:
+    old = await world.add("old")
+    head = await world.add("new", supersedes=old)
+
+    with pytest.raises(Conflict, match=head):
+        await world.memories.delete(world.agent, old, user_id="u")
+
+    assert len(await world.rows(include_superseded=True)) == 2
+
+
+async def test_deleting_twice_is_not_found(world: World) -> None:
+    memory_id = await world.add("a")
+    await world.memories.delete(world.agent, memory_id, user_id="u")
+
+    with pytest.raises(NotFound):
+        await world.memories.delete(world.agent, memory_id, user_id="u")
+    with pytest.raises(NotFound):
+        await world.memories.get(world.agent, memory_id, user_id="u")
+
+
+async def test_a_deleted_memory_leaves_no_content(world: World) -> None:
+    memory_id = await world.add("secret words", tags=("private",), metadata={"k": "v"})
+
+    await world.memories.delete(world.agent, memory_id, user_id="u")
+
+    (point,) = await world.agent.store.retrieve(world.agent.alias, [memory_id])
+    assert set(point["payload"]) == {"id", "agentId", "userId", "type", "rev", "updatedAt", "deletedAt", "pending"}
+
+
+async def test_a_head_is_deleted_or_superseded_but_never_both(world: World) -> None:
+    for round_ in range(10):
+        head = await world.add(f"head {round_}", user_id=f"u{round_}")
+
+        superseded, deleted = await asyncio.gather(
+            world.try_add("newer", supersedes=head, user_id=f"u{round_}"),
+            world.memories.delete(world.agent, head, user_id=f"u{round_}"),
+            return_exceptions=True,
+        )
+
+        assert isinstance(superseded, Exception) != isinstance(deleted, Exception)
+        assert await world.heads(f"u{round_}") == ([] if deleted is None else ["newer"])
+
+
+async def test_the_count_leaves_out_what_was_deleted(world: World) -> None:
+    old = await world.add("old")
+    await world.add("new", supersedes=old)
+    await world.memories.delete(world.agent, await world.add("gone"), user_id="u")
+
+    assert await world.memories.count(world.agent) == 2

@@ -1,0 +1,162 @@
+"""What becomes of a call whose connection breaks, or whose answer is an error of the server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.errors import OutcomeUnknown, StoreRejected, StoreUnavailable, TransientError
+
+COUNTED = b'{"result": {"count": 7}, "status": "ok"}'
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def read_request(reader: asyncio.StreamReader) -> bytes:
+    """Read one request whole; return its head."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    (length,) = [line.split(b":")[1] for line in head.splitlines() if line.lower().startswith(b"content-length")]
+    await reader.readexactly(int(length))
+    return head
+
+
+def answer_of(status: int, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Content-Type: application/json", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@contextlib.asynccontextmanager
+async def engine(talk: Talk, *, timeout_s: float = 2) -> AsyncIterator[QdrantPoints]:
+    """Give a store in front of a server that talks as told."""
+
+    talks = []
+
+    async def talk_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.append(asyncio.current_task())
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await talk(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(talk_and_close, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        async with QdrantPoints(f"http://127.0.0.1:{port}", api_key="k", timeout_s=timeout_s) as store:
+            yield store
+        await asyncio.gather(*filter(None, talks))
+
+
+def always(status: int, body: bytes = b"{}", *headers: str) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(answer_of(status, body, *headers))
+            await writer.drain()
+
+    return talk
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await read_request(reader)
+
+
+async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await read_request(reader)
+    await reader.read()
+
+
+@pytest.mark.parametrize(
+    ("status", "of_read", "of_write"),
+    [
+        (429, StoreUnavailable, StoreUnavailable),
+        (503, StoreUnavailable, StoreUnavailable),
+        (500, StoreUnavailable, OutcomeUnknown),
+        (502, StoreUnavailable, OutcomeUnknown),
+        (504, StoreUnavailable, OutcomeUnknown),
+        (408, StoreUnavailable, OutcomeUnknown),
+        (400, StoreRejected, StoreRejected),
+        (403, StoreRejected, StoreRejected),
+        (404, StoreUnavailable, StoreUnavailable),
+    ],
+)
+async def test_an_error_status_becomes_an_error_of_ours(
+    status: int, of_read: type[Exception], of_write: type[Exception]
+) -> None:
+    async with engine(always(status, b"not json")) as store:
+        with pytest.raises(of_read):
+            await store.count("c", None)
+        with pytest.raises(of_write):
+            await store.upsert("c", [])
+
+
+async def test_a_wait_that_the_server_asks_for_is_passed_on() -> None:
+    async with engine(always(429, b"{}", "Retry-After: 9")) as store:
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.count("c", None)
+
+    assert refused.value.retry_after_s == 9
+
+
+@pytest.mark.parametrize("talk", [hang_up, say_nothing], ids=["reset", "time-out"])
+async def test_a_write_whose_answer_is_lost_is_unknown_and_not_repeated(talk: Talk) -> None:
+    requests = 0
+
+    async def count_and_talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        requests += 1
+        await talk(reader, writer)
+
+    async with engine(count_and_talk, timeout_s=0.3) as store:
+        with pytest.raises(OutcomeUnknown):
+            await store.set_payload("c", {}, {})
+
+    assert requests == 1
+
+
+async def test_a_write_that_the_engine_did_not_finish_in_time_is_unknown() -> None:
+    async with engine(always(200, b'{"result": {"status": "wait_timeout"}}')) as store:
+        with pytest.raises(OutcomeUnknown):
+            await store.delete("c", {})
+
+
+@pytest.mark.parametrize("talk", [hang_up, say_nothing], ids=["reset", "time-out"])
+async def test_a_read_whose_answer_is_lost_may_be_tried_later(talk: Talk) -> None:
+    async with engine(talk, timeout_s=0.3) as store:
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.count("c", None)
+
+    assert isinstance(refused.value, TransientError)
+
+
+async def test_a_read_survives_a_pooled_connection_that_was_closed() -> None:
+    answered = 0
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        await read_request(reader)
+        writer.write(answer_of(200, COUNTED))
+        await writer.drain()
+        answered += 1
+        await read_request(reader)  # the second on this connection gets no answer
+
+    async with engine(answer_once) as store:
+        assert await store.count("c", None) == 7
+        assert await store.count("c", None) == 7
+
+    assert answered == 2
+
+
+async def test_requests_ask_for_plain_answers_and_carry_the_key() -> None:
+    heads = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await read_request(reader)).lower())
+        writer.write(answer_of(200, COUNTED))
+        await writer.drain()
+
+    async with engine(note) as store:
+        await store.count("c", None)
+
+    assert b"accept-encoding: identity\r\n" in heads[0]
+    assert b"api-key: k\r\n" in heads[0]

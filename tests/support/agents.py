@@ -1,0 +1,159 @@
+"""Agents over a real engine, without the HTTP layer: their collection, their store, and the use cases."""
+
+import contextlib
+import random
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentmemory_operator.adapters.embedders import CallerVectors
+from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
+from agentmemory_operator.domain.effective import AgentSettings, EmbeddingSettings, Ranking
+from agentmemory_operator.domain.presets import CORTEX, RETRIEVAL_INDEXES
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.ports import Embedder, PointStore
+from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.chains import Chains
+from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.recall import Recall
+from agentmemory_operator.services.remember import NewMemory, Remember, Stored
+from tests.support.clocks import FakeClock
+
+SIZE = 8
+EVERYTHING = Ranking(
+    weights=CORTEX.weights,
+    utility_norm=CORTEX.utility_norm,
+    limit=10,
+    score_threshold=-10,
+    min_similarity=-1,
+    types=CORTEX.types,
+)
+"""The cortex ranking without thresholds."""
+
+
+def vector_of(seed: object, size: int = SIZE) -> list[float]:
+    """Return a vector that depends on the seed alone."""
+    generator = random.Random(str(seed))
+    return [generator.gauss(0, 1) for _ in range(size)]
+
+
+def settings_of(slug: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, generation: int = 1) -> AgentSettings:
+    return AgentSettings(
+        slug=slug,
+        namespace="agents",
+        name=slug,
+        preset="cortex",
+        generation=generation,
+        connection="main",
+        ranking=ranking,
+        embedding=EmbeddingSettings(provider="none", model=None, dimensions=size),
+    )
+
+
+def agent_of(settings: AgentSettings, store: PointStore, *, distance: str = "Cosine") -> Agent:
+    """Return an agent whose callers send vectors."""
+    size = settings.embedding.dimensions
+    return Agent(
+        settings=settings,
+        store=store,
+        source=EmbeddingSource(provider="none", model=None, dimensions=size),
+        embedder=CallerVectors(size),
+        distance=distance,
+    )
+
+
+@dataclass(slots=True)
+class World:
+    """One agent and what can be done with it, at a time that tests decide."""
+
+    agent: Agent
+    clock: FakeClock = field(default_factory=FakeClock)
+
+    def __post_init__(self) -> None:
+        self.chains = Chains(self.clock)
+        self.remember = Remember(self.clock, self.chains)
+        self.memories = Memories(self.clock, self.chains)
+        self.counts = self.new_counts("w0")
+        self.recall = Recall(self.clock, self.counts)
+
+    chains: Chains = field(init=False)
+    remember: Remember = field(init=False)
+    memories: Memories = field(init=False)
+    counts: AccessCounts = field(init=False)
+    recall: Recall = field(init=False)
+
+    def new_counts(self, writer: str) -> AccessCounts:
+        """Return the access counts of another process."""
+
+        async def open_agent(slug: str) -> Agent:
+            return self.agent
+
+        return AccessCounts(open_agent, self.clock, writer=writer)
+
+    def rank_by(self, ranking: Ranking) -> None:
+        """Change the object's ranking."""
+        self.agent = replace(self.agent, settings=replace(self.agent.settings, ranking=ranking))
+
+    def embed_by(self, embedder: Embedder) -> None:
+        """Let the agent embed content itself."""
+        source = EmbeddingSource(provider="fake", model=None, dimensions=embedder.dimensions)
+        self.agent = replace(self.agent, embedder=embedder, source=source)
+
+    async def add(self, content: str, *, user_id: str = "u", **more: Any) -> str:
+        """Store one memory, its vector drawn from its content; return its id."""
+        outcome = await self.try_add(content, user_id=user_id, **more)
+        if isinstance(outcome, AgentMemoryError):
+            raise outcome
+        return outcome.id
+
+    async def try_add(self, content: str, *, user_id: str = "u", **more: Any) -> Stored | AgentMemoryError:
+        vector = more.pop("vector", vector_of(content))
+        memory = NewMemory(user_id=user_id, content=content, vector=vector, **more)
+        return (await self.remember.store(self.agent, [memory]))[0]
+
+    async def heads(self, user_id: str = "u") -> list[str]:
+        """Return the contents that answer, newest first."""
+        return [record.content for record in await self.rows(user_id)]
+
+    async def rows(self, user_id: str = "u", **more: Any) -> list[Any]:
+        from agentmemory_operator.services.memories import ListRequest
+
+        page = await self.memories.list(self.agent, ListRequest(user_id=user_id, limit=1000, **more))
+        return list(page.records)
+
+
+@contextlib.asynccontextmanager
+async def open_world(
+    url: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, distance: str = "Cosine"
+) -> AsyncIterator[World]:
+    """Make a collection of a name of its own behind an alias, and remove it in the end."""
+    settings = settings_of(f"t-{uuid.uuid4().hex[:12]}", ranking=ranking, size=size)
+    async with QdrantPoints(url) as store:
+        await create_collection(url, settings, size=size, distance=distance)
+        try:
+            yield World(agent_of(settings, store, distance=distance))
+        finally:
+            await _call(url, "DELETE", f"/collections/{settings.alias}__1")
+
+
+async def create_collection(url: str, settings: AgentSettings, *, size: int, distance: str) -> None:
+    physical = f"{settings.alias}__1"
+    marker = {"embedding": {"provider": "none", "model": None, "dimensions": size}}
+    body = {"vectors": {"size": size, "distance": distance}, "metadata": {METADATA_KEY: marker}}
+    await _call(url, "PUT", f"/collections/{physical}", body)
+    for name, schema in RETRIEVAL_INDEXES:
+        await _call(
+            url, "PUT", f"/collections/{physical}/index?wait=true", {"field_name": name, "field_schema": schema}
+        )
+    alias = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
+    await _call(url, "POST", "/collections/aliases", {"actions": [alias]})
+
+
+async def _call(url: str, method: str, path: str, body: Any = None) -> None:
+    import aiohttp
+
+    async with aiohttp.request(method, url + path, json=body) as answer:
+        assert answer.status == 200, await answer.text()

@@ -1,0 +1,75 @@
+"""Which memories are scored, by how many there are."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.domain.candidates import gate_of, plan_candidates, similarity_of
+from agentmemory_operator.domain.effective import Ranking
+from agentmemory_operator.domain.filters import visible
+from agentmemory_operator.domain.presets import Weights
+from tests.support.agents import EVERYTHING
+
+NOW_MS = 1_795_000_000_000
+FILTER = visible("u", NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("eligible", "top_k", "candidates", "lists", "total", "is_exact"),
+    [
+        (10, 10, None, 1, 3000, True),
+        (3000, 10, None, 1, 3000, True),
+        (3001, 10, None, 3, 3000, False),
+        (100_000, 5000, None, 3, 15_000, False),
+        (4000, 10_000, None, 1, 10_000, True),
+        (50, 10, 30, 1, 30, False),
+        (50, 40, 30, 1, 40, False),
+        (30, 10, 30, 1, 30, True),
+    ],
+)
+def test_small_sets_are_scored_whole_and_large_ones_by_three_lists(
+    eligible: int, top_k: int, candidates: int | None, *, lists: int, total: int, is_exact: bool
+) -> None:
+    ranking = replace(EVERYTHING, candidates=candidates)
+
+    plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=top_k, now_ms=NOW_MS)
+
+    assert (len(plan.filters), plan.total, plan.is_exact) == (lists, total, is_exact)
+
+
+@pytest.mark.parametrize(("weights", "lists"), [(Weights(1, 0, 0), 1), (Weights(0.6, 0.4, 0), 2)])
+def test_a_signal_without_weight_gets_no_list(weights: Weights, lists: int) -> None:
+    plan = plan_candidates(replace(EVERYTHING, weights=weights), FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
+
+    assert len(plan.filters) == lists
+
+
+def plan_query(ranking: Ranking, eligible: int, distance: str = "Cosine") -> dict[str, object]:
+    plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=10, now_ms=NOW_MS)
+    return plan.query([1.0, 0.0], distance=distance)
+
+
+def test_every_list_keeps_to_the_filter() -> None:
+    lists = plan_query(EVERYTHING, 10**5)["prefetch"]
+
+    assert all(json.dumps(FILTER["must"])[:-1] in json.dumps(list_["filter"]) for list_ in lists)
+
+
+def test_the_search_ef_of_the_object_reaches_the_index_search() -> None:
+    lists = plan_query(replace(EVERYTHING, search_ef=200), 10**5)["prefetch"]
+
+    assert [list_["params"] for list_ in lists] == [{"hnsw_ef": 200}] * 3
+
+
+@pytest.mark.parametrize(
+    ("distance", "min_similarity", "gate"),
+    [("Cosine", 0.1, 0.1), ("Dot", -1, -1), ("Euclid", 0.5, 1), ("Euclid", 0, None), ("Euclid", -1, None)],
+)
+def test_a_least_similarity_is_the_engines_bound(distance: str, min_similarity: float, gate: float | None) -> None:
+    assert gate_of(distance, min_similarity) == gate
+
+
+@pytest.mark.parametrize(("distance", "similarity"), [("Cosine", 3), ("Dot", 3), ("Euclid", 0.25)])
+def test_nearer_is_more_similar_whatever_the_distance(distance: str, similarity: float) -> None:
+    assert similarity_of(distance, 3) == similarity

@@ -1,0 +1,157 @@
+"""The live table of agents."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.embedders import CallerVectors
+from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.domain.presets import Weights
+from agentmemory_operator.errors import NotFound, StoreUnavailable
+from agentmemory_operator.ports import Embedder
+from agentmemory_operator.services.directory import AgentDirectory, Claim
+from tests.support.agents import EVERYTHING, settings_of
+
+EMBEDDING = {"provider": "openai", "model": "m", "dimensions": 8, "baseUrl": "http://e", "secretName": "s"}
+
+
+class FakeStore:
+    """Knows one collection's metadata."""
+
+    def __init__(self) -> None:
+        self.embedding: dict[str, Any] | None = EMBEDDING
+        self.is_there = True
+        self.described = 0
+
+    async def describe(self, collection: str) -> dict[str, Any]:
+        self.described += 1
+        if not self.is_there:
+            raise NotFound(collection)
+        metadata = {"agentmemory": {"embedding": self.embedding}} if self.embedding else None
+        return {"config": {"metadata": metadata, "params": {"vectors": {"size": 8, "distance": "Cosine"}}}}
+
+
+class World:
+    """A directory, and what it asked for."""
+
+    def __init__(self) -> None:
+        self.store = FakeStore()
+        self.made: list[EmbeddingSource] = []
+        self.directory = AgentDirectory(self.make_store, self.make_embedder)
+
+    async def make_store(self, settings: AgentSettings) -> Any:
+        return self.store
+
+    async def make_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
+        self.made.append(source)
+        return CallerVectors(source.dimensions)
+
+    def put(self, *, uid: str = "1", created: str = "2026-01-01T00:00:00Z", **more: Any) -> None:
+        settings = replace(settings_of("bot"), **more)
+        self.directory.put(Claim(uid=uid, created=created, settings=settings))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_an_unknown_slug_is_not_found(world: World) -> None:
+    with pytest.raises(NotFound, match="bot"):
+        await world.directory.open("bot")
+
+
+async def test_the_collection_says_how_to_embed_whatever_the_object_says(world: World) -> None:
+    world.put()
+
+    agent = await world.directory.open("bot")
+
+    assert agent.source == EmbeddingSource(
+        provider="openai", model="m", dimensions=8, base_url="http://e", secret_name="s"
+    )
+
+
+@pytest.mark.parametrize("missing", ["collection", "metadata"])
+async def test_an_agent_is_not_ready_before_its_collection_is(world: World, missing: str) -> None:
+    world.put()
+    world.store.is_there, world.store.embedding = missing != "collection", None
+    with pytest.raises(StoreUnavailable, match="not ready"):
+        await world.directory.open("bot")
+
+    world.store.is_there, world.store.embedding = True, EMBEDDING
+
+    assert await world.directory.open("bot")
+
+
+async def test_the_metadata_is_read_once_until_the_object_changes(world: World) -> None:
+    world.put()
+    for _ in range(3):
+        await world.directory.open("bot")
+    assert world.store.described == 1
+
+    world.put()
+    await world.directory.open("bot")
+
+    assert world.store.described == 2
+
+
+async def test_changed_weights_act_at_once_and_rebuild_nothing(world: World) -> None:
+    world.put()
+    before = await world.directory.open("bot")
+    ranking = replace(EVERYTHING, weights=Weights(1, 0, 0))
+
+    world.put(ranking=ranking, generation=2)
+    after = await world.directory.open("bot")
+
+    assert (after.settings.ranking, after.settings.generation) == (ranking, 2)
+    assert (after.embedder, after.store) == (before.embedder, before.store)
+    assert len(world.made) == 1
+
+
+async def test_another_embedding_in_the_metadata_makes_another_embedder(world: World) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    world.store.embedding = EMBEDDING | {"model": "n"}
+    world.put()
+    await world.directory.open("bot")
+
+    assert [source.model for source in world.made] == ["m", "n"]
+
+
+async def test_another_store_reads_the_metadata_again(world: World) -> None:
+    world.put()
+    before = await world.directory.open("bot")
+
+    world.store = FakeStore()
+
+    assert (await world.directory.open("bot")).store is not before.store
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_the_oldest_of_several_objects_has_the_slug(world: World, order: tuple[int, ...]) -> None:
+    claims = [
+        {"uid": "b", "created": "2026-01-01T00:00:00Z", "name": "first"},
+        {"uid": "c", "created": "2026-01-01T00:00:00Z", "name": "second"},
+        {"uid": "a", "created": "2026-01-02T00:00:00Z", "name": "third"},
+    ]
+    for place in order:
+        world.put(**claims[place])
+
+    holders = []
+    for uid in ("b", "c", "a"):
+        holders.append(world.directory.settings("bot").name)
+        world.directory.remove("bot", uid)
+
+    assert holders == ["first", "second", "third"]
+    assert world.directory.list() == []
+
+
+def test_removing_what_is_not_there_is_nothing(world: World) -> None:
+    world.directory.remove("bot", "1")
+    world.put()
+    world.directory.remove("bot", "other")
+
+    assert [settings.slug for settings in world.directory.list()] == ["bot"]

@@ -1,0 +1,64 @@
+"""Remembered counts."""
+
+from agentmemory_operator.services import sizes
+from agentmemory_operator.services.sizes import Sizes
+
+
+class Engine:
+    """Counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.size, self.asked, self.now_s = 5, 0, 0.0
+        self.sizes = Sizes(lambda: self.now_s)
+
+    async def count(self) -> int:
+        self.asked += 1
+        return self.size
+
+    async def get(self, user_id: str = "u", key: object = ()) -> int:
+        return await self.sizes.get(user_id, key, self.count)
+
+
+async def test_a_count_is_remembered_for_ten_seconds() -> None:
+    engine = Engine()
+    for now_s in (0, 9, 10, 19):
+        engine.now_s = now_s
+        await engine.get()
+
+    assert engine.asked == 2
+
+
+async def test_a_write_ends_the_counts_of_its_user_alone() -> None:
+    engine = Engine()
+    await engine.get("u")
+    await engine.get("v")
+
+    engine.sizes.forget("u")
+    await engine.get("u")
+    await engine.get("v")
+
+    assert engine.asked == 3
+
+
+async def test_a_count_that_a_write_overtook_is_not_kept() -> None:
+    engine = Engine()
+
+    async def count_while_written() -> int:
+        engine.sizes.forget("u")
+        return 5
+
+    await engine.sizes.get("u", (), count_while_written)
+    await engine.get("u")
+
+    assert engine.asked == 1
+
+
+async def test_memory_is_bounded() -> None:
+    engine = Engine()
+    for number in range(sizes.MAX_USERS + 5):
+        await engine.get(f"u{number}")
+    for number in range(3 * sizes.MAX_FILTERS):
+        await engine.get("u", number)
+
+    assert len(engine.sizes._counts) <= sizes.MAX_USERS
+    assert len(engine.sizes._counts["u"]) <= sizes.MAX_FILTERS
