@@ -1,10 +1,28 @@
 """Which embedder an embedding source means."""
 
+from collections.abc import Sequence
+
 from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import EmbeddingSettings
-from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.ports import Embedder
+from agentmemory_operator.errors import FieldError, RequestInvalid, SpecInvalid
+from agentmemory_operator.ports import Embedder, Vector
+
+
+class CallerVectors:
+    """Stands for provider `none`: embeds nothing."""
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+
+    @property
+    def dimensions(self) -> int:
+        """Length of the vectors that callers send."""
+        return self._dimensions
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Refuse: callers send vectors."""
+        raise RequestInvalid([FieldError("vector", "required: this agent's embedding.provider is none")])
 
 
 def build_embedder(source: EmbeddingSource, settings: EmbeddingSettings, *, api_key: str | None) -> Embedder:
@@ -16,16 +34,18 @@ def build_embedder(source: EmbeddingSource, settings: EmbeddingSettings, *, api_
         api_key: the Secret's value, or OPENAI_API_KEY where the source names no Secret.
 
     Raises:
-        SpecInvalid: the provider embeds no text (`none`), or has no such model or size.
+        SpecInvalid: the provider has no such model or size, or is none that this version knows.
     """
     match source.provider:
+        case "none":
+            return CallerVectors(source.dimensions)
         case "wordllama":
             return WordLlamaEmbedder(dimensions=source.dimensions, model=source.model)
         case "openai":
             return _openai(source, settings, api_key)
         case other:
             raise SpecInvalid(
-                "InvalidSpec", f"spec.embedding.provider: {other!r} embeds no text: openai or wordllama do"
+                "InvalidSpec", f"spec.embedding.provider: {other!r} is unknown: openai, wordllama or none"
             )
 
 

@@ -35,5 +35,5 @@ def configure_logging(level: LogLevel, format_: LogFormat) -> None:
     handler.setFormatter(JsonFormatter() if format_ == "json" else logging.Formatter(TEXT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # These two tell each request at INFO, ours included; with URLs, so with user ids.
-    for chatty in ("httpx", "httpx2", "httpcore", "openai"):
+    for chatty in ("uvicorn", "httpx", "httpx2", "httpcore", "openai"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

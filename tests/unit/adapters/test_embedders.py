@@ -5,7 +5,7 @@ from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder
 from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import EmbeddingSettings
-from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.errors import RequestInvalid, SpecInvalid
 
 SETTINGS = EmbeddingSettings(provider="wordllama", model=None, dimensions=256)
 
@@ -28,10 +28,18 @@ def test_openai_is_built_with_the_key() -> None:
     assert embedder.dimensions == 1536
 
 
+async def test_without_a_provider_callers_send_vectors() -> None:
+    embedder = build_embedder(source("none", dimensions=8), SETTINGS, api_key=None)
+
+    assert embedder.dimensions == 8
+    with pytest.raises(RequestInvalid, match="vector: required"):
+        await embedder.embed(["text"])
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (source("none"), "'none' embeds no text"),
+        (source("other"), "'other' is unknown"),
         (source("openai"), "spec.embedding.model: required"),
         (source("openai", "m"), "secretRef"),
         (source("wordllama", dimensions=100), "not 100"),
