@@ -131,7 +131,7 @@ def test_kubectl_get_shows_the_columns(
 
 
 def test_both_kinds_are_one_category(control_plane: ControlPlane) -> None:
-    done = control_plane.kubectl("api-resources", "--categories=agentmemory", "-o", "name")
+    done = control_plane.kubectl("api-resources", "--categories=memory", "-o", "name")
 
     assert sorted(done.stdout.split()) == ["agentmemories.agentmemory.dev", "qdrantconnections.agentmemory.dev"]
 
