@@ -1,0 +1,96 @@
+"""Values of the domain for property tests."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Marker, Observed, ScalarQuantization
+from agentmemory_operator.domain.conditions import Reason, State
+from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
+from tests.support.fakes import observed_of
+from tests.support.plans import ALIAS
+
+FIELDS = [field for field, _ in RETRIEVAL_INDEXES] + ["ticket"]
+
+quantizations = st.none() | st.builds(
+    ScalarQuantization, st.sampled_from([None, 0.5, 0.99, 1.0]), always_ram=st.booleans()
+)
+embeddings = st.builds(
+    EmbeddingSource,
+    provider=st.sampled_from(["openai", "wordllama", "none"]),
+    model=st.sampled_from([None, "a", "b"]),
+    dimensions=st.sampled_from([8, 256]),
+    base_url=st.sampled_from([None, "http://e/v1"]),
+)
+markers = st.builds(
+    Marker,
+    cluster_id=st.just("cluster-1"),
+    namespace=st.just("agents"),
+    name=st.just("probe"),
+    uid=st.sampled_from(["u1", "u2"]),
+    generation=st.integers(1, 9),
+    config_hash=st.sampled_from(["aa", "bb"]),
+    preset_revision=st.integers(1, 2),
+    embedding=embeddings,
+)
+indexes = st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(["keyword", "integer"]), max_size=5).map(
+    lambda given: tuple(sorted(given.items()))
+)
+
+
+def collections(*, has_marker: bool = False, is_reported: bool = False) -> st.SearchStrategy[Collection]:
+    """Return collections; what a server reports has every figure, what is desired may leave some open."""
+
+    def figure(*values: int) -> st.SearchStrategy[int | None]:
+        return st.sampled_from(values if is_reported else (None, *values))
+
+    return st.builds(
+        Collection,
+        size=st.sampled_from([8, 256]),
+        distance=st.sampled_from(["Cosine", "Dot"]),
+        m=figure(4, 16, 32),
+        ef_construct=figure(64, 128),
+        full_scan_threshold_kb=figure(10, 10_000),
+        default_segment_number=figure(0, 2),
+        indexing_threshold_kb=figure(0, 20_000),
+        quantization=quantizations,
+        indexes=indexes,
+        marker=markers if has_marker else st.none() | markers,
+    )
+
+
+observations: st.SearchStrategy[Observed | None] = st.none() | st.builds(
+    observed_of,
+    collections(is_reported=True),
+    physical=st.sampled_from([ALIAS, f"{ALIAS}__1", f"{ALIAS}__3"]),
+    is_aliased=st.booleans(),
+    points=st.integers(0, 9),
+    is_busy=st.booleans(),
+)
+
+states = st.builds(
+    State,
+    type=st.just("Ready"),
+    status=st.sampled_from([True, False, None]),
+    reason=st.sampled_from(Reason),
+    message=st.text(max_size=9),
+)
+
+_index_specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "distance": st.sampled_from(["Cosine", "Dot", "Euclid"]),
+        "hnsw": st.fixed_dictionaries({}, optional={"m": st.integers(4, 64), "efConstruct": st.integers(64, 1000)}),
+        "quantization": st.sampled_from([{"type": "None"}, {"type": "Scalar"}])
+        | st.fixed_dictionaries({"type": st.just("Scalar"), "quantile": st.floats(0.5, 1)}),
+        "optimizers": st.fixed_dictionaries({}, optional={"defaultSegmentNumber": st.integers(0, 256)}),
+    },
+)
+specs: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "index": _index_specs,
+        "embedding": st.builds(lambda size: {"provider": "none", "dimensions": size}, st.integers(1, 65_536)),
+        "scoring": st.builds(lambda limit: {"limit": limit}, st.integers(1, 10_000)),
+    },
+)

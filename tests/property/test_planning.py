@@ -1,0 +1,138 @@
+"""What holds of every plan, every desired collection and every list of conditions."""
+
+import struct
+from dataclasses import replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmemory_operator.domain.collection import Collection, Marker, Observed, marker_from_json, marker_to_json
+from agentmemory_operator.domain.conditions import State, merge_conditions
+from agentmemory_operator.domain.planning import ChangeClass, Plan, Rebuild, class_of, plan_changes
+from agentmemory_operator.domain.safety import allowed, refuse
+from tests.property.strategies import collections, markers, observations, specs, states
+from tests.support.fakes import apply_changes, observed_of
+from tests.support.plans import ALIAS, desired_of
+
+FRESH = f"{ALIAS}__4"
+desired_collections = collections(has_marker=True)
+
+
+def plan(desired: Collection, observed: Observed | None) -> Plan:
+    return plan_changes(desired, observed, alias=ALIAS, physical=FRESH)
+
+
+@given(desired_collections, observations)
+def test_a_plan_that_was_carried_out_leaves_only_what_is_held(desired: Collection, observed: Observed | None) -> None:
+    first = plan(desired, observed)
+    refusal = refuse(first, observed)
+
+    second = plan(desired, apply_changes(observed, allowed(first, refusal)))
+
+    assert second.changes == (refusal.held if refusal else ())
+
+
+@given(desired_collections, observations, st.data())
+def test_a_plan_that_was_interrupted_is_finished_by_the_next(
+    desired: Collection, observed: Observed | None, data: st.DataObject
+) -> None:
+    first = plan(desired, observed)
+    todo = allowed(first, refuse(first, observed))
+    partial = apply_changes(observed, todo[: data.draw(st.integers(0, len(todo)))])
+
+    second = plan(desired, partial)
+    after = apply_changes(partial, allowed(second, refuse(second, partial)))
+
+    assert after == apply_changes(observed, todo)
+
+
+@given(desired_collections, observations, st.randoms())
+def test_a_plan_does_not_depend_on_the_order_of_what_the_server_reports(
+    desired: Collection, observed: Observed | None, random: Any
+) -> None:
+    if observed is None:
+        return
+    shuffled = list(observed.collection.indexes)
+    random.shuffle(shuffled)
+    other = replace(observed, collection=replace(observed.collection, indexes=tuple(shuffled)))
+
+    assert plan(desired, other) == plan(desired, observed)
+
+
+@given(desired_collections, observations)
+def test_nothing_that_needs_a_new_collection_is_allowed(desired: Collection, observed: Observed | None) -> None:
+    whole = plan(desired, observed)
+    refusal = refuse(whole, observed)
+
+    todo = allowed(whole, refusal)
+
+    assert [change for change in todo if class_of(change) is ChangeClass.REBUILD] == []
+    assert len(todo) + len(refusal.held if refusal else ()) == len(whole.changes)
+
+
+@given(desired_collections, observations)
+def test_while_something_is_held_the_vectors_mean_what_the_collection_says(
+    desired: Collection, observed: Observed | None
+) -> None:
+    whole = plan(desired, observed)
+    refusal = refuse(whole, observed)
+
+    after = apply_changes(observed, allowed(whole, refusal))
+
+    if refusal and observed and after:
+        before, then = observed.collection.marker, after.collection.marker
+        assert (then and then.embedding) == (before and before.embedding)
+
+
+@given(desired_collections, observations)
+def test_the_digest_follows_the_changes_alone(desired: Collection, observed: Observed | None) -> None:
+    one, again = plan(desired, observed), plan(desired, observed)
+
+    assert one.digest == again.digest == Plan("elsewhere", one.changes).digest
+    assert one.digest != Plan(one.physical, (*one.changes, Rebuild("f", "a", "b"))).digest
+
+
+@given(specs)
+def test_what_is_desired_is_canonical(spec: dict[str, Any]) -> None:
+    desired = desired_of(spec)
+
+    assert desired == desired_of(spec)
+    assert desired.indexes == tuple(sorted(desired.indexes))
+    assert plan(desired, observed_of(_as_the_engine_keeps_it(desired))).changes == ()
+
+
+@given(markers)
+def test_a_marker_comes_back_from_the_metadata_as_it_was(marker: Marker) -> None:
+    assert marker_from_json(marker_to_json(marker)) == marker
+
+
+@given(states, states)
+def test_a_condition_keeps_its_time_exactly_while_its_status_stays(first: State, second: State) -> None:
+    old = merge_conditions([], [first], generation=1, now="2026-01-01T00:00:00Z")
+
+    (new,) = merge_conditions(old, [second], generation=2, now="2026-01-02T00:00:00Z")
+
+    assert (new["lastTransitionTime"] == old[0]["lastTransitionTime"]) is (first.status == second.status)
+    assert (new["observedGeneration"], new["message"]) == (2, second.message)
+
+
+@given(states)
+def test_merging_the_same_state_again_changes_nothing(state: State) -> None:
+    old = merge_conditions([], [state], generation=1, now="2026-01-01T00:00:00Z")
+
+    assert merge_conditions(old, [state], generation=1, now="2026-01-02T00:00:00Z") == old
+
+
+def _as_the_engine_keeps_it(collection: Collection) -> Collection:
+    """Return the collection with its fraction kept as float32 and printed with the digits that tell it apart."""
+    scalar = collection.quantization
+    if scalar is None or scalar.quantile is None:
+        return collection
+    (kept,) = struct.unpack("f", struct.pack("f", scalar.quantile))
+    shortest = next(
+        text
+        for digits in range(1, 10)
+        if struct.pack("f", float(text := f"{kept:.{digits}g}")) == struct.pack("f", kept)
+    )
+    return replace(collection, quantization=replace(scalar, quantile=float(shortest)))

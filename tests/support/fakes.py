@@ -1,0 +1,225 @@
+"""Fakes behind our own ports: an engine in memory that really changes, a cluster and Secrets that remember."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import assert_never
+
+from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.planning import (
+    Change,
+    CreateCollection,
+    CreateIndexes,
+    Rebuild,
+    SetAlias,
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    WriteMarker,
+)
+from agentmemory_operator.domain.resources import Metadata
+from agentmemory_operator.errors import AgentMemoryError, SecretMissing
+from agentmemory_operator.ports import Event, Json
+
+
+def observed_of(
+    collection: Collection,
+    *,
+    physical: str = "agent_memory_probe__1",
+    is_aliased: bool = True,
+    points: int = 0,
+    is_busy: bool = False,
+) -> Observed:
+    """Return what a server with this collection answers."""
+    state = "yellow" if is_busy else "green"
+    return Observed(
+        physical=physical,
+        is_aliased=is_aliased,
+        collection=collection,
+        points=points,
+        indexed=points,
+        state=state,
+        is_busy=is_busy,
+    )
+
+
+def apply_change(live: Collection, change: Change) -> Collection:
+    """Return the collection after a change, as the engine would carry it out."""
+    match change:
+        case CreateCollection(_, collection):
+            return collection
+        case CreateIndexes(indexes):
+            return replace(live, indexes=tuple(sorted((dict(live.indexes) | dict(indexes)).items())))
+        case UpdateHnsw() | UpdateOptimizers():
+            return replace(live, **{name: value for name, value in asdict(change).items() if value is not None})
+        case UpdateQuantization(quantization):
+            return replace(live, quantization=quantization)
+        case WriteMarker(marker):
+            return replace(live, marker=marker)
+        case SetAlias() | Rebuild():
+            return live
+        case _:
+            assert_never(change)
+
+
+def apply_changes(observed: Observed | None, changes: Iterable[Change]) -> Observed | None:
+    """Return what a server answers after the changes; purely."""
+    for change in changes:
+        match change:
+            case CreateCollection(physical, collection):
+                observed = observed_of(collection, physical=physical, is_aliased=False)
+            case SetAlias() if observed is not None:
+                observed = replace(observed, is_aliased=True)
+            case _ if observed is not None:
+                observed = replace(observed, collection=apply_change(observed.collection, change))
+    return observed
+
+
+@dataclass(slots=True)
+class FakeCollectionStore:
+    """Implements ports.CollectionStore in memory.
+
+    Attributes:
+        collections: by physical name.
+        aliases: alias -> physical name.
+        points: exact numbers by physical name.
+        error: raised by every call while it is set.
+        fails_after: number of changes after which every further one raises `error_on_change`.
+        ignored: types of changes that are accepted and not carried out.
+        calls: what was asked, as (method, detail).
+    """
+
+    collections: dict[str, Collection] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    points: dict[str, int] = field(default_factory=dict)
+    server_version: str = "1.18.3"
+    is_busy: bool = False
+    error: AgentMemoryError | None = None
+    fails_after: int | None = None
+    error_on_change: AgentMemoryError = field(default_factory=lambda: AgentMemoryError("set error_on_change"))
+    ignored: tuple[type, ...] = ()
+    calls: list[tuple[str, str]] = field(default_factory=list)
+
+    async def version(self) -> str:
+        self._called("version", "")
+        return self.server_version
+
+    async def observe(self, alias: str, likely: str) -> Observed | None:
+        self._called("observe", alias)
+        physical = self.aliases.get(alias, alias if alias in self.collections else likely)
+        if physical not in self.collections:
+            return None
+        return observed_of(
+            self.collections[physical],
+            physical=physical,
+            is_aliased=alias in self.aliases,
+            points=self.points.get(physical, 0),
+            is_busy=self.is_busy,
+        )
+
+    async def apply(self, physical: str, change: Change) -> None:
+        if self.fails_after is not None and len(self.changes) >= self.fails_after:
+            raise self.error_on_change
+        self._called("apply", type(change).__name__)
+        match change:
+            case _ if isinstance(change, self.ignored):
+                pass
+            case CreateCollection(_, collection):
+                self.collections.setdefault(physical, collection)
+            case SetAlias(alias, _):
+                self.aliases[alias] = physical
+            case _:
+                self.collections[physical] = apply_change(self.collections[physical], change)
+
+    async def count(self, physical: str) -> int:
+        self._called("count", physical)
+        return self.points.get(physical, 0)
+
+    async def delete(self, physical: str) -> None:
+        self._called("delete", physical)
+        self.collections.pop(physical, None)
+        self.points.pop(physical, None)
+        self.aliases = {alias: target for alias, target in self.aliases.items() if target != physical}
+
+    @property
+    def changes(self) -> list[str]:
+        """Names of the changes carried out, in order."""
+        return [detail for method, detail in self.calls if method == "apply"]
+
+    def _called(self, method: str, detail: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.calls.append((method, detail))
+
+
+@dataclass(slots=True)
+class FakeCluster:
+    """Implements ports.Cluster: remembers every write.
+
+    Attributes:
+        error: raised by every write while it is set.
+    """
+
+    identity: str = "cluster-1"
+    statuses: list[tuple[str, str, Json]] = field(default_factory=list)
+    finalizers: list[tuple[str, list[str]]] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    error: AgentMemoryError | None = None
+
+    async def cluster_id(self) -> str:
+        return self.identity
+
+    async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
+        self._check()
+        self.statuses.append((kind, metadata.name, status))
+
+    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        self._check()
+        self.finalizers.append((metadata.name, list(finalizers)))
+
+    async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
+        self.events.append(event)
+
+    @property
+    def writes(self) -> int:
+        """How often anything was written."""
+        return len(self.statuses) + len(self.finalizers) + len(self.events)
+
+    def _check(self) -> None:
+        if self.error is not None:
+            raise self.error
+
+
+@dataclass(slots=True)
+class FakeSecrets:
+    """Implements ports.Secrets on a mapping of (namespace, name, key)."""
+
+    values: Mapping[tuple[str, str, str], str] = field(default_factory=dict)
+    reads: int = 0
+
+    async def read(self, namespace: str, name: str, key: str) -> str:
+        self.reads += 1
+        if (namespace, name, key) not in self.values:
+            raise SecretMissing(namespace, name, key)
+        return self.values[namespace, name, key]
+
+
+def memory_document(name: str = "probe", *, metadata: Json | None = None, **spec: object) -> Json:
+    """Return an AgentMemory as a source gives it; `metadata` and `spec` are put over the smallest one."""
+    base = {"name": name, "namespace": "agents", "uid": f"uid-{name}", "generation": 1}
+    base |= {"creationTimestamp": "2026-01-01T00:00:00Z", "resourceVersion": "7"}
+    return {
+        "apiVersion": "agentmemory.dev/v1alpha1",
+        "kind": "AgentMemory",
+        "metadata": base | (metadata or {}),
+        "spec": {"connectionRef": {"name": "main"}} | spec,
+    }
+
+
+def connection_document(name: str = "main", **spec: object) -> Json:
+    """Return a QdrantConnection as a source gives it."""
+    return {
+        "apiVersion": "agentmemory.dev/v1alpha1",
+        "kind": "QdrantConnection",
+        "metadata": {"name": name, "namespace": "agents", "uid": f"uid-{name}", "generation": 1},
+        "spec": {"url": "http://qdrant:6333"} | spec,
+    }

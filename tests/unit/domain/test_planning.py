@@ -1,0 +1,113 @@
+"""Plans: the golden table, then what holds of every plan."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.domain.naming import physical_names
+from agentmemory_operator.domain.planning import (
+    ChangeClass,
+    CreateCollection,
+    Plan,
+    Rebuild,
+    UpdateHnsw,
+    WriteMarker,
+    class_of,
+    plan_changes,
+)
+from agentmemory_operator.domain.safety import allowed, check_lost, check_ownership, refuse
+from agentmemory_operator.errors import NotOwned, SpecInvalid
+from tests.support.fakes import apply_changes, observed_of
+from tests.support.plans import ALIAS, PlanCase, desired_of, load_plan_cases, plan_entries
+
+CASES = load_plan_cases()
+
+
+def plan_of(case: PlanCase) -> Plan:
+    _, fresh = physical_names(ALIAS, case.last_physical)
+    check_lost(ALIAS, case.observed, last_points=case.last_points)
+    check_ownership(case.observed, case.desired)
+    return plan_changes(case.desired, case.observed, alias=ALIAS, physical=fresh)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.error], ids=lambda case: case.name)
+def test_a_golden_case_is_planned_as_it_says(case: PlanCase) -> None:
+    plan = plan_of(case)
+    refusal = refuse(plan, case.observed)
+
+    assert plan_entries(plan, case.plan) == list(case.plan)
+    assert bool(refusal) == bool(case.held)
+    assert [words for words in case.held if refusal is None or words not in refusal.message] == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.error], ids=lambda case: case.name)
+def test_what_a_golden_case_allows_leaves_only_what_it_holds(case: PlanCase) -> None:
+    plan = plan_of(case)
+    refusal = refuse(plan, case.observed)
+
+    after = apply_changes(case.observed, allowed(plan, refusal))
+
+    rest = plan_changes(case.desired, after, alias=ALIAS, physical=plan.physical)
+    assert rest.changes == (refusal.held if refusal else ())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.error], ids=lambda case: case.name)
+def test_a_golden_case_that_is_no_plan_says_why(case: PlanCase) -> None:
+    with pytest.raises((SpecInvalid, NotOwned)) as caught:
+        plan_of(case)
+
+    assert caught.value.reason == case.error["reason"]
+    assert [words for words in case.error["words"] if words not in str(caught.value)] == []
+
+
+def test_golden_cases_have_names_of_their_own() -> None:
+    names = [case.name for case in CASES]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_created_body_carries_the_marker_but_no_indexes() -> None:
+    desired = desired_of()
+
+    create = plan_changes(desired, None, alias=ALIAS, physical=f"{ALIAS}__1").changes[0]
+
+    assert create == CreateCollection(f"{ALIAS}__1", replace(desired, indexes=()))
+
+
+def test_what_the_desired_value_leaves_open_is_not_compared() -> None:
+    live = desired_of()
+    desired = replace(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
+
+    assert plan_changes(desired, observed_of(live), alias=ALIAS, physical="x").changes == ()
+
+
+def test_a_missing_model_is_told_from_a_model() -> None:
+    live = desired_of({"embedding": {"provider": "none", "dimensions": 256}})
+
+    changes = plan_changes(desired_of(), observed_of(live), alias=ALIAS, physical="x").changes
+
+    assert Rebuild("embedding.model", "None", "l2_supercat") in changes
+
+
+def test_while_a_rebuild_is_held_the_marker_keeps_the_embedding_in_force() -> None:
+    old = desired_of({"embedding": {"provider": "openai", "model": "a", "dimensions": 8}})
+    new = desired_of({"embedding": {"provider": "openai", "model": "b", "dimensions": 8}}, generation=9)
+    assert old.marker is not None
+    assert new.marker is not None
+    live = replace(old, marker=replace(old.marker, uid="another"))
+
+    changes = plan_changes(new, observed_of(live), alias=ALIAS, physical="x").changes
+
+    assert changes[-1] == WriteMarker(replace(old.marker, uid=new.marker.uid))
+
+
+def test_the_digest_is_the_plan_s_own() -> None:
+    one, other = Plan("p", (UpdateHnsw(m=32),)), Plan("p", (UpdateHnsw(m=33),))
+
+    assert one.digest == Plan("q", (UpdateHnsw(m=32),)).digest
+    assert one.digest != other.digest
+    assert one.digest == "288202811c2d"
+
+
+def test_a_rebuild_is_the_only_change_of_its_class() -> None:
+    assert class_of(Rebuild("f", "a", "b")) is ChangeClass.REBUILD

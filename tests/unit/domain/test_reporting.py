@@ -1,0 +1,239 @@
+"""From what a pass found to the status that people read."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.collection import Collection, ScalarQuantization
+from agentmemory_operator.domain.effective import effective_settings
+from agentmemory_operator.domain.planning import (
+    Change,
+    CreateCollection,
+    CreateIndexes,
+    Plan,
+    Rebuild,
+    SetAlias,
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    WriteMarker,
+    plan_changes,
+)
+from agentmemory_operator.domain.reporting import connection_status, converged_status, describe_change, failed_status
+from agentmemory_operator.domain.safety import refuse
+from agentmemory_operator.domain.status import AgentMemoryStatus, QdrantConnectionStatus
+from tests.support.fakes import observed_of
+from tests.support.plans import ALIAS, desired_of, probe
+
+NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+DOT = {"index": {"distance": "Dot"}}
+NO_COPY = {"index": {"quantization": {"type": "None"}}}
+
+
+def status_of(
+    spec: Mapping[str, Any] | None = None,
+    live: Collection | None = None,
+    *,
+    old: Mapping[str, Any] | None = None,
+    now: str = NOW,
+    **observed: Any,
+) -> dict[str, Any]:
+    """Return the status of agents/probe over `live`, which is as the object asks unless given."""
+    found = observed_of(live or desired_of(spec), **observed)
+    plan = plan_changes(desired_of(spec), found, alias=ALIAS, physical="x")
+    return converged_status(effective_settings(probe(spec)), found, plan, refuse(plan, found), old=old or {}, now=now)
+
+
+def nulls_of(value: Any, path: str = "") -> list[str]:
+    """Return the paths of every null."""
+    match value:
+        case dict():
+            return [found for key, child in value.items() for found in nulls_of(child, f"{path}.{key}")]
+        case list():
+            return [found for number, child in enumerate(value) for found in nulls_of(child, f"{path}[{number}]")]
+        case _:
+            return [path] if value is None else []
+
+
+def in_short(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    return [(entry["type"], entry["status"], entry["reason"]) for entry in status["conditions"]]
+
+
+STATUSES = {
+    "converged": status_of(points=5),
+    "busy": status_of(is_busy=True),
+    "held": status_of(DOT, desired_of(), points=5),
+    "without compressed copies": status_of(NO_COPY),
+    "unmarked and held": status_of(DOT, replace(desired_of(), marker=None)),
+    "failed at first": failed_status("InvalidSpec", "m", is_stalled=True, old={}, generation=1, now=NOW),
+    "failed later": failed_status("X", "m", is_stalled=False, old=status_of(points=5), generation=2, now=LATER),
+}
+
+
+@pytest.mark.parametrize("status", STATUSES.values(), ids=STATUSES)
+def test_a_status_is_what_the_schema_takes_and_has_no_null(status: dict[str, Any]) -> None:
+    parsed = AgentMemoryStatus.model_validate(status, by_alias=True, by_name=False)
+
+    assert parsed.model_dump(mode="json", by_alias=True, exclude_none=True) == status
+    assert nulls_of(status) == []
+
+
+def test_a_collection_as_asked_is_ready_and_in_sync() -> None:
+    assert in_short(status_of()) == [("Ready", "True", "Serving"), ("InSync", "True", "Converged")]
+
+
+def test_a_collection_that_the_engine_works_on_is_ready_and_not_in_sync() -> None:
+    assert in_short(status_of(is_busy=True)) == [("Ready", "True", "Serving"), ("InSync", "False", "Indexing")]
+
+
+def test_a_held_plan_is_ready_and_awaits_approval_whatever_the_engine_does() -> None:
+    status = status_of(DOT, desired_of(), is_busy=True)
+
+    assert in_short(status) == [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
+
+
+def test_a_held_plan_shows_the_change_its_cost_and_the_refusal() -> None:
+    plan = status_of(DOT, desired_of(), points=5)["plan"]
+
+    assert plan["changes"] == [
+        {
+            "change": "rebuild for index.distance Cosine -> Dot",
+            "class": "Rebuild",
+            "field": "index.distance",
+            "from": "Cosine",
+            "to": "Dot",
+            "cost": "a new collection and every memory embedded or copied again",
+            "held": True,
+        }
+    ]
+    assert "5 points" in plan["refusal"]
+    assert len(plan["digest"]) == 12
+
+
+def test_changes_beside_a_held_one_are_shown_as_not_held() -> None:
+    found = observed_of(desired_of())
+    rebuild = Rebuild("index.distance", "Cosine", "Dot")
+    plan = Plan("p", (rebuild, UpdateHnsw(m=4)))
+
+    status = converged_status(effective_settings(probe()), found, plan, refuse(plan, found), old={}, now=NOW)
+
+    assert [(change["class"], change["held"]) for change in status["plan"]["changes"]] == [
+        ("Rebuild", True),
+        ("Reindex", False),
+    ]
+    assert "field" not in status["plan"]["changes"][1]
+
+
+def test_a_plan_that_nothing_refuses_is_shown_without_refusal() -> None:
+    plan = Plan("p", (UpdateHnsw(m=4),))
+
+    status = converged_status(effective_settings(probe()), observed_of(desired_of()), plan, None, old={}, now=NOW)
+
+    assert "refusal" not in status["plan"]
+    assert status["plan"]["changes"][0]["held"] is False
+
+
+def test_nothing_to_do_shows_no_plan() -> None:
+    assert "plan" not in status_of()
+
+
+def test_the_collection_is_shown_as_it_was_seen() -> None:
+    desired = desired_of()
+    assert desired.marker is not None
+
+    assert status_of(points=5)["collection"] == {
+        "alias": ALIAS,
+        "physical": f"{ALIAS}__1",
+        "points": 5,
+        "indexed": 5,
+        "state": "green",
+        "configHash": desired.marker.config_hash,
+    }
+
+
+def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object_s() -> None:
+    spec = {"scoring": {"limit": 3}}
+
+    effective = status_of(spec, replace(desired_of(), size=1, distance="Dot"))["effective"]
+
+    assert effective == {
+        "preset": "cortex",
+        "presetRevision": 1,
+        "embedding": {"provider": "wordllama", "model": "l2_supercat", "dimensions": 256},
+        "hnsw": {"m": 16, "efConstruct": 128, "fullScanThresholdKB": 10000},
+        "distance": "Dot",
+        "quantization": {"type": "Scalar", "quantile": 0.99, "alwaysRam": True},
+        "optimizers": {"defaultSegmentNumber": 2, "indexingThresholdKB": 20000},
+        "scoring": {
+            "weights": {"similarity": 0.5, "recency": 0.3, "utility": 0.2},
+            "utilityNorm": 3.0,
+            "limit": 3,
+            "scoreThreshold": 0.3,
+            "minSimilarity": 0.1,
+        },
+    }
+
+
+def test_the_ranking_in_force_names_its_generation() -> None:
+    assert status_of()["scoring"] == {"generation": 1}
+    assert status_of()["observedGeneration"] == 1
+
+
+def test_times_stay_while_nothing_changes_and_move_where_it_does() -> None:
+    first = status_of()
+
+    second = status_of(is_busy=True, old=first, now=LATER)
+
+    assert [entry["lastTransitionTime"] for entry in second["conditions"]] == [NOW, LATER]
+
+
+@pytest.mark.parametrize(("is_stalled", "beside"), [(True, "Stalled"), (False, "Reconciling")])
+def test_a_failure_is_not_ready_and_says_who_has_to_act(is_stalled: bool, beside: str) -> None:
+    status = failed_status("QdrantUnavailable", "away", is_stalled=is_stalled, old={}, generation=3, now=NOW)
+
+    assert in_short(status) == [("Ready", "False", "QdrantUnavailable"), (beside, "True", "QdrantUnavailable")]
+    assert status["observedGeneration"] == 3
+
+
+def test_a_failure_keeps_what_was_last_seen() -> None:
+    before = status_of(points=5)
+
+    after = failed_status("QdrantUnavailable", "away", is_stalled=False, old=before, generation=2, now=LATER)
+
+    assert {key: after[key] for key in ("collection", "effective", "agent")} == {
+        key: before[key] for key in ("collection", "effective", "agent")
+    }
+
+
+def test_a_recovery_drops_what_no_longer_holds() -> None:
+    failed = failed_status("QdrantUnavailable", "away", is_stalled=False, old={}, generation=1, now=NOW)
+
+    assert [entry["type"] for entry in status_of(old=failed)["conditions"]] == ["Ready", "InSync"]
+
+
+def test_a_connection_shows_its_version() -> None:
+    status = connection_status("1.18.3", old={}, generation=2, now=NOW)
+
+    QdrantConnectionStatus.model_validate(status, by_alias=True, by_name=False)
+    assert (status["version"], in_short(status)) == ("1.18.3", [("Ready", "True", "Serving")])
+    assert nulls_of(status) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (CreateCollection("p__1", desired_of()), "create collection p__1 (256 dimensions, Cosine)"),
+        (SetAlias("a", "p__1"), "point alias a at p__1"),
+        (UpdateHnsw(m=4, full_scan_threshold_kb=10), "set m 4, full_scan_threshold_kb 10"),
+        (UpdateOptimizers(default_segment_number=0), "set default_segment_number 0"),
+        (UpdateQuantization(None), "set quantization None"),
+        (UpdateQuantization(ScalarQuantization(0.5, False)), "set quantization Scalar (quantile 0.5)"),
+        (CreateIndexes((("a", "keyword"), ("b", "integer"))), "index a, b"),
+        (WriteMarker(desired_of().marker), "write the ownership marker"),  # type: ignore[arg-type]
+        (Rebuild("f", "a", "b"), "rebuild for f a -> b"),
+    ],
+)
+def test_a_change_is_told_in_a_person_s_words(change: Change, told: str) -> None:
+    assert describe_change(change) == told
