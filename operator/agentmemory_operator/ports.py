@@ -131,7 +131,11 @@ class CollectionStore(Protocol):
     """
 
     async def version(self) -> str:
-        """Return the server's version."""
+        """Return the server's version.
+
+        Raises:
+            StoreRejected: the server refuses the key.
+        """
         ...
 
     async def observe(self, alias: str, likely: str) -> Observed | None:

@@ -30,6 +30,7 @@ from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 
 THROTTLED = 429
+ANY_NAME = "agentmemory"
 
 
 @contextmanager
@@ -76,8 +77,10 @@ class QdrantCollections:
         await self._client.close()
 
     async def version(self) -> str:
-        """Return the server's version."""
+        """Return the server's version, having shown it the key."""
         with mapped_errors():
+            # The server tells anybody its version; whether it takes our key, only a call that needs one finds out.
+            await self._client.collection_exists(ANY_NAME)
             return str((await self._client.info()).version)
 
     async def observe(self, alias: str, likely: str) -> Observed | None:
@@ -101,17 +104,24 @@ class QdrantCollections:
 
         `likely` is asked first, because the list of all aliases grows with the installation.
         """
+        try:
+            with mapped_errors():
+                near = await self._client.get_collection_aliases(likely)
+        except NotFound:
+            near = models.CollectionsAliasesResponse(aliases=[])
+        if any(item.alias_name == alias for item in near.aliases):
+            return likely
         with mapped_errors():
-            answer = await self._client.get_collection_aliases(likely)
-            if any(item.alias_name == alias for item in answer.aliases):
-                return likely
-            answer = await self._client.get_aliases()
-        return next((item.collection_name for item in answer.aliases if item.alias_name == alias), alias)
+            every = await self._client.get_aliases()
+        return next((item.collection_name for item in every.aliases if item.alias_name == alias), alias)
 
     async def apply(self, physical: str, change: Change) -> None:
         """Carry out one change on the physical collection."""
-        with mapped_errors():
-            await self._apply(physical, change)
+        try:
+            with mapped_errors():
+                await self._apply(physical, change)
+        except NotFound as exc:
+            raise StoreUnavailable(f"{physical} went away meanwhile: {exc}") from exc
 
     async def _apply(self, physical: str, change: Change) -> None:
         match change:

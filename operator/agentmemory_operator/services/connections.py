@@ -1,4 +1,4 @@
-"""Connections as passes use them: an object's reference becomes a store, and a server known to be down is not asked.
+"""Connections as passes use them: an object's reference becomes a store, and a server known to be unfit is not asked.
 
 One probe a connection finds out whether its server answers; the passes of its objects follow what it found, so that a
 thousand objects do not hammer a server that is away.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.manifests import parse_connection
 from agentmemory_operator.domain.resources import AgentMemory, QdrantConnection
-from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
+from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports import CollectionStore, Secrets
 from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable
 
@@ -56,14 +56,14 @@ class Connections:
         self._secrets = secrets
         self._open_store = open_store
         self._stores: dict[Endpoint, CollectionStore] = {}
-        self._down: dict[Key, str] = {}
+        self._faults: dict[Key, AgentMemoryError] = {}
 
     async def store_for(self, memory: AgentMemory) -> CollectionStore:
         """Return the store of the object's connection.
 
         Raises:
             SpecInvalid: there is no such connection, or its Secret is missing.
-            StoreUnavailable: the last probe found the server away.
+            AgentMemoryError: what the last probe found: the server is away, too old, or refuses the key.
         """
         key = Key(QDRANT_CONNECTION, memory.metadata.namespace, memory.spec.connection_ref.name)
         document = self._table.get(key)
@@ -73,8 +73,8 @@ class Connections:
                 f"spec.connectionRef.name: there is no QdrantConnection {key.namespace}/{key.name}: create it, "
                 f"or name another",
             )
-        if key in self._down:
-            raise StoreUnavailable(self._down[key])
+        if key in self._faults:
+            raise self._faults[key].with_traceback(None)
         return await self._store(parse_connection(document))
 
     async def check_embedding_secret(self, memory: AgentMemory) -> None:
@@ -88,10 +88,11 @@ class Connections:
             await self._secrets.read(memory.metadata.namespace, ref.name, ref.key)
 
     async def probe(self, connection: QdrantConnection) -> tuple[str, bool]:
-        """Ask the server for its version; return it, and whether the connection was down before.
+        """Ask the server for its version; return it, and whether the last probe had found a fault.
 
         Raises:
             SpecInvalid: the Secret is missing, or the server is too old.
+            StoreRejected: it refuses the key.
             StoreUnavailable: it does not answer.
         """
         key = Key(QDRANT_CONNECTION, connection.metadata.namespace, connection.metadata.name)
@@ -99,14 +100,14 @@ class Connections:
             store = await self._store(connection)
             version = await store.version()
             _check_version(version)
-        except StoreUnavailable as exc:
-            self._down[key] = str(exc)
+        except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
+            self._faults[key] = exc
             raise
-        return version, self._down.pop(key, None) is not None
+        return version, self._faults.pop(key, None) is not None
 
     def forget(self, key: Key) -> None:
         """Drop what is known of a connection that is gone."""
-        self._down.pop(key, None)
+        self._faults.pop(key, None)
 
     async def _store(self, connection: QdrantConnection) -> CollectionStore:
         endpoint = await endpoint_of(connection, self._secrets)

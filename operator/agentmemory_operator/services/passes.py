@@ -12,21 +12,40 @@ from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
 from agentmemory_operator.domain.reporting import connection_status, converged_status, describe_change, failed_status
 from agentmemory_operator.domain.resources import AgentMemory, Metadata
-from agentmemory_operator.errors import AgentMemoryError, NotOwned, SpecInvalid, StoreRejected, TransientError
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    NotOwned,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.services.reconcile import Reconciled, reconcile
 from agentmemory_operator.services.release import FINALIZER, release
 
-PERIOD_S = 300.0
-"""Between two passes over a converged object: finds what changed behind the operator's back."""
-BUSY_S = 5.0
-"""While the engine indexes."""
-STALLED_S = 30.0
-"""For what only a person can mend: a Secret created later sends no event."""
-PROBE_S = 5.0
-"""Between two probes of a connection."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Periods:
+    """Seconds until something is looked at again.
+
+    Attributes:
+        converged_s: an object that is as it should be: finds what changed behind the operator's back.
+        busy_s: one whose collection the engine indexes.
+        stalled_s: one that only a person can mend: a Secret created later sends no event.
+        probe_s: a connection.
+        release_s: how long an unreachable Qdrant may hold an object's deletion.
+        resync_s: all objects, against the list of the API server.
+    """
+
+    converged_s: float = 300.0
+    busy_s: float = 5.0
+    stalled_s: float = 30.0
+    probe_s: float = 5.0
+    release_s: float = 300.0
+    resync_s: float = 300.0
 
 
 @dataclass(slots=True)
@@ -38,6 +57,7 @@ class Passes:
     cluster: Cluster
     clock: Clock
     request: Callable[[Key], None]
+    periods: Periods
 
     async def run(self, key: Key) -> float | None:
         """Do one pass; return after how many seconds the next one is due, None when the object is gone.
@@ -55,9 +75,9 @@ class Passes:
     async def _memory(self, key: Key, document: Json) -> float | None:
         metadata = Metadata.model_validate(document["metadata"])
         if metadata.deletion_timestamp:
-            return await release(
-                document, metadata, connections=self.connections, cluster=self.cluster, now=self._now()
-            )
+            is_overdue = self._is_overdue(metadata)
+            await release(document, metadata, connections=self.connections, cluster=self.cluster, is_overdue=is_overdue)
+            return None
         try:
             memory = parse_agent_memory(document)
             self._check_slug(key, memory)
@@ -66,9 +86,11 @@ class Passes:
             await self._fail(document, metadata, exc)
             if isinstance(exc, TransientError):
                 raise
-            return STALLED_S
+            return self.periods.stalled_s
         await self._report(document, memory, done)
-        return BUSY_S if done.observed.is_busy else PERIOD_S * random.uniform(0.8, 1.2)
+        if done.observed.is_busy:
+            return self.periods.busy_s
+        return self.periods.converged_s * random.uniform(0.8, 1.2)
 
     def _check_slug(self, key: Key, memory: AgentMemory) -> None:
         owner = self.table.owner_of(memory.slug)
@@ -102,7 +124,7 @@ class Passes:
             message = "; ".join(map(describe_change, done.applied.changes))
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, Event("Normal", "Applied", message))
         if done.refusal and (document.get("status") or {}).get("plan") != status.get("plan"):
-            event = Event("Warning", Reason.AWAITING_APPROVAL, done.refusal.message)
+            event = Event("Warning", done.refusal.reason, done.refusal.message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         await self._write(AGENT_MEMORY, document, memory.metadata, status)
 
@@ -114,17 +136,24 @@ class Passes:
         except AgentMemoryError as exc:
             if await self._fail(document, metadata, exc):
                 self._request_users(key)
-            return PROBE_S
+            return self.periods.probe_s
         status = connection_status(version, old=old, generation=metadata.generation, now=self._now())
         if await self._write(QDRANT_CONNECTION, document, metadata, status) or was_down:
             self._request_users(key)
-        return PROBE_S
+        return self.periods.probe_s
 
     def _request_users(self, connection: Key) -> None:
         for key in self.table.users_of(connection):
             self.request(key)
 
     async def _fail(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
+        """Write down what failed; tell whether that is news.
+
+        Raises:
+            TransientError: `exc` itself, if it is not Qdrant's: Kubernetes' own trouble says nothing about the object.
+        """
+        if isinstance(exc, TransientError) and not isinstance(exc, StoreUnavailable):
+            raise exc
         reason, is_stalled = reason_of(exc)
         status = failed_status(
             reason,
@@ -146,6 +175,10 @@ class Passes:
         # The watch brings the written object only later; a pass before that must not write again.
         document["status"] = status
         return True
+
+    def _is_overdue(self, metadata: Metadata) -> bool:
+        since = datetime.fromisoformat(metadata.deletion_timestamp or self._now())
+        return self.clock.now_ms() / 1000 - since.timestamp() > self.periods.release_s
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self.clock.now_ms() // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

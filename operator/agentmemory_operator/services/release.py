@@ -5,7 +5,6 @@ cannot be deleted is kept, said in an event, and the object is released.
 """
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from agentmemory_operator.domain.desired import desired_collection
@@ -19,17 +18,18 @@ from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import AGENT_MEMORY
 
 FINALIZER = f"{GROUP}/collection"
-DEADLINE_S = 300
-"""How long an unreachable Qdrant may hold the object's deletion."""
 
 
 async def release(
-    document: Mapping[str, Any], metadata: Metadata, *, connections: Connections, cluster: Cluster, now: str
+    document: Mapping[str, Any], metadata: Metadata, *, connections: Connections, cluster: Cluster, is_overdue: bool
 ) -> None:
     """Delete the collection where policy and guard allow it, then let the object go.
 
+    Args:
+        is_overdue: the deletion has waited for Qdrant long enough.
+
     Raises:
-        TransientError: Qdrant is away and the deadline has not passed.
+        TransientError: Qdrant is away, and the deletion can wait.
     """
     if FINALIZER not in metadata.finalizers:
         return
@@ -37,7 +37,7 @@ async def release(
         memory = parse_agent_memory(document)
         event = await _destroy(memory, connections=connections, cluster=cluster)
     except AgentMemoryError as exc:
-        if isinstance(exc, TransientError) and _age_s(metadata, now) < DEADLINE_S:
+        if isinstance(exc, TransientError) and not is_overdue:
             raise
         event = Event("Warning", "CollectionKept", f"the collection is kept: {exc}")
     if event:
@@ -61,8 +61,3 @@ async def _destroy(memory: AgentMemory, *, connections: Connections, cluster: Cl
         return Event("Warning", "CollectionKept", kept)
     await store.delete(observed.physical)
     return Event("Normal", "CollectionDeleted", f"{observed.physical} with {points} memories deleted")
-
-
-def _age_s(metadata: Metadata, now: str) -> float:
-    since = datetime.fromisoformat(metadata.deletion_timestamp or now)
-    return (datetime.fromisoformat(now) - since).total_seconds()
