@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
-from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster, load_configuration
+from agentmemory_operator.adapters.kubernetes_cluster import Configuration, KubernetesCluster, load_configuration
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
@@ -35,7 +35,7 @@ from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed, OperatorFeed
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.services.passes import Passes
+from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
@@ -56,14 +56,25 @@ class Operator:
         cluster: where status, finalizers and events are written.
         secrets: where API keys are read.
         open_store: makes the store of an endpoint.
+        periods: when what is looked at again.
     """
 
-    def __init__(self, cluster: Cluster, secrets: Secrets, open_store: Callable[[Endpoint], CollectionStore]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        secrets: Secrets,
+        open_store: Callable[[Endpoint], CollectionStore],
+        *,
+        periods: Periods | None = None,
+    ) -> None:
+        self.periods = periods or Periods()
         self.table = ObjectTable()
         self.connections = Connections(self.table, secrets, open_store)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass)
         self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
-        self._passes = Passes(self.table, self.connections, cluster, SystemClock(), self.queue.request)
+        self._passes = Passes(
+            self.table, self.connections, cluster, SystemClock(), self.queue.request, periods=self.periods
+        )
 
     async def _pass(self, key: Key) -> float | None:
         return await self._passes.run(key)
@@ -147,21 +158,42 @@ class Stores:
         return (self._url, self._api_key) if self._url else (endpoint.url, endpoint.api_key)
 
 
-async def run_operator(settings: Settings) -> None:
+async def run_operator() -> None:
     """Run the operator until it is told to stop."""
-    # kopf and its imports are of no use to the other verbs.
-    from agentmemory_operator.entrypoints.handlers import build_registry, run_kopf
-
     configuration = await load_configuration()
     async with AsyncExitStack() as stack:
         cluster = KubernetesCluster(configuration)
         stack.push_async_callback(cluster.close)
-        operator = Operator(cluster, cluster, Stores(stack).collections)
-        await fill(operator.feed, cluster)
-        working = asyncio.create_task(operator.queue.run())
-        log.info("watching AgentMemories and QdrantConnections of the whole cluster")
-        await run_kopf(build_registry(operator.feed, configuration))
-        await cancel(working)
+        await operate(Operator(cluster, cluster, Stores(stack).collections), cluster, configuration)
+
+
+async def operate(operator: Operator, cluster: KubernetesCluster, configuration: Configuration) -> None:
+    """Work on the objects of a cluster until SIGTERM or SIGINT."""
+    # kopf and its imports are of no use to the other verbs.
+    from agentmemory_operator.entrypoints.handlers import build_registry, run_kopf
+
+    await fill(operator.feed, cluster)
+    tasks = [
+        asyncio.create_task(operator.queue.run()),
+        asyncio.create_task(resync(operator.feed, cluster, period_s=operator.periods.resync_s)),
+    ]
+    log.info("watching AgentMemories and QdrantConnections of the whole cluster")
+    await run_kopf(build_registry(operator.feed, configuration))
+    await cancel(*tasks)
+
+
+async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:
+    """Find objects whose deletion fell into a gap of the watch: kopf lists anew then, and tells nothing of them."""
+    while True:
+        await asyncio.sleep(period_s)
+        for kind in KINDS:
+            known = feed.known(kind)
+            try:
+                documents, _ = await cluster.list_objects(kind)
+            except TransientError as exc:
+                log.warning("cannot list %s: %s; again in %.0f s", kind, exc, period_s)
+            else:
+                feed.drop_absent(known, documents)
 
 
 async def fill(feed: OperatorFeed, cluster: KubernetesCluster) -> None:
@@ -307,7 +339,7 @@ def run() -> None:
     settings = Settings.from_env(os.environ)
     configure_logging(settings.log_level, settings.log_format)
     verbs = Verbs(
-        operator=lambda: run_operator(settings),
+        operator=run_operator,
         api_kubernetes=lambda host, port: run_api_kubernetes(settings, host, port),
         api_files=lambda host, port, manifests: run_api_files(settings, host, port, manifests),
         dev=lambda manifests, data, port, qdrant: run_dev(settings, manifests, data, port, qdrant),

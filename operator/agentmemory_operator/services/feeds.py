@@ -4,7 +4,7 @@ A source (Kubernetes or a folder) gives (ADDED | MODIFIED | DELETED, object); af
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
@@ -44,6 +44,18 @@ class OperatorFeed:
             if affected != key:
                 self._queue.request(affected)
 
+    def known(self, kind: str) -> dict[Key, str]:
+        """Return the uid of every object of a kind."""
+        return {key: _uid_of(self._table.get(key)) for key in self._table.keys(kind)}
+
+    def drop_absent(self, known: Mapping[Key, str], documents: Iterable[Json]) -> None:
+        """Drop what was known before a list was made and is not on it: gaps of a watch hide deletions."""
+        present = {(key_of(document), _uid_of(document)) for document in documents}
+        for key, uid in known.items():
+            document = self._table.get(key)
+            if document is not None and _uid_of(document) == uid and (key, uid) not in present:
+                self.take("DELETED", document)
+
     def _affected(self, key: Key, document: Json) -> Iterable[Key]:
         """Return the objects that have to follow: users of a connection, other claims on a slug."""
         if key.kind == QDRANT_CONNECTION:
@@ -79,7 +91,7 @@ class ApiFeed:
             self.take("ADDED", document)
 
     def _serve(self, event: str, document: Json) -> None:
-        uid = document["metadata"].get("uid", "")
+        uid = _uid_of(document)
         if event == "DELETED":
             self._directory.remove(slug_of(document), uid)
             return
@@ -90,3 +102,7 @@ class ApiFeed:
             return
         created = document["metadata"].get("creationTimestamp") or ""
         self._directory.put(Claim(uid=uid, created=created, settings=settings))
+
+
+def _uid_of(document: Json | None) -> str:
+    return document["metadata"].get("uid", "") if document else ""
