@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+import uvloop
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints import crds
@@ -113,7 +114,8 @@ def _add_printers(cli: typer.Typer) -> None:
 def _run(verb: Awaitable[None]) -> None:
     """Run a verb to its end; what a person can mend becomes one line and exit status 1."""
     try:
-        asyncio.run(_awaited(verb))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_awaited(verb))
     except (AgentMemoryError, SettingInvalid, OSError) as exc:
         typer.echo(f"agentmemory: {exc}", err=True)
         raise typer.Exit(1) from exc
