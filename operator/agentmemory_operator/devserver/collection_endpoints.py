@@ -12,11 +12,11 @@ from agentmemory_operator.devserver.configuration import (
     merge_configuration,
     restarts_optimizers,
 )
+from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.fields import Document, read_list, read_object, require
 from agentmemory_operator.devserver.indexes import index_operation, read_schema
 from agentmemory_operator.devserver.problems import malformed, wrong_input
 from agentmemory_operator.devserver.requests import read_body, read_wait
-from agentmemory_operator.devserver.shards import engine_errors
 from agentmemory_operator.devserver.state import State
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
 from agentmemory_operator.devserver.updates import apply_operation, write_access

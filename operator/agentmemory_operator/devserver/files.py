@@ -1,21 +1,28 @@
 """Write small files so that a crash leaves the old content or the new, never half of one."""
 
+import errno
 import os
 import pathlib
+from collections.abc import Iterator
 
 import orjson
 
 from agentmemory_operator.devserver.fields import Json
 
+_BLOCK_BYTES = 1 << 20
+
 
 def write_json(path: pathlib.Path, document: Json) -> None:
-    """Replace a file's content atomically and durably (temporary file, fsync, rename, fsync of the folder)."""
+    """Replace a file's content atomically: temporary file, fsync, rename.
+
+    The rename itself is not waited for: a power cut may bring back the old content, a killed process never does.
+    """
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(orjson.dumps(document, option=orjson.OPT_INDENT_2))
         file.flush()
         os.fsync(file.fileno())
-    rename(temporary, path)
+    temporary.replace(path)
 
 
 def read_json(path: pathlib.Path) -> Json:
@@ -24,7 +31,7 @@ def read_json(path: pathlib.Path) -> Json:
 
 
 def rename(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename durably."""
+    """Rename a folder and wait until the new name is on disk."""
     source.rename(target)
     sync_folder(target.parent)
 
@@ -48,13 +55,26 @@ def copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:
             copy_sparse(pathlib.Path(entry.path), target / entry.name)
 
 
-def copy_sparse(source: pathlib.Path, target: pathlib.Path, *, block_size: int = 1 << 18) -> None:
-    """Copy a file, leaving out blocks of zeros."""
-    empty = bytes(block_size)
+def copy_sparse(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copy a file's data and leave its holes out."""
     with source.open("rb", buffering=0) as reader, target.open("wb", buffering=0) as writer:
-        while block := reader.read(block_size):
-            if block == empty[: len(block)]:
-                writer.seek(len(block), os.SEEK_CUR)
-            else:
-                writer.write(block)
-        writer.truncate(source.stat().st_size)
+        size = os.fstat(reader.fileno()).st_size
+        for start, end in _data_ranges(reader.fileno(), size):
+            writer.seek(start)
+            reader.seek(start)
+            while start < end:
+                start += writer.write(reader.read(min(_BLOCK_BYTES, end - start)))
+        writer.truncate(size)
+
+
+def _data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    position = 0
+    while position < size:
+        try:
+            start = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # only a hole is left
+                return
+            raise
+        position = os.lseek(descriptor, start, os.SEEK_HOLE)
+        yield start, position

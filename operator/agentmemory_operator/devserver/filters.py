@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 import qdrant_edge as edge
 
+from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.fields import (
     Document,
     Json,
@@ -61,7 +62,10 @@ def read_filter(value: Json, path: str = "filter") -> edge.Filter | None:
     Raises:
         Problem: 400 for an unknown shape, 422 for a field condition without a condition.
     """
-    return None if value is None else _filter(read_object(value, path), path)
+    if value is None:
+        return None
+    with engine_errors():
+        return _filter(read_object(value, path), path)
 
 
 def _filter(document: Document, path: str) -> edge.Filter:

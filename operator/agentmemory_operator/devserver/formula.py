@@ -9,6 +9,7 @@ from typing import Any
 
 import qdrant_edge as edge
 
+from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.features import Features
 from agentmemory_operator.devserver.fields import Document, Json, read_list, read_number, read_object, require
 from agentmemory_operator.devserver.filters import is_condition, read_condition, read_geo_point
@@ -36,11 +37,8 @@ def read_formula(document: Document, features: Features) -> edge.Formula:
         Problem: 400 for an unknown expression, also for one that the served version does not know yet.
     """
     defaults = read_object(document.get("defaults") or {}, "defaults")
-    expression = Expressions(features).read(require(document, "formula"))
-    try:
-        return edge.Formula(expression, defaults)
-    except ValueError as error:
-        raise wrong_input(str(error).removeprefix("failed to parse formula: ")) from error
+    with engine_errors():
+        return edge.Formula(Expressions(features).read(require(document, "formula")), defaults)
 
 
 class Expressions:

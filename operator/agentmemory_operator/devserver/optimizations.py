@@ -2,7 +2,7 @@
 
 The engine's `optimize` holds Python's global lock while it runs (14 s for 20,000 x 384), so it cannot run here:
 
-1. under the write lock the shard is flushed and its folder copied; from then on every update is also kept in a journal;
+1. under the write lock the shard's folder is copied; from then on every update is also kept in a journal;
 2. another process (`rebuilding`) loads the copy with the present configuration, optimizes and closes it;
 3. under the write lock the copy is opened, the journal repeated on it, the record names it as the generation in force,
    and the old one is closed and deleted.
@@ -26,10 +26,11 @@ import qdrant_edge as edge
 
 from agentmemory_operator.devserver.collection import Collection
 from agentmemory_operator.devserver.engine_configuration import KIBIBYTE, largest_vector_bytes, rebuilt_by
+from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.files import copy_tree, rename
 from agentmemory_operator.devserver.problems import Problem
-from agentmemory_operator.devserver.shards import Shards, engine_errors
+from agentmemory_operator.devserver.shards import Shards
 
 logger = logging.getLogger(__name__)
 
@@ -190,8 +191,7 @@ class Optimizations:
     async def _copy(self, collection: Collection, building: pathlib.Path) -> Document:
         """Copy the shard's folder and keep later updates in a journal; return the configuration to build with."""
         async with collection.writing:
-            shard = self._shards.open(collection)
-            shard.flush()
+            # As a crash would leave it: what is not flushed yet is in the log, which the other process repeats.
             generation = collection.record.generation or 0
             await asyncio.to_thread(_copy_afresh, collection.shard_folder(generation), building)
             collection.journal = []
@@ -215,9 +215,8 @@ class Optimizations:
             record.built = rebuilt_by(configuration, indexed=indexed > 0)
             record.left_plain = max(0, fresh.info().points_count - _per_point(indexed, collection))
             collection.save()
-            old, collection.shard, collection.journal = collection.shard, fresh, None
-            if old is not None:
-                old.close()
+            collection.journal = None
+            self._shards.replace(collection, fresh)
 
 
 async def _repeat(journal: list[edge.UpdateOperation], shard: edge.EdgeShard) -> None:

@@ -3,6 +3,7 @@
 import qdrant_edge as edge
 
 from agentmemory_operator.devserver.collection import Collection
+from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.fields import Document, Json, read_flag, read_unsigned, require
 from agentmemory_operator.devserver.filters import read_filter
 from agentmemory_operator.devserver.identifiers import PointId, read_point_id, read_point_ids
@@ -10,7 +11,6 @@ from agentmemory_operator.devserver.ordering import read_order_by
 from agentmemory_operator.devserver.problems import wrong_input
 from agentmemory_operator.devserver.queries import render_record
 from agentmemory_operator.devserver.selections import read_with_payload, read_with_vector
-from agentmemory_operator.devserver.shards import engine_errors
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
 
 DEFAULT_LIMIT = 10

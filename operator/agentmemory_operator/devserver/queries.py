@@ -6,6 +6,7 @@ from typing import Any
 import qdrant_edge as edge
 
 from agentmemory_operator.devserver.collection import Collection
+from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.features import Features
 from agentmemory_operator.devserver.fields import (
     Document,
@@ -34,7 +35,6 @@ from agentmemory_operator.devserver.problems import (
     wrong_input,
 )
 from agentmemory_operator.devserver.selections import read_with_payload, read_with_vector
-from agentmemory_operator.devserver.shards import engine_errors
 from agentmemory_operator.devserver.strict_mode import check_limit, check_search, limits_of
 from agentmemory_operator.devserver.vectors import is_inference, is_sparse, read_dense
 

@@ -4,11 +4,9 @@ Every call of the engine holds Python's global lock, so a thread pool would add 
 on the event loop. What takes long (indexing) runs in another process, see `optimizations`.
 """
 
-import contextlib
 import pathlib
 import shutil
 from collections import OrderedDict
-from collections.abc import Iterator
 
 import qdrant_edge as edge
 
@@ -16,11 +14,9 @@ from agentmemory_operator.devserver.collection import Collection, Summary
 from agentmemory_operator.devserver.engine_configuration import engine_configuration
 from agentmemory_operator.devserver.files import read_json, write_json
 from agentmemory_operator.devserver.indexes import index_operation
-from agentmemory_operator.devserver.problems import engine_failure, malformed, point_missing, wrong_input
 
 OPEN_SHARDS = 64
 SUMMARY = "summary.json"
-_WRONG_INPUT = ("Vector dimension error", "Not existing vector name", "No range index", "Validation failed")
 
 
 class Shards:
@@ -64,6 +60,13 @@ class Shards:
             folder = collection.shard_folder(collection.record.generation)
             write_json(folder / SUMMARY, {name: getattr(collection.summary, name) for name in Summary.__slots__})
 
+    def replace(self, collection: Collection, shard: edge.EdgeShard) -> None:
+        """Put another shard in a collection's place; what the old one had not flushed yet is in the other."""
+        old, collection.shard = collection.shard, shard
+        if old is not None:
+            old.close()
+        self.open(collection)
+
     def close_all(self) -> None:
         """Flush and close every shard."""
         for collection in list(self._open.values()):
@@ -73,28 +76,6 @@ class Shards:
         idle = [collection for collection in self._open.values() if _is_idle(collection)]
         for collection in idle[: max(0, len(self._open) - self._cap + 1)]:
             self.close(collection)
-
-
-@contextlib.contextmanager
-def engine_errors() -> Iterator[None]:
-    """Turn the engine's errors into the server's.
-
-    Raises:
-        Problem: as the server answers the same fault.
-    """
-    try:
-        yield
-    except (ValueError, TypeError, OverflowError) as error:
-        raise malformed(str(error)) from error
-    except Exception as error:
-        message = str(error)
-        if type(error) is not Exception:  # the engine raises nothing more specific
-            raise
-        if message.startswith(_WRONG_INPUT):
-            raise wrong_input(message) from error
-        if message.startswith("No point with id "):
-            raise point_missing(message.rsplit(" ", 1)[1]) from error
-        raise engine_failure(message) from error
 
 
 def _is_idle(collection: Collection) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import qdrant_edge as edge
 
 from agentmemory_operator.devserver.collection import Collection
+from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.fields import Document, Json, read_list, read_object, renamed, require
 from agentmemory_operator.devserver.filters import read_filter
 from agentmemory_operator.devserver.identifiers import PointId, read_point_id, read_point_ids
@@ -25,7 +26,7 @@ from agentmemory_operator.devserver.problems import (
     vector_missing,
     wrong_input,
 )
-from agentmemory_operator.devserver.shards import Shards, engine_errors
+from agentmemory_operator.devserver.shards import Shards
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
 from agentmemory_operator.devserver.vectors import read_point_vectors
 

@@ -1,0 +1,78 @@
+"""Every exchange recorded from a real server has the same answer here."""
+
+import json
+import math
+import pathlib
+from typing import Any
+
+import pytest
+
+from tests.devserver.conftest import Server
+
+RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "qdrant_http.json"
+SCENARIOS = {scenario["name"]: scenario["steps"] for scenario in json.loads(RECORDED.read_text())["scenarios"]}
+# Numbers of the steps that use fusion, which is not built.
+NOT_BUILT = {("query", 19), ("query", 20), ("query", 21)}
+# Times, counters and what depends on the machine.
+VARYING = {
+    "time",
+    "operation_id",
+    "version",
+    "commit",
+    "segments_count",
+    "indexed_vectors_count",
+    "peer_id",
+    "warnings",
+}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_recorded_scenario_is_answered_as_recorded(server: Server, name: str) -> None:
+    wrong = []
+    for number, step in enumerate(SCENARIOS[name], 1):
+        status, answer = send(server, step)
+        if (name, number) in NOT_BUILT:
+            assert status == 501
+        elif found := differences(step, status, answer):
+            wrong.append(f"step {number} {step['call']}: {found}")
+    assert not wrong, "\n".join(wrong)
+
+
+def send(server: Server, step: dict[str, Any]) -> tuple[int, Any]:
+    method, path = step["call"].split(" ", 1)
+    content = step["raw"].encode() if "raw" in step else json.dumps(step["body"]).encode() if "body" in step else None
+    answer = server.http.request(method, path, content=content, headers={"content-type": "application/json"})
+    is_json = answer.headers.get("content-type", "").startswith("application/json")
+    return answer.status_code, answer.json() if is_json else None
+
+
+def differences(step: dict[str, Any], status: int, answer: Any) -> str:
+    if status != step["status"]:
+        return f"status {status}, recorded {step['status']}: {answer}"
+    if step.get("loose") or status >= 400:
+        return ""
+    return first_difference(step["answer"], answer, "")
+
+
+def first_difference(recorded: Any, seen: Any, path: str) -> str:
+    match recorded, seen:
+        case dict(), dict():
+            keys = sorted((recorded.keys() | seen.keys()) - VARYING)
+            found = (first_difference(recorded.get(key), seen.get(key), f"{path}.{key}") for key in keys)
+            return next(filter(None, found), "")
+        case list(), list() if len(recorded) == len(seen):
+            pairs = zip(in_order(recorded), in_order(seen), strict=True)
+            found = (first_difference(a, b, f"{path}[{index}]") for index, (a, b) in enumerate(pairs))
+            return next(filter(None, found), "")
+        case (int() | float(), int() | float()) if not isinstance(recorded, bool) and not isinstance(seen, bool):
+            same = math.isclose(recorded, seen, rel_tol=1e-5, abs_tol=1e-6)
+        case _:
+            same = recorded == seen
+    return "" if same else f"{path}: recorded {recorded!r}, seen {seen!r}"
+
+
+def in_order(items: list[Any]) -> list[Any]:
+    """Points with equal scores come in any order."""
+    if all(isinstance(item, dict) and "score" in item for item in items):
+        return sorted(items, key=lambda item: (-round(item["score"], 4), str(item["id"])))
+    return items

@@ -1,0 +1,86 @@
+"""A feature of Qdrant that is not built answers 501 with its name, wherever it is asked for."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.devserver.unbuilt import UNBUILT_ROUTES
+from tests.devserver.conftest import Server
+
+POINTS = "/collections/u/points"
+VECTOR = [0.1, 0.2]
+BM25 = {"text": "cats", "model": "qdrant/bm25"}
+SPARSE = {"indices": [1], "values": [1.0]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def collection(server: Server) -> Iterator[None]:
+    body = {"vectors": {"size": 2, "distance": "Dot"}, "sparse_vectors": {"bm25": {"modifier": "idf"}}}
+    server.call("PUT", "/collections/u", body)
+    yield
+    server.call("DELETE", "/collections/u")
+
+
+@pytest.mark.parametrize(("methods", "path", "feature"), UNBUILT_ROUTES)
+def test_an_endpoint_that_is_not_built_says_so(
+    server: Server, methods: tuple[str, ...], path: str, feature: str
+) -> None:
+    filled = path.replace("{rest:path}", "x").format(name="u", vector="v")
+    for method in methods:
+        answer = server.http.request(method, filled, json={})
+
+        assert answer.status_code == 501
+        assert feature in answer.json()["status"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "feature"),
+    [
+        (f"{POINTS}/query", {"prefetch": [{"query": VECTOR}], "query": {"fusion": "rrf"}}, "fusion"),
+        (f"{POINTS}/query", {"prefetch": [{"query": VECTOR}], "query": {"rrf": {"k": 3}}}, "fusion"),
+        (f"{POINTS}/query", {"query": {"recommend": {"positive": [1]}}}, "recommend"),
+        (f"{POINTS}/query", {"query": {"discover": {"target": 1, "context": []}}}, "discover"),
+        (f"{POINTS}/query", {"query": {"context": []}}, "context"),
+        (f"{POINTS}/query", {"query": {"sample": "random"}}, "sample"),
+        (f"{POINTS}/query", {"query": {"relevance_feedback": {}}}, "relevance feedback"),
+        (f"{POINTS}/query", {"query": {"nearest": VECTOR, "mmr": {}}}, "mmr"),
+        (f"{POINTS}/query", {"query": VECTOR, "lookup_from": {"collection": "v"}}, "lookup_from"),
+        (f"{POINTS}/query", {"query": SPARSE, "using": "bm25"}, "sparse queries"),
+        (f"{POINTS}/query", {"query": VECTOR, "using": "bm25"}, "sparse queries"),
+        (f"{POINTS}/query", {"query": BM25, "using": "bm25"}, "inference"),
+        (f"{POINTS}/query", {"query": [VECTOR]}, "multivectors"),
+        (f"{POINTS}/query", {"prefetch": {"query": SPARSE, "using": "bm25"}, "query": VECTOR}, "sparse queries"),
+        (POINTS, {"ids": [1], "with_vector": ["bm25"]}, "sparse vectors"),
+    ],
+)
+def test_a_read_that_is_not_built_says_so(server: Server, path: str, body: Any, feature: str) -> None:
+    answer = server.http.post(path, json=body)
+
+    assert answer.status_code == 501
+    assert feature in answer.json()["status"]["error"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "feature"),
+    [
+        (POINTS, {"points": [{"id": 1, "vector": {"": VECTOR, "bm25": SPARSE}}]}, "sparse vectors"),
+        (POINTS, {"points": [{"id": 1, "vector": {"": VECTOR, "bm25": BM25}}]}, "inference"),
+        (POINTS, {"points": [{"id": 1, "vector": BM25}]}, "inference"),
+        (POINTS, {"points": [{"id": 1, "vector": [VECTOR]}]}, "multivectors"),
+        ("/collections/v", {"vectors": {"size": 2, "distance": "Dot", "multivector_config": {}}}, "multivectors"),
+        ("/collections/v", {"vectors": {"size": 2, "distance": "Dot", "datatype": "turbo4"}}, "turbo4"),
+        ("/collections/v", {"sharding_method": "custom"}, "custom sharding"),
+        ("/collections/v", {"strict_mode_config": {"enabled": True, "read_rate_limit": 9}}, "read_rate_limit"),
+        ("/collections/u/index", {"field_name": "t", "field_schema": {"type": "text", "stemmer": {}}}, "stemmer"),
+    ],
+)
+def test_a_write_that_is_not_built_says_so_and_stores_nothing(
+    server: Server, path: str, body: Any, feature: str
+) -> None:
+    answer = server.http.put(path, json=body)
+
+    assert answer.status_code == 501
+    assert feature in answer.json()["status"]["error"]
+    assert server.call("GET", "/collections") == {"collections": [{"name": "u"}]}
+    assert server.call("POST", f"{POINTS}/count", {}) == {"count": 0}
