@@ -1,12 +1,16 @@
-"""A control plane per test process, and a namespace per test."""
+"""A control plane and a development Qdrant per test process, a namespace per test, an operator per module."""
 
 import os
 import pathlib
 from collections.abc import Iterator
 
 import pytest
+
 from tests.controlplane.build import find_assets
 from tests.support.controlplane import ControlPlane
+from tests.support.operator import Program, running, start_operator, start_qdrant
+from tests.support.proxy import Proxy, proxying
+from tests.support.workspace import Workspace
 
 CRDS = pathlib.Path(__file__).resolve().parents[2] / "crds"
 
@@ -17,13 +21,43 @@ def control_plane() -> Iterator[ControlPlane]:
     assets = find_assets(os.environ)
     if assets is None:
         pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 5 minutes)")
-    with ControlPlane(assets) as running:
+    with ControlPlane(assets) as started:
         if any(CRDS.glob("*.yaml")):
-            running.apply_crds(CRDS)
-        yield running
+            started.apply_crds(CRDS)
+        yield started
 
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> str:
     """A namespace no other test has seen; it stays, because nothing here would finish its deletion."""
     return control_plane.create_namespace()
+
+
+@pytest.fixture(scope="session")
+def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A development Qdrant server; one for each test process."""
+    program, url = start_qdrant(tmp_path_factory.mktemp("qdrant"))
+    with running(program):
+        yield url
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """`agentmemory operator` as people run it; one for each module, because it watches the whole cluster."""
+    with running(start_operator(control_plane, tmp_path_factory.mktemp("operator"))) as program:
+        yield program
+
+
+@pytest.fixture
+def workspace(control_plane: ControlPlane, namespace: str, qdrant_url: str) -> Iterator[Workspace]:
+    """The namespace and the Qdrant server; the namespace's objects go with the test."""
+    made = Workspace(control_plane, namespace, qdrant_url)
+    yield made
+    made.clean()
+
+
+@pytest.fixture
+def proxy(qdrant_url: str) -> Iterator[Proxy]:
+    """A proxy in front of the Qdrant server that writes down the calls."""
+    with proxying(qdrant_url) as made:
+        yield made

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+
 from tests.controlplane.build import find_assets, read_kubernetes_version
 from tests.support.controlplane import ControlPlane, ControlPlaneError
 

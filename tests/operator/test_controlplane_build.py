@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+
 from tests.controlplane import build
 from tests.controlplane.build import BINARIES, BuildError
 

@@ -1,0 +1,360 @@
+"""An AgentMemory on a real API server becomes a tuned collection, stays quiet, and follows its changes."""
+
+import json
+import pathlib
+import shutil
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import WATCHING, Program, wait_until
+from tests.support.proxy import Proxy
+from tests.support.workspace import READY_WITHIN_S, Workspace, conditions_of
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
+R1_INDEXES = {
+    **{"userId": "keyword", "type": "keyword", "supersededById": "keyword", "tags": "keyword"},
+    **{"createdAt": "integer", "expiresAt": "integer", "importance": "float", "accessCount": "integer"},
+}
+CORTEX_QUANTIZATION = {"scalar": {"type": "int8", "quantile": 0.99, "always_ram": True}}
+
+
+def dig(document: dict[str, Any], path: str) -> Any:
+    """Return what lies at a dotted path."""
+    for part in path.split("."):
+        document = document[part]
+    return document
+
+
+def agrees(found: Any, wanted: Any) -> bool:
+    """Tell whether everything in `wanted` is in `found`; single precision counts as equal."""
+    if isinstance(wanted, dict):
+        return isinstance(found, dict) and all(agrees(found.get(key), value) for key, value in wanted.items())
+    return bool(found == pytest.approx(wanted, abs=1e-6) if isinstance(wanted, float) else found == wanted)
+
+
+class TestCreation:
+    def test_an_object_is_ready_within_five_seconds(self, workspace: Workspace) -> None:
+        found = workspace.create_ready()
+
+        assert conditions_of(found) == {"Ready": "True/Serving", "InSync": "True/Converged"}
+        assert found["status"]["collection"]["physical"] == workspace.physical
+        assert found["status"]["collection"]["points"] == 0
+
+    def test_the_collection_has_the_numbers_of_the_cortex_preset(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        config = workspace.config()
+
+        assert config["params"]["vectors"] == {"size": 8, "distance": "Cosine"}
+        assert agrees(config["hnsw_config"], {"m": 16, "ef_construct": 128, "full_scan_threshold": 10_000})
+        assert agrees(config["optimizer_config"], {"default_segment_number": 2, "indexing_threshold": 20_000})
+        assert agrees(config["quantization_config"], CORTEX_QUANTIZATION)
+
+    def test_the_payload_indexes_of_the_design_are_there(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        found = workspace.collection()
+
+        assert found is not None
+        indexes = {field: index["data_type"] for field, index in found["payload_schema"].items()}
+        assert indexes.items() >= R1_INDEXES.items()
+
+    def test_the_alias_leads_to_the_first_physical_collection(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        assert workspace.aliases() == {workspace.alias: workspace.physical}
+        assert workspace.physicals() == [workspace.physical]
+
+    def test_the_marker_says_whose_the_collection_is_and_what_its_vectors_mean(self, workspace: Workspace) -> None:
+        found = workspace.create_ready()
+
+        marker = workspace.config()["metadata"]["agentmemory"]
+
+        kube_system = workspace.control_plane.http.get("/api/v1/namespaces/kube-system").json()
+        assert marker["clusterId"] == kube_system["metadata"]["uid"]
+        assert (marker["namespace"], marker["name"]) == (workspace.namespace, "memory")
+        assert marker["uid"] == found["metadata"]["uid"]
+        assert marker["configHash"] == found["status"]["collection"]["configHash"] != ""
+        assert marker["embedding"] == {"provider": "none", "dimensions": 8}
+
+    def test_nothing_is_written_into_the_spec_and_no_finalizer_holds_the_object(self, workspace: Workspace) -> None:
+        workspace.connect()
+        workspace.create()
+        before = workspace.must_get()["spec"]
+
+        found = workspace.wait_ready()
+
+        assert found["spec"] == before
+        assert "finalizers" not in found["metadata"]
+        assert "annotations" not in found["metadata"]
+
+    def test_kubectl_shows_agent_preset_readiness_and_points(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace).stdout.splitlines()
+
+        assert printed[0].split() == ["NAME", "AGENT", "PRESET", "READY", "POINTS", "AGE"]
+        assert printed[1].split()[:5] == ["memory", workspace.slug, "cortex", "True", "0"]
+
+    def test_kubectl_shows_names_and_state_in_the_wide_table(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace, "-o", "wide").stdout
+
+        heading, row = printed.splitlines()
+        assert {"ALIAS", "PHYSICAL", "STATE", "GENERATION"} <= set(heading.split())
+        assert {workspace.alias, workspace.physical, "green"} <= set(row.split())
+
+    def test_kubectl_shows_readiness_and_version_of_a_connection(self, workspace: Workspace) -> None:
+        workspace.connect()
+        workspace.wait_condition("Ready", "True/Serving", name="main", of="QdrantConnection")
+
+        printed = workspace.control_plane.kubectl("get", "qconn", "-n", workspace.namespace).stdout
+
+        assert {"main", "True", "1.18.3"} <= set(printed.split())
+
+    def test_kubectl_explains_what_scoring_does(self, workspace: Workspace) -> None:
+        printed = workspace.control_plane.kubectl("explain", "amem.spec.scoring").stdout
+
+        assert "How search ranks" in printed
+        assert "weights\t<Object>" in printed
+        assert "Shares of the combined score" in " ".join(printed.split())
+
+    def test_the_quickstart_applied_with_kubectl_is_ready_within_five_seconds(
+        self, control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
+    ) -> None:
+        manifests = shutil.copytree(QUICKSTART, tmp_path / "quickstart", ignore=shutil.ignore_patterns("*[!l]"))
+        connection = manifests / "10-connection.yaml"
+        connection.write_text(connection.read_text().replace("http://qdrant.qdrant.svc:6333", workspace.qdrant_url))
+        quickstart = Workspace(control_plane, "agents", workspace.qdrant_url)
+        try:
+            done = control_plane.kubectl("apply", "-f", str(manifests))
+
+            assert done.returncode == 0, done.stderr
+            found = quickstart.wait_ready("support-bot", seconds=READY_WITHIN_S)
+            assert found["status"]["collection"]["alias"] == "agent_memory_support-bot"
+            assert found["status"]["effective"]["embedding"]["provider"] == "wordllama"
+        finally:
+            quickstart.clean()
+
+
+CHANGES = {
+    "m": ({"hnsw": {"m": 24}}, {"hnsw_config": {"m": 24, "ef_construct": 128}}),
+    "efConstruct": ({"hnsw": {"efConstruct": 200}}, {"hnsw_config": {"m": 16, "ef_construct": 200}}),
+    "fullScan": ({"hnsw": {"fullScanThresholdKB": 20_000}}, {"hnsw_config": {"full_scan_threshold": 20_000}}),
+    "quantile": (
+        {"quantization": {"type": "Scalar", "quantile": 0.95}},
+        {"quantization_config": {"scalar": {"type": "int8", "quantile": 0.95, "always_ram": True}}},
+    ),
+    "alwaysRam": (
+        {"quantization": {"type": "Scalar", "alwaysRam": False}},
+        {"quantization_config": {"scalar": {"quantile": 0.99, "always_ram": False}}},
+    ),
+    "no quantization": ({"quantization": {"type": "None"}}, {"quantization_config": None}),
+    "optimizers": (
+        {"optimizers": {"defaultSegmentNumber": 4, "indexingThresholdKB": 50_000}},
+        {"optimizer_config": {"default_segment_number": 4, "indexing_threshold": 50_000}},
+    ),
+    "automatic segments": (
+        {"optimizers": {"defaultSegmentNumber": 0}},
+        {"optimizer_config": {"default_segment_number": 0}},
+    ),
+}
+CORTEX_CONFIG = {
+    "hnsw_config": {"m": 16, "ef_construct": 128, "full_scan_threshold": 10_000},
+    "optimizer_config": {"default_segment_number": 2, "indexing_threshold": 20_000},
+    "quantization_config": CORTEX_QUANTIZATION,
+}
+
+
+class TestChange:
+    @pytest.mark.parametrize("change", CHANGES)
+    def test_a_change_is_applied_and_unset_returns_to_the_preset(self, workspace: Workspace, change: str) -> None:
+        index, wanted = CHANGES[change]
+        workspace.create_ready()
+
+        workspace.patch(index=index)
+        workspace.wait_ready()
+        assert agrees(workspace.config(), wanted), workspace.config()
+
+        workspace.patch(index=None)
+        workspace.wait_ready()
+        assert agrees(workspace.config(), CORTEX_CONFIG), workspace.config()
+        assert workspace.physicals() == [workspace.physical]
+
+    def test_a_change_is_told_in_an_event_and_in_the_effective_numbers(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        workspace.patch(index={"hnsw": {"m": 24}})
+        found = workspace.wait_ready()
+
+        assert found["status"]["effective"]["hnsw"]["m"] == 24
+        assert "m 24" in workspace.events(kind="Normal")["Applied"]
+
+    def test_an_index_that_somebody_dropped_comes_back_and_a_foreign_one_stays(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        path = f"/collections/{workspace.physical}/index"
+        workspace.qdrant.delete(f"{path}/userId", params={"wait": "true"}).raise_for_status()
+        foreign = {"field_name": "metadata.ticket", "field_schema": "keyword"}
+        workspace.qdrant.put(path, params={"wait": "true"}, json=foreign).raise_for_status()
+
+        workspace.request_pass()
+
+        def indexed() -> set[str]:
+            return set((workspace.collection() or {})["payload_schema"])
+
+        wait_until(lambda: "userId" in indexed(), seconds=READY_WITHIN_S, what="the index")
+        assert "metadata.ticket" in indexed()
+
+
+class TestQuiet:
+    def test_a_second_pass_writes_nothing_anywhere(self, workspace: Workspace, proxy: Proxy) -> None:
+        """A new annotation asks for a pass; the object's next version is the annotation's own, and stays."""
+        workspace.connect(url=proxy.url)
+        workspace.create()
+        workspace.wait_ready()
+        forget_calls(proxy)
+
+        workspace.request_pass()
+        version = workspace.must_get()["metadata"]["resourceVersion"]
+        wait_until(lambda: len(observations(proxy)) > 0, seconds=5, what="the pass")
+        time.sleep(1)
+
+        assert workspace.must_get()["metadata"]["resourceVersion"] == version
+        assert proxy.mutations() == []
+        assert len(observations(proxy)) <= 2, "one pass reads the collection and its alias"
+
+    def test_an_annotation_that_is_not_ours_asks_for_no_pass(self, workspace: Workspace, proxy: Proxy) -> None:
+        workspace.connect(url=proxy.url)
+        workspace.create()
+        workspace.wait_ready()
+        forget_calls(proxy)
+
+        arguments = ("annotate", "amem", "memory", "-n", workspace.namespace, "example.com/note=x")
+        assert workspace.control_plane.kubectl(*arguments).returncode == 0
+        time.sleep(1)
+
+        assert observations(proxy) == []
+
+    def test_an_operator_that_starts_again_changes_nothing(
+        self, workspace: Workspace, proxy: Proxy, operator: Program
+    ) -> None:
+        workspace.connect(url=proxy.url)
+        workspace.create(deletionPolicy="Delete")
+        workspace.wait_ready()
+        forget_calls(proxy)
+        versions = {kind: workspace.must_get(name, kind)["metadata"] for kind, name in OBJECTS}
+
+        operator.restart(WATCHING)
+        wait_until(lambda: len(observations(proxy)) > 0, seconds=10, what="the pass after the start")
+        time.sleep(1)
+
+        assert {kind: workspace.must_get(name, kind)["metadata"] for kind, name in OBJECTS} == versions
+        assert proxy.mutations() == []
+
+    def test_a_change_made_while_no_operator_ran_is_applied_at_the_start(
+        self, workspace: Workspace, operator: Program
+    ) -> None:
+        workspace.create_ready()
+        operator.kill()
+        workspace.patch(index={"hnsw": {"m": 20}})
+
+        operator.restart(WATCHING)
+
+        workspace.wait_ready(seconds=10)
+        assert workspace.config()["hnsw_config"]["m"] == 20
+
+    def test_finalizers_of_others_are_left_alone(self, workspace: Workspace) -> None:
+        workspace.connect()
+        workspace.create(deletionPolicy="Delete")
+        workspace.wait_ready()
+        finalizers = ["example.com/other", *workspace.must_get()["metadata"]["finalizers"]]
+        change = json.dumps({"metadata": {"finalizers": finalizers}})
+        arguments = ("patch", "amem", "memory", "-n", workspace.namespace, "--type=merge", "-p", change)
+        assert workspace.control_plane.kubectl(*arguments).returncode == 0
+
+        workspace.patch(deletionPolicy="Retain", index={"hnsw": {"m": 20}})
+        workspace.wait_ready()
+
+        assert workspace.must_get()["metadata"]["finalizers"] == ["example.com/other"]
+
+
+OBJECTS = (("AgentMemory", "memory"), ("QdrantConnection", "main"))
+
+
+def observations(proxy: Proxy) -> list[tuple[str, str]]:
+    """Return the calls that passes made, without the probes of the connection."""
+    return [call for call in proxy.calls if "/agent_memory_" in call[1]]
+
+
+def forget_calls(proxy: Proxy) -> None:
+    """Wait until the passes that follow a creation are over, then forget their calls."""
+
+    def is_quiet() -> bool:
+        before = len(observations(proxy))
+        time.sleep(0.5)
+        return len(observations(proxy)) == before
+
+    wait_until(is_quiet, seconds=10, what="quiet")
+    proxy.calls.clear()
+
+
+REBUILDS = {
+    "dimensions": ({}, {"embedding": {"dimensions": 16}}, "embedding.dimensions", ("8", "16")),
+    "distance": ({}, {"index": {"distance": "Dot"}}, "index.distance", ("Cosine", "Dot")),
+    "model": (
+        {"embedding": {"provider": "openai", "model": "text-embedding-3-small", "dimensions": 8}},
+        {"embedding": {"model": "text-embedding-3-large"}},
+        "embedding.model",
+        ("text-embedding-3-small", "text-embedding-3-large"),
+    ),
+}
+
+
+class TestRebuild:
+    @pytest.mark.parametrize("change", REBUILDS)
+    def test_a_rebuild_is_held_and_shown_while_the_collection_serves(self, workspace: Workspace, change: str) -> None:
+        spec, patch, field, (before, after) = REBUILDS[change]
+        workspace.create_ready(**spec)
+        config = workspace.config()
+
+        workspace.patch(**patch)
+        condition = workspace.wait_condition("InSync", "False/AwaitingApproval")
+
+        found = workspace.must_get()
+        planned = found["status"]["plan"]["changes"][0]
+        assert conditions_of(found)["Ready"] == "True/Serving"
+        assert (planned["field"], planned["from"], planned["to"], planned["class"], planned["held"]) == (
+            *(field, before, after),
+            *("Rebuild", True),
+        )
+        assert found["status"]["plan"]["digest"]
+        assert f"{field} {before} -> {after}" in condition["message"]
+        assert workspace.config() == config
+        assert workspace.physicals() == [workspace.physical]
+
+    def test_a_rebuild_that_is_set_back_leaves_no_plan(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.patch(embedding={"dimensions": 16})
+        workspace.wait_condition("InSync", "False/AwaitingApproval")
+
+        workspace.patch(embedding={"dimensions": 8})
+        found = workspace.wait_ready()
+
+        assert "plan" not in found["status"]
+
+    def test_other_changes_are_applied_while_a_rebuild_is_held(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        workspace.patch(embedding={"dimensions": 16}, index={"hnsw": {"m": 24}})
+        workspace.wait_condition("InSync", "False/AwaitingApproval")
+
+        config = workspace.config()
+        assert config["hnsw_config"]["m"] == 24
+        assert config["params"]["vectors"]["size"] == 8
+        assert config["metadata"]["agentmemory"]["embedding"]["dimensions"] == 8

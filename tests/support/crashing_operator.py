@@ -1,0 +1,136 @@
+"""The operator's own parts, composed so that the process kills itself at a chosen step; run as a module.
+
+A step lies before and after each call of one AgentMemory that changes something, in Qdrant or in Kubernetes; payload
+indexes are created one by one, a step each. It also lets a test shorten the waiting times.
+"""
+
+import asyncio
+import json
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster, load_configuration
+from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.naming import alias_of
+from agentmemory_operator.domain.planning import Change, CreateIndexes
+from agentmemory_operator.domain.resources import Metadata
+from agentmemory_operator.entrypoints.logs import configure_logging
+from agentmemory_operator.main import Operator, Stores, operate
+from agentmemory_operator.ports import CollectionStore, Event, Json
+from agentmemory_operator.services.connections import Endpoint
+from agentmemory_operator.services.objects import AGENT_MEMORY
+from agentmemory_operator.services.passes import Periods
+
+
+class Steps:
+    """Counts the steps of one AgentMemory, and ends the process at one of them."""
+
+    def __init__(self, victim: str, crash_at: int) -> None:
+        self._collections = f"{alias_of(victim)}__"
+        self._victim = victim
+        self._crash_at = crash_at
+        self._passed = 0
+
+    def take(self) -> None:
+        """Come to the next step."""
+        self._passed += 1
+        if self._passed == self._crash_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def for_collection(self, physical: str) -> Callable[[], None]:
+        """Return what a call on a collection runs before and after."""
+        return self.take if physical.startswith(self._collections) else _pass
+
+    def for_object(self, kind: str, metadata: Metadata) -> Callable[[], None]:
+        """Return what a call on an object runs before and after."""
+        return self.take if (kind, metadata.name) == (AGENT_MEMORY, self._victim) else _pass
+
+
+class CrashingStore:
+    """Implements ports.CollectionStore."""
+
+    def __init__(self, store: CollectionStore, steps: Steps) -> None:
+        self._store = store
+        self._steps = steps
+
+    async def version(self) -> str:
+        return await self._store.version()
+
+    async def observe(self, alias: str, likely: str) -> Observed | None:
+        return await self._store.observe(alias, likely)
+
+    async def count(self, physical: str) -> int:
+        return await self._store.count(physical)
+
+    async def apply(self, physical: str, change: Change) -> None:
+        parts: Sequence[Change] = (change,)
+        if isinstance(change, CreateIndexes):
+            parts = [CreateIndexes((index,)) for index in change.indexes]
+        step = self._steps.for_collection(physical)
+        for part in parts:
+            step()
+            await self._store.apply(physical, part)
+            step()
+
+    async def delete(self, physical: str) -> None:
+        step = self._steps.for_collection(physical)
+        step()
+        await self._store.delete(physical)
+        step()
+
+
+class CrashingCluster:
+    """Implements ports.Cluster."""
+
+    def __init__(self, cluster: KubernetesCluster, steps: Steps) -> None:
+        self._cluster = cluster
+        self._steps = steps
+
+    async def cluster_id(self) -> str:
+        return await self._cluster.cluster_id()
+
+    async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
+        step = self._steps.for_object(kind, metadata)
+        step()
+        await self._cluster.write_status(kind, metadata, status)
+        step()
+
+    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        step = self._steps.for_object(AGENT_MEMORY, metadata)
+        step()
+        await self._cluster.write_finalizers(metadata, finalizers)
+        step()
+
+    async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
+        step = self._steps.for_object(kind, metadata)
+        step()
+        await self._cluster.post_event(kind, metadata, event)
+        step()
+
+
+def _pass() -> None:
+    """Do nothing: the call is another object's."""
+
+
+async def main() -> None:
+    """Run the operator as `main.run_operator` does."""
+    steps = Steps(os.environ["OPERATOR_VICTIM"], int(os.environ["OPERATOR_CRASH_AT"]))
+    periods = Periods(**json.loads(os.environ["OPERATOR_PERIODS"]))
+    configuration = await load_configuration()
+    async with AsyncExitStack() as stack:
+        cluster = KubernetesCluster(configuration)
+        stack.push_async_callback(cluster.close)
+        stores = Stores(stack)
+
+        def open_store(endpoint: Endpoint) -> CollectionStore:
+            return CrashingStore(stores.collections(endpoint), steps)
+
+        operator = Operator(CrashingCluster(cluster, steps), cluster, open_store, periods=periods)
+        await operate(operator, cluster, configuration)
+
+
+if __name__ == "__main__":
+    configure_logging("info", "text")
+    asyncio.run(main())

@@ -1,0 +1,198 @@
+"""The commands of `agentmemory` as processes against a real control plane: start, stop, kill -9, read the log."""
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+import httpx
+
+from tests.support.controlplane import ControlPlane, die_with_parent, free_port
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+AGENTMEMORY = (sys.executable, "-m", "agentmemory_operator")
+COMPOSED_OPERATOR = (sys.executable, "-m", "tests.support.crashing_operator")
+START_TIMEOUT_S = 30.0
+WATCHING = "watching AgentMemories"
+LOG_TAIL_CHARS = 1500
+# What a developer's shell may hold and a test must not see.
+FOREIGN = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+
+T = TypeVar("T")
+
+
+def wait_until(holds: Callable[[], T], *, seconds: float, what: str = "the condition") -> T:
+    """Return the first truthy value of `holds`.
+
+    Raises:
+        AssertionError: there was none in time; tells `what` and the last value.
+    """
+    deadline = time.monotonic() + seconds
+    value: object = None
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.TransportError):
+            if found := holds():
+                return found
+            value = found
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not come within {seconds:.0f} s; last seen: {value!r}")
+
+
+class Program:
+    """A running process with its output in a file; dies with the test process."""
+
+    def __init__(self, log: pathlib.Path, *command: str, **environment: str) -> None:
+        self._log = log
+        self._command = command
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENTMEMORY_")}
+        for name in FOREIGN:
+            kept.pop(name, None)
+        self._environment = kept | environment
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as output:
+            return subprocess.Popen(
+                self._command,
+                stdout=output,
+                stderr=output,
+                cwd=ROOT,
+                env=self._environment,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; -9 after a SIGKILL."""
+        return self._process.poll()
+
+    @property
+    def log(self) -> str:
+        """Everything it printed."""
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Return the first match in the log.
+
+        Raises:
+            AssertionError: the process ended, or nothing matched in time; tells the end of the log.
+        """
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            if match := re.search(pattern, self.log):
+                return match
+            if self.returncode is not None:
+                break
+            time.sleep(0.05)
+        raise AssertionError(f"no {pattern!r} in the log (exit {self.returncode}): {self.log[-LOG_TAIL_CHARS:]}")
+
+    def restart(self, ready: str) -> None:
+        """Kill it and run the same command anew, with an empty log; return when `ready` is in the log."""
+        self.kill()
+        self._process = self._start()
+        self.wait_for(ready)
+
+    def pause(self) -> None:
+        """Stop the process where it is, until `go_on`."""
+        os.killpg(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a paused process run again."""
+        os.killpg(self._process.pid, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End it as Kubernetes does; one that has ended is no error."""
+        if self.returncode is None:
+            self._process.terminate()
+            try:
+                self._process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End it as a crash does; one that has ended is no error."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def running(program: Program) -> Iterator[Program]:
+    """Kill the program when the context ends."""
+    try:
+        yield program
+    finally:
+        program.kill()
+
+
+def start_operator(control_plane: ControlPlane, folder: pathlib.Path) -> Program:
+    """Start `agentmemory operator` and return when it watches."""
+    program = Program(folder / "operator.log", *AGENTMEMORY, "operator", KUBECONFIG=str(control_plane.kubeconfig))
+    program.wait_for(WATCHING)
+    return program
+
+
+def start_composed_operator(
+    control_plane: ControlPlane,
+    folder: pathlib.Path,
+    *,
+    periods: dict[str, float] | None = None,
+    victim: str = "",
+    crash_at: int = 0,
+) -> Program:
+    """Start the operator's parts in a test's own composition.
+
+    Args:
+        periods: fields of `services.passes.Periods`.
+        victim: slug of the AgentMemory whose steps are counted.
+        crash_at: the number of the step at which the process kills itself; 0 is never.
+    """
+    program = Program(
+        folder / "operator.log",
+        *COMPOSED_OPERATOR,
+        KUBECONFIG=str(control_plane.kubeconfig),
+        OPERATOR_PERIODS=json.dumps(periods or {}),
+        OPERATOR_VICTIM=victim,
+        OPERATOR_CRASH_AT=str(crash_at),
+    )
+    program.wait_for(WATCHING)
+    return program
+
+
+def start_api(control_plane: ControlPlane, folder: pathlib.Path) -> tuple[Program, str]:
+    """Start `agentmemory api` on the objects of the cluster; return it and its URL when it serves."""
+    program = Program(
+        folder / "api.log",
+        *(*AGENTMEMORY, "api", "--source", "kubernetes", "--port", "0"),
+        KUBECONFIG=str(control_plane.kubeconfig),
+        AGENTMEMORY_AUTH="none",
+    )
+    return program, program.wait_for(r"API (http://\S+)")[1]
+
+
+def start_qdrant(
+    folder: pathlib.Path, *, port: int | None = None, version: str = "1.18.3", api_key: str | None = None
+) -> tuple[Program, str]:
+    """Start `agentmemory devserver`; return it and its URL when it serves.
+
+    Args:
+        folder: keeps its data and log.
+        port: None is any free one.
+        api_key: only the development server's own command takes one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ["--data", str(folder / "data"), "--port", str(port or free_port()), "--qdrant-version", version]
+    command = [*AGENTMEMORY, "devserver", *options]
+    if api_key:
+        command = [sys.executable, "-m", "agentmemory_operator.devserver", *options, "--api-key", api_key]
+    log = folder / f"qdrant-{time.monotonic_ns()}.log"
+    program = Program(log, *command)
+    return program, program.wait_for(r"Qdrant (http://\S+)")[1]

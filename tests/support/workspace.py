@@ -1,0 +1,216 @@
+"""One namespace of a real API server and one Qdrant server, as a test sees them."""
+
+import contextlib
+import datetime
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from agentmemory_operator.domain.resources import API_VERSION, CONFIRM_DELETE, RECONCILE_REQUESTED_AT
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import wait_until
+
+Document = dict[str, Any]
+MERGE = {"content-type": "application/merge-patch+json"}
+PLURALS = {"AgentMemory": "agentmemories", "QdrantConnection": "qdrantconnections"}
+AGENT, CONNECTION = "memory", "main"
+READY_WITHIN_S = 5.0
+SIZE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """Objects of one namespace; the agent's slug is the namespace's name, so that no other test claims it."""
+
+    control_plane: ControlPlane
+    namespace: str
+    qdrant_url: str
+    qdrant: httpx.Client = field(init=False)
+
+    def __post_init__(self) -> None:
+        client = httpx.Client(base_url=self.qdrant_url, timeout=30, headers={"accept-encoding": "identity"})
+        object.__setattr__(self, "qdrant", client)
+
+    @property
+    def slug(self) -> str:
+        return self.namespace
+
+    @property
+    def alias(self) -> str:
+        return f"agent_memory_{self.slug}"
+
+    @property
+    def physical(self) -> str:
+        return f"{self.alias}__1"
+
+    def connect(self, name: str = CONNECTION, *, url: str | None = None, **spec: Any) -> None:
+        """Create a QdrantConnection to the test's server, or to `url`."""
+        self._create("QdrantConnection", name, {"url": url or self.qdrant_url} | spec)
+
+    def create(self, name: str = AGENT, *, annotations: dict[str, str] | None = None, **spec: Any) -> None:
+        """Create an AgentMemory whose callers send vectors, unless `spec` says otherwise."""
+        base = {"connectionRef": {"name": CONNECTION}, "agent": self.slug}
+        base |= {"embedding": {"provider": "none", "dimensions": SIZE}}
+        self._create("AgentMemory", name, base | spec, annotations=annotations)
+
+    def create_ready(self, name: str = AGENT, **spec: Any) -> Document:
+        """Create an AgentMemory and its connection; return it once it is Ready."""
+        self.connect()
+        self.create(name, **spec)
+        return self.wait_ready(name)
+
+    def get(self, name: str = AGENT, kind: str = "AgentMemory") -> Document | None:
+        """Return the object, None when there is none."""
+        answer = self.control_plane.http.get(self._path(kind, name))
+        if answer.status_code == 404:
+            return None
+        found: Document = answer.raise_for_status().json()
+        return found
+
+    def must_get(self, name: str = AGENT, kind: str = "AgentMemory") -> Document:
+        """Return the object, which must be there."""
+        found = self.get(name, kind)
+        assert found is not None, f"{kind} {name} is gone"
+        return found
+
+    def status(self, name: str = AGENT, kind: str = "AgentMemory") -> Document:
+        """Return the object's status, empty before the first pass."""
+        return self.must_get(name, kind).get("status") or {}
+
+    def patch(self, name: str = AGENT, *, kind: str = "AgentMemory", **spec: Any) -> None:
+        """Merge `spec` into the object's."""
+        self._patch(kind, name, {"spec": spec})
+
+    def annotate(self, name: str = AGENT, **annotations: str | None) -> None:
+        """Set annotations of ours; None removes one."""
+        named = {f"agentmemory.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
+        self._patch("AgentMemory", name, {"metadata": {"annotations": named}})
+
+    def request_pass(self, name: str = AGENT) -> None:
+        """Ask for a pass as people do."""
+        stamp = datetime.datetime.now(datetime.UTC).isoformat()
+        self._patch("AgentMemory", name, {"metadata": {"annotations": {RECONCILE_REQUESTED_AT: stamp}}})
+
+    def delete(self, name: str = AGENT, kind: str = "AgentMemory") -> None:
+        """Ask for the deletion of an object."""
+        self.control_plane.http.delete(self._path(kind, name))
+
+    def wait_gone(self, name: str = AGENT, *, seconds: float = 10) -> None:
+        """Wait until there is no such AgentMemory."""
+        wait_until(lambda: self.get(name) is None, seconds=seconds, what=f"the end of {name}")
+
+    def wait_ready(self, name: str = AGENT, *, seconds: float = READY_WITHIN_S) -> Document:
+        """Return the object once its last generation is Ready and in sync."""
+
+        def ready() -> Document | None:
+            found = self.must_get(name)
+            has = conditions_of(found)
+            if not is_observed(found) or has.get("Ready") != "True/Serving" or has.get("InSync") != "True/Converged":
+                return None
+            return found
+
+        try:
+            return wait_until(ready, seconds=seconds, what=f"{name} Ready")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}; status: {self.status(name)}") from exc
+
+    def wait_condition(
+        self, kind: str, wanted: str, *, name: str = AGENT, of: str = "AgentMemory", seconds: float = 8
+    ) -> Document:
+        """Return the condition once the last generation's is `STATUS/Reason`."""
+
+        def holds() -> bool:
+            found = self.get(name, of)
+            return bool(found) and is_observed(found or {}) and conditions_of(found or {}).get(kind) == wanted
+
+        try:
+            wait_until(holds, seconds=seconds, what=f"{kind} {wanted} of {name}")
+        except AssertionError as exc:
+            raise AssertionError(f"{exc}; status: {self.status(name, of)}") from exc
+        return next(item for item in self.status(name, of)["conditions"] if item["type"] == kind)
+
+    def events(self, name: str = AGENT, *, kind: str = "Warning") -> dict[str, str]:
+        """Return reason: messages of the object's events."""
+        answer = self.control_plane.http.get(f"/api/v1/namespaces/{self.namespace}/events").json()
+        told: dict[str, str] = {}
+        for item in answer["items"]:
+            if (item["involvedObject"]["name"], item["type"]) == (name, kind):
+                told[item["reason"]] = f"{told.get(item['reason'], '')}{item['message']}\n"
+        return told
+
+    def create_secret(self, name: str, **values: str) -> None:
+        """Create a Secret."""
+        body = {"metadata": {"name": name}, "stringData": values}
+        self.control_plane.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=body).raise_for_status()
+
+    def collection(self, name: str | None = None) -> Document | None:
+        """Return what Qdrant tells of the alias, or of a collection; None when there is none."""
+        answer = self.qdrant.get(f"/collections/{name or self.alias}")
+        if answer.status_code == 404:
+            return None
+        found: Document = answer.raise_for_status().json()["result"]
+        return found
+
+    def config(self) -> Document:
+        """Return the configuration behind the alias."""
+        found = self.collection()
+        assert found is not None, f"there is no {self.alias}"
+        config: Document = found["config"]
+        return config
+
+    def aliases(self) -> dict[str, str]:
+        """Return alias: physical name of this workspace's collections."""
+        found = self.qdrant.get("/aliases").json()["result"]["aliases"]
+        named = {item["alias_name"]: item["collection_name"] for item in found}
+        return {alias: physical for alias, physical in named.items() if physical.startswith(self.alias)}
+
+    def physicals(self) -> list[str]:
+        """Return the names of this workspace's collections, sorted."""
+        found = self.qdrant.get("/collections").json()["result"]["collections"]
+        return sorted(item["name"] for item in found if item["name"].startswith(self.alias))
+
+    def store_points(self, count: int, collection: str | None = None) -> None:
+        """Store points as a client of Qdrant would."""
+        points = [{"id": number, "vector": [1.0] * SIZE, "payload": {"n": number}} for number in range(1, count + 1)]
+        path = f"/collections/{collection or self.alias}/points"
+        self.qdrant.put(path, params={"wait": "true"}, json={"points": points}).raise_for_status()
+
+    def clean(self) -> None:
+        """Remove every object of the namespace: nothing else would, and the operator watches them all."""
+        for kind in PLURALS:
+            for found in self.control_plane.http.get(self._path(kind)).json()["items"]:
+                name = found["metadata"]["name"]
+                self.delete(name, kind)
+                with contextlib.suppress(httpx.HTTPStatusError):
+                    self._patch(kind, name, {"metadata": {"finalizers": None}})
+        self.qdrant.close()
+
+    def _create(self, kind: str, name: str, spec: Document, *, annotations: dict[str, str] | None = None) -> None:
+        metadata = {"name": name, "annotations": annotations or {}}
+        body = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+        answer = self.control_plane.http.post(self._path(kind), params={"fieldValidation": "Strict"}, json=body)
+        assert answer.status_code == 201, answer.text
+
+    def _patch(self, kind: str, name: str, body: Document) -> None:
+        self.control_plane.http.patch(self._path(kind, name), json=body, headers=MERGE).raise_for_status()
+
+    def _path(self, kind: str, name: str = "") -> str:
+        return f"/apis/{API_VERSION}/namespaces/{self.namespace}/{PLURALS[kind]}/{name}".rstrip("/")
+
+
+def confirm_delete(alias: str) -> dict[str, str]:
+    """Return the annotation that lets a collection with memories be deleted."""
+    return {CONFIRM_DELETE: alias}
+
+
+def conditions_of(document: Document) -> dict[str, str]:
+    """Return type: STATUS/Reason."""
+    conditions = (document.get("status") or {}).get("conditions") or []
+    return {item["type"]: f"{item['status']}/{item['reason']}" for item in conditions}
+
+
+def is_observed(document: Document) -> bool:
+    """Tell whether the status is about the object's last generation."""
+    observed = (document.get("status") or {}).get("observedGeneration")
+    return bool(observed == document["metadata"]["generation"])
