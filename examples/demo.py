@@ -1,0 +1,392 @@
+"""The main job end to end, on this machine alone: `make demo`.
+
+It starts the development stack on a copy of `quickstart/`, talks to it over HTTP as any client would, and stops at the
+first thing that is not as it should be. Nothing is left behind: no process, no file.
+"""
+
+import argparse
+import contextlib
+import json
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from re import subn
+from subprocess import TimeoutExpired
+from typing import Any
+
+import httpx
+from demo_stack import AGENT, ALIAS, Api, Json, Qdrant, Stack, Unmet, at, expect, wait_for
+from demo_tables import report, say, say_boldly, show_answers, show_manifest, show_numbers, show_ranking, show_settings
+
+QUICKSTART = Path(__file__).parent / "quickstart"
+MANIFEST = "20-support-bot.yaml"
+# What the project promises: a changed weight acts within a second.
+EFFECT_S = 1.0
+FIRST, WHOLE, SEARCHES = 5, 100, 50
+
+# What the preset `cortex` makes of a collection, and where Qdrant says so.
+TUNING: tuple[tuple[str, str, object], ...] = (
+    ("vector size, of the embedder", "params.vectors.size", 256),
+    ("distance", "params.vectors.distance", "Cosine"),
+    ("HNSW: m", "hnsw_config.m", 16),
+    ("HNSW: ef_construct", "hnsw_config.ef_construct", 128),
+    ("HNSW: full_scan_threshold, KB", "hnsw_config.full_scan_threshold", 10_000),
+    ("quantization", "quantization_config.scalar.type", "int8"),
+    ("quantization: quantile", "quantization_config.scalar.quantile", 0.99),
+    ("quantization: always_ram", "quantization_config.scalar.always_ram", True),
+    ("segments", "optimizer_config.default_segment_number", 2),
+    ("indexing_threshold, KB", "optimizer_config.indexing_threshold", 20_000),
+)
+INDEXED = {"userId", "type", "tags", "supersededById", "createdAt", "expiresAt", "importance", "accessCount"}
+
+
+@dataclass(slots=True)
+class Story:
+    """What the steps tell each other.
+
+    Attributes:
+        asked: questions.toml.
+        api, qdrant: of the stack that runs now.
+        stored: the acknowledged memories as sent, by id.
+        rankings: of each weight change's question, under the first weights.
+        numbers: what the last table shows.
+    """
+
+    stack: Stack
+    asked: Json
+    api: Api = field(init=False)
+    qdrant: Qdrant = field(init=False)
+    stored: dict[str, Json] = field(default_factory=dict)
+    rankings: dict[str, list[Json]] = field(default_factory=dict)
+    numbers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def manifest(self) -> Path:
+        """Return the file that declares the agent."""
+        return self.stack.manifests / MANIFEST
+
+
+def main() -> int:
+    """Tell the story and clear up, however it ends; return the exit status."""
+    parser = argparse.ArgumentParser(description="The main job end to end, on this machine alone.")
+    parser.add_argument("--questions", type=Path, default=QUICKSTART / "questions.toml", help="what to ask and expect")
+    asked = tomllib.loads(parser.parse_args().questions.read_text("utf-8"))
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, interrupt)
+    stack = Stack(Path(tempfile.mkdtemp(prefix="agentmemory-demo-")))
+    try:
+        return tell(Story(stack, asked))
+    except (Unmet, httpx.HTTPError, TimeoutExpired) as failure:
+        report(failure, stack.log)
+        return 1
+    except KeyboardInterrupt:
+        say("\nInterrupted.")
+        return 130
+    finally:
+        clear_up(stack)
+
+
+def interrupt(number: int, frame: object) -> None:
+    """End as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def clear_up(stack: Stack) -> None:
+    """Leave no process and no file behind; impatience does not stop this."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    stack.kill()
+    shutil.rmtree(stack.folder, ignore_errors=True)
+
+
+def tell(story: Story) -> int:
+    """Go through the steps."""
+    steps: tuple[tuple[str, Callable[[Story], None]], ...] = (
+        ("Start the stack: dev Qdrant, reconcile and API in one process", start),
+        ("The manifest has become a tuned collection", show_collection),
+        ("Store a year of a support agent's memories", store_history),
+        ("Ask what the agent should know", ask_questions),
+        ("Look at one ranking", look_at_ranking),
+        ("Change the weights in the manifest", change_weights),
+        ("Kill it all with -9, and start again on the same data", kill_and_restart),
+        ("Stop", stop),
+    )
+    begun = time.perf_counter()
+    for number, (title, run) in enumerate(steps, start=1):
+        with timed(f"{number}. {title}"):
+            run(story)
+    story.numbers["whole demo"] = f"{time.perf_counter() - begun:.1f} s"
+    show_numbers(story.numbers)
+    say("\nsnapshot and restore: not yet")
+    return 0
+
+
+@contextlib.contextmanager
+def timed(title: str) -> Iterator[None]:
+    """Print a step's title, and at its end how long it took."""
+    say_boldly(f"\n{title}")
+    begun = time.perf_counter()
+    yield
+    say(f"took {time.perf_counter() - begun:.1f} s")
+
+
+def start(story: Story) -> None:
+    """Start the stack on a copy of the manifests."""
+    shutil.copytree(QUICKSTART, story.stack.manifests)
+    story.api, story.qdrant = story.stack.start()
+    say(f"API     {story.api.http.base_url}  (documented under /docs)")
+    say(f"Qdrant  {story.qdrant.http.base_url}")
+    ready = next(condition for condition in story.stack.status()["conditions"] if condition["type"] == "Ready")
+    say(f"AgentMemory {AGENT}: Ready={ready['status']}, {ready['message']}")
+    expect(f"condition Ready of {AGENT}", expected="True", seen=ready["status"])
+
+
+def show_collection(story: Story) -> None:
+    """Print the manifest, and beside what it asks for what Qdrant has."""
+    collection, physical = story.qdrant.collection(), story.qdrant.physical()
+    say(f"{MANIFEST} says no more than this; the preset knows the rest:\n")
+    show_manifest(story.manifest.read_text("utf-8"))
+    say(f"\nGET {story.qdrant.http.base_url}/collections/{ALIAS}\n")
+    settings = [(label, asked, at(collection["config"], path)) for label, path, asked in TUNING]
+    show_settings(settings)
+    fields_by_type = defaultdict(list)
+    for name, index in collection["payload_schema"].items():
+        fields_by_type[index["data_type"]].append(name)
+    say("\nindexed payload fields:")
+    for type_, names in sorted(fields_by_type.items()):
+        say(f"  {type_:8} {', '.join(names)}")
+    say(f"alias {ALIAS} -> {physical}")
+    for label, asked, seen in settings:
+        expect(f"the collection's {label}", expected=asked, seen=seen)
+    seen_indexed = set(collection["payload_schema"])
+    expect("indexed payload fields", expected=INDEXED, seen=seen_indexed, is_met=seen_indexed >= INDEXED)
+    expect(f"where the alias {ALIAS} points", expected=f"{ALIAS}__1", seen=physical)
+
+
+def store_history(story: Story) -> None:
+    """Store the history: in batches, but what replaces a memory only once that one has its id."""
+    rows = [json.loads(line) for line in (QUICKSTART / "history.ndjson").read_text("utf-8").splitlines()]
+    now, ids, waiting, requests = datetime.now(UTC), dict[str, str](), rows, 0
+    begun = time.perf_counter()
+    while waiting:
+        batch = [row for row in waiting if row.get("supersedes_ref") in (None, *ids)]
+        store_batch(story, batch, ids, now=now)
+        waiting, requests = [row for row in waiting if row not in batch], requests + 1
+    rate = f"{len(rows) / (time.perf_counter() - begun):,.0f} a second, each embedded, indexed and on disk"
+    story.numbers |= {"memories": str(len(rows)), "stored": rate}
+    say(f"POST /v1/agents/{AGENT}/memories/batch: {len(rows)} memories in {requests} requests,")
+    say(f"{rate}.")
+    replacing = sum("supersedes_ref" in row for row in rows)
+    expired = sum(row.get("expires_in_days", 1) < 0 for row in rows)
+    say(f"{replacing} of them replace an older one, {expired} have expired already. Their types:")
+    say(", ".join(f"{count} {name}" for name, count in Counter(row["type"] for row in rows).most_common()))
+    expect("memories that the API counts", expected=len(rows), seen=story.api.agent()["memories"])
+
+
+def store_batch(story: Story, rows: list[Json], ids: dict[str, str], *, now: datetime) -> None:
+    """Store rows in one request; note their ids by `ref`."""
+    memories = [memory_of(row, ids, now=now) for row in rows]
+    for row, memory, answer in zip(rows, memories, story.api.store_batch(memories), strict=True):
+        event = "SUPERSEDE" if "supersedes" in memory else "ADD"
+        expect(f"storing {row['content']!r}", expected=event, seen=answer.get("event", answer.get("error")))
+        story.stored[answer["id"]] = memory
+        if "ref" in row:
+            ids[row["ref"]] = answer["id"]
+
+
+def memory_of(row: Json, ids: dict[str, str], *, now: datetime) -> Json:
+    """Return a line of the history as the API takes it; quickstart/README.md describes the lines."""
+    memory = {key: value for key, value in row.items() if key not in ("days_ago", "expires_in_days", "ref")}
+    memory["created_at"] = (now - timedelta(days=row["days_ago"])).isoformat()
+    if "expires_in_days" in row:
+        memory["expires_at"] = (now + timedelta(days=row["expires_in_days"])).isoformat()
+    if "supersedes_ref" in row:
+        memory["supersedes"] = ids[memory.pop("supersedes_ref")]
+    return memory
+
+
+def ask_questions(story: Story) -> None:
+    """Ask every question: its answer has to be among the first five, what is no longer true nowhere."""
+    say(f'POST /v1/agents/{AGENT}/search {{"user_id": …, "query": …, "top_k": {FIRST}}}\n')
+    rows, faults, outdated = [], [], 0
+    for question in story.asked["questions"]:
+        found = answers(story, question)
+        rows.append((question, found, rank_of(question["expect"], found)))
+        faults += faults_of(question, found)
+        outdated += "never" in question
+    show_answers(rows)
+    if faults:
+        raise Unmet("\n".join(faults))
+    say(f"\nEvery answer is among the first {FIRST}. On {outdated} of the questions the history also holds what is no")
+    say("longer true, as it was replaced or has expired: none of that was returned.")
+    measure_search(story)
+
+
+def faults_of(question: Json, found: list[Json]) -> list[str]:
+    """Return what is wrong with the answers to a question."""
+    faults = []
+    if not rank_of(question["expect"], found):
+        faults.append(f"among the first {FIRST}: … {question['expect']} …")
+    if "never" in question and rank_of(question["never"], found):
+        faults.append(f"nowhere: … {question['never']} …")
+    seen = "".join(f"\n    {memory['content']}" for memory in found) or "\n    nothing"
+    title = f"question {question['name']!r}: {question['query']}"
+    return [f"{title}\n  expected {fault}\n  seen:{seen}" for fault in faults]
+
+
+def measure_search(story: Story) -> None:
+    """Search for different texts, one after the other, as a single agent would."""
+    took_ms = []
+    for memory in list(story.stored.values())[:SEARCHES]:
+        begun = time.perf_counter()
+        # No text that was embedded before, when it was stored: the API remembers those.
+        story.api.search(memory["user_id"], f"What do we know of this: {memory['content']}", top_k=FIRST)
+        took_ms.append(1000 * (time.perf_counter() - begun))
+    figure = f"{statistics.median(took_ms):.1f} ms, the median of {len(took_ms)} over HTTP, each text embedded"
+    story.numbers["search"] = figure
+    say(f"One search takes {figure}.")
+
+
+def look_at_ranking(story: Story) -> None:
+    """Print why a question is answered as it is; note the rankings for the step after."""
+    story.rankings = {change["name"]: ranking(story, change) for change in story.asked["weight_changes"]}
+    question = demo_question(story)
+    say_boldly(f"{question['user_id']} asks: {question['query']}")
+    say('The search says "explain": true, so that each memory comes with the terms of its score.')
+    show_ranking(story.rankings[question["name"]])
+    expect_first(story, story.rankings, which="first_before")
+
+
+def change_weights(story: Story) -> None:
+    """Edit the manifest, wait until answers are ranked by it, and compare."""
+    generation, question = story.api.agent()["generation"], demo_question(story)
+    edit_weights(story, story.asked["weights"]["recency_heavy"])
+    begun = time.perf_counter()
+    wait_for(
+        lambda: ask(story, question)["generation"] == generation + 1,
+        what=f"an answer of generation {generation + 1}",
+        limit_s=10 * EFFECT_S,
+    )
+    took_s = time.perf_counter() - begun
+    say(f"{took_s:.2f} s later an answer names generation {generation + 1}: it is ranked by them.")
+    expect("seconds until the weights act", expected=f"<= {EFFECT_S}", seen=took_s, is_met=took_s <= EFFECT_S)
+    expect(f"where the alias {ALIAS} points", expected=f"{ALIAS}__1", seen=story.qdrant.physical())
+    story.numbers["weights acted after"] = f"{took_s:.2f} s, without a restart or a new index"
+    rankings = {change["name"]: ranking(story, change) for change in story.asked["weight_changes"]}
+    say_boldly(f"\n{question['user_id']} asks again: {question['query']}")
+    show_ranking(rankings[question["name"]], before=story.rankings[question["name"]])
+    expect_first(story, rankings, which="first_after")
+    say(f"\nThe first answer changed as it should, and so did those of {len(rankings) - 1} more questions.")
+
+
+def edit_weights(story: Story, weights: dict[str, float]) -> None:
+    """Write other weights into the manifest; the file is replaced whole, as `mv` does."""
+    text = story.manifest.read_text("utf-8")
+    for name, weight in weights.items():
+        text, count = subn(rf"(?m)^( +{name}: *)[\d.]+", rf"\g<1>{weight}", text)
+        expect(f"lines in {MANIFEST} with the weight {name}", expected=1, seen=count)
+    say(f"{MANIFEST} now says " + ", ".join(f"{name}: {weight}" for name, weight in weights.items()) + ".")
+    draft = story.stack.folder / MANIFEST
+    draft.write_text(text, "utf-8")
+    draft.replace(story.manifest)
+
+
+def kill_and_restart(story: Story) -> None:
+    """Kill the stack right after an acknowledgement: nothing acknowledged may be lost."""
+    listed, answered, generation = all_memories(story), all_answers(story), story.api.agent()["generation"]
+    last = {"user_id": "dae.kim", "content": "Dae pulled the plug as soon as this sentence was acknowledged."}
+    id_ = story.api.store(last)["id"]
+    story.stack.kill()
+    story.stored[id_] = last
+    say(f"POST /v1/agents/{AGENT}/memories: one more memory, acknowledged with 201, and at once kill -9.")
+    begun = time.perf_counter()
+    story.api, story.qdrant = story.stack.start()
+    took = f"{time.perf_counter() - begun:.1f} s"
+    again, agent = all_memories(story), story.api.agent()
+    expect("memories that the API counts", expected=len(story.stored), seen=agent["memories"])
+    expect("the memory stored last", expected=last["content"], seen=again.pop(id_, {}).get("content"))
+    expect("memories that the kill lost or changed", expected=[], seen=different(listed, again))
+    expect("questions that the kill changed the answers to", expected=[], seen=different(answered, all_answers(story)))
+    expect("generation", expected=generation, seen=agent["generation"])
+    story.numbers["back after kill -9"] = f"{took}, with all {len(story.stored)} memories"
+    count = len(story.stored)
+    say(f"It serves again {took} after its start. All {count} acknowledged memories are counted, the last one too; the")
+    say(f"{len(listed)} that have not expired read as before; {len(answered)} questions have the same answers.")
+
+
+def stop(story: Story) -> None:
+    """Stop in good order."""
+    story.stack.stop()
+    say("The stack ended with exit status 0. Its folder is deleted now.")
+
+
+def ask(story: Story, question: Json, *, top_k: int = FIRST, explain: bool = False) -> Json:
+    """Return the whole answer to a question."""
+    return story.api.search(question["user_id"], question["query"], top_k=top_k, explain=explain)
+
+
+def answers(story: Story, question: Json) -> list[Json]:
+    """Return the first memories for a question."""
+    return list(ask(story, question)["results"])
+
+
+def ranking(story: Story, question: Json) -> list[Json]:
+    """Return all memories for a question with the terms of their scores, which have to make up the score."""
+    ranked = list(ask(story, question, top_k=WHOLE, explain=True)["results"])
+    expect(f"answers to {question['query']!r}", expected="some", seen=ranked, is_met=bool(ranked))
+    for memory in ranked:
+        terms = memory["explain"]
+        made_up = terms["boost"] * sum(weight * terms[name] for name, weight in terms["weights"].items())
+        is_met = abs(made_up - memory["score"]) <= 1e-5
+        expect(f"score of {memory['content']!r}", expected=made_up, seen=memory["score"], is_met=is_met)
+    return ranked
+
+
+def expect_first(story: Story, rankings: dict[str, list[Json]], *, which: str) -> None:
+    """Raise Unmet where another memory than the one expected comes first."""
+    for change in story.asked["weight_changes"]:
+        first, expected = rankings[change["name"]][0]["content"], change[which]
+        what = f"{which} of {change['name']!r}: {change['query']}"
+        expect(what, expected=f"… {expected} …", seen=first, is_met=expected in first)
+
+
+def rank_of(text: str, found: list[Json]) -> int | None:
+    """Return the rank, from 1, of the first memory that contains a text."""
+    return next((rank for rank, memory in enumerate(found, start=1) if text in memory["content"]), None)
+
+
+def demo_question(story: Story) -> Json:
+    """Return the question whose ranking is shown."""
+    return next(change for change in story.asked["weight_changes"] if change.get("demo"))
+
+
+def all_memories(story: Story) -> dict[str, Json]:
+    """Return every memory that the API lists, by id, without what a search changes in it."""
+    users = sorted({memory["user_id"] for memory in story.stored.values()})
+    counted = {"access_count", "last_accessed_at"}
+    found = (memory for user_id in users for memory in story.api.memories(user_id))
+    return {memory["id"]: {key: memory[key] for key in memory.keys() - counted} for memory in found}
+
+
+def all_answers(story: Story) -> dict[str, list[str]]:
+    """Return the ids of the first answers to each question, by its name."""
+    questions = story.asked["questions"]
+    return {question["name"]: [memory["id"] for memory in answers(story, question)] for question in questions}
+
+
+def different(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Return the keys whose values are gone or another."""
+    return [key for key, value in before.items() if after.get(key) != value]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

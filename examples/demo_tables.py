@@ -1,0 +1,108 @@
+"""How the demo prints: 100 columns wide, with escape codes only on a terminal."""
+
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+WIDTH = 100
+SHOWN, LOG_LINES = 5, 20
+
+Json = dict[str, Any]
+
+# A terminal without a character shows a question mark in its place.
+if isinstance(sys.stdout, io.TextIOWrapper):
+    sys.stdout.reconfigure(errors="replace")
+console = Console(width=WIDTH, highlight=False, markup=False, emoji=False, force_terminal=sys.stdout.isatty())
+
+
+def say(text: str) -> None:
+    """Print sentences."""
+    console.print(text)
+
+
+def say_boldly(text: str) -> None:
+    """Print what the eye should find first."""
+    console.print(text, style="bold")
+
+
+def show_manifest(text: str) -> None:
+    """Print a manifest without its comments."""
+    lines = (line.partition(" #")[0].rstrip() for line in text.splitlines() if not line.lstrip().startswith("#"))
+    console.print("\n".join(f"    {line}" for line in lines if line), style="cyan")
+
+
+def show_settings(rows: Sequence[tuple[str, object, object]]) -> None:
+    """Print settings: what is asked beside what is there."""
+    table = columns("setting", "asked for", "in Qdrant")
+    for label, asked, seen in rows:
+        table.add_row(label, str(asked), str(seen))
+    console.print(table)
+
+
+def show_answers(rows: Sequence[tuple[Json, list[Json], int | None]]) -> None:
+    """Print questions, each with the memory that answers it and its rank."""
+    table = columns("user_id", "question", "answer", "rank")
+    table.columns[3].justify = "right"
+    for question, found, rank in rows:
+        answer = found[rank - 1]["content"] if rank else "NOT FOUND"
+        table.add_row(question["user_id"], question["query"], answer, str(rank or "-"))
+    console.print(table)
+
+
+def show_ranking(ranking: list[Json], *, before: list[Json] | None = None) -> None:
+    """Print the first memories with the terms of their scores, and the former first one.
+
+    Args:
+        before: the earlier ranking of the same question, for the ranks before.
+    """
+    weights = ranking[0]["explain"]["weights"]
+    say("score = " + " + ".join(f"{weight} x {name}" for name, weight in weights.items()))
+    say("recency = 0.5 ^ (age / half-life); utility = importance, raised by every retrieval\n")
+    ranks = {memory["id"]: rank for rank, memory in enumerate(before or (), start=1)}
+    table = columns("rank", "memory", "type", "age,\ndays", "half-\nlife", *weights, "score")
+    for column in table.columns[3:]:
+        column.justify = "right"
+    for rank, memory in enumerate(ranking, start=1):
+        if rank <= SHOWN or ranks.get(memory["id"]) == 1:
+            shown = f"{ranks.get(memory['id'], '-')} -> {rank}" if before else str(rank)
+            table.add_row(shown, *_cells(memory, tuple(weights)))
+    console.print(table)
+
+
+def _cells(memory: Json, names: tuple[str, ...]) -> list[str]:
+    terms = memory["explain"]
+    ages = [f"{terms['age_days']:.0f}", f"{terms['half_life_days']:.0f}"]
+    return [memory["content"], memory["type"], *ages, *(f"{terms[name]:.3f}" for name in (*names, "score"))]
+
+
+def show_numbers(numbers: dict[str, str]) -> None:
+    """Print the figures of the whole run."""
+    say_boldly("\nThe numbers")
+    table = columns("", "")
+    table.show_header = False
+    for name, value in numbers.items():
+        table.add_row(name, value)
+    console.print(table)
+
+
+def report(failure: Exception, log: Path) -> None:
+    """Print what went wrong, and the end of the stack's log."""
+    console.print(f"\nFAILED: {failure or type(failure).__name__}", style="bold red")
+    if log.is_file():
+        say("\nThe log of the stack ends with:")
+        for line in log.read_text("utf-8", errors="replace").splitlines()[-LOG_LINES:]:
+            say(f"  {line}")
+
+
+def columns(*names: str) -> Table:
+    """Return an empty table."""
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+    for name in names:
+        table.add_column(name)
+    return table

@@ -1,0 +1,96 @@
+"""`make demo` tells the whole story, fails where an expectation fails, and leaves nothing behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+LIMIT_S = 100
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Where a demo keeps its files; afterwards neither a file nor a process of it is left."""
+    yield tmp_path
+
+    assert list(tmp_path.iterdir()) == []
+    processes = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert [line for line in processes.splitlines() if str(tmp_path) in line] == []
+
+
+def begin(folder: Path, *arguments: str, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "demo.py"), *arguments],
+        env=os.environ | {"TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"} | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finish(demo: subprocess.Popen[str]) -> str:
+    """Return the rest of what it prints."""
+    try:
+        return demo.communicate(timeout=LIMIT_S)[0]
+    except subprocess.TimeoutExpired:
+        demo.terminate()
+        pytest.fail(f"the demo was not done after {LIMIT_S} s; it said:\n{demo.communicate()[0]}")
+
+
+def test_it_tells_the_whole_story_whatever_servers_the_user_has_set(folder: Path) -> None:
+    elsewhere = "http://127.0.0.1:9"
+    demo = begin(folder, QDRANT_URL=elsewhere, AGENTMEMORY_AUTH="token", HTTP_PROXY=elsewhere, FORCE_COLOR="1")
+    said = finish(demo)
+
+    assert demo.returncode == 0, said
+    for line in (
+        r"Ready=True",
+        r"HNSW: m +16 +16 *$",
+        r"^alias agent_memory_support-bot -> agent_memory_support-bot__1$",
+        r"268 memories in 4 requests",
+        r"^score = 0\.5 x similarity \+ 0\.3 x recency \+ 0\.2 x utility$",
+        r"^score = 0\.2 x similarity \+ 0\.7 x recency \+ 0\.1 x utility$",
+        r"^2 -> 1 +Next step for the ingest pods",
+        r"^1 -> \d+ +Ingest pods run out of memory",
+        r"generation 2",
+        r"All 269 acknowledged memories",
+        r"^whole demo +[\d.]+ s",
+    ):
+        assert re.search(line, said, re.MULTILINE), f"no line like {line} in:\n{said}"
+    assert "\x1b" not in said, "escape codes in a pipe"
+    assert max(map(len, said.splitlines())) <= 100
+
+
+def test_an_expectation_that_fails_is_named_with_what_was_seen_and_ends_it(folder: Path) -> None:
+    questions = (EXAMPLES / "quickstart" / "questions.toml").read_text("utf-8")
+    wrong = folder / "questions.toml"
+    wrong.write_text(questions.replace('expect = "Ruth Abara leads"', 'expect = "Deepak Rao leads"'), "utf-8")
+    demo = begin(folder, "--questions", str(wrong))
+    said = finish(demo)
+    wrong.unlink()
+
+    assert demo.returncode == 1, said
+    failure = said.partition("FAILED: ")[2]
+    assert failure.startswith("question 'who-approves': Who approves production changes at Brightwater?")
+    assert "expected among the first 5: … Deepak Rao leads …" in failure
+    assert "Ruth Abara leads Brightwater's platform team" in failure
+    assert "Look at one ranking" not in said
+
+
+def test_ctrl_c_ends_it_and_the_stack(folder: Path) -> None:
+    demo = begin(folder)
+    assert demo.stdout is not None
+    for line in demo.stdout:
+        if line.startswith("3. "):
+            break
+    demo.send_signal(signal.SIGINT)
+    said = finish(demo)
+
+    assert demo.returncode == 130, said
+    assert said.rstrip().endswith("Interrupted.")
