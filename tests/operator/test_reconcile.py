@@ -1,6 +1,5 @@
 """An AgentMemory on a real API server becomes a tuned collection, stays quiet, and follows its changes."""
 
-import json
 import pathlib
 import shutil
 import time
@@ -273,10 +272,7 @@ class TestQuiet:
         workspace.connect()
         workspace.create(deletionPolicy="Delete")
         workspace.wait_ready()
-        finalizers = ["example.com/other", *workspace.must_get()["metadata"]["finalizers"]]
-        change = json.dumps({"metadata": {"finalizers": finalizers}})
-        arguments = ("patch", "amem", "memory", "-n", workspace.namespace, "--type=merge", "-p", change)
-        assert workspace.control_plane.kubectl(*arguments).returncode == 0
+        workspace.hold("example.com/other")
 
         workspace.patch(deletionPolicy="Retain", index={"hnsw": {"m": 20}})
         workspace.wait_ready()

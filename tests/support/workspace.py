@@ -2,6 +2,7 @@
 
 import contextlib
 import datetime
+import email.utils
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,11 +22,16 @@ SIZE = 8
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """Objects of one namespace; the agent's slug is the namespace's name, so that no other test claims it."""
+    """Objects of one namespace; the agent's slug is the namespace's name, so that no other test claims it.
+
+    Args:
+        claims: another slug for the agent.
+    """
 
     control_plane: ControlPlane
     namespace: str
     qdrant_url: str
+    claims: str = ""
     qdrant: httpx.Client = field(init=False)
 
     def __post_init__(self) -> None:
@@ -34,7 +40,7 @@ class Workspace:
 
     @property
     def slug(self) -> str:
-        return self.namespace
+        return self.claims or self.namespace
 
     @property
     def alias(self) -> str:
@@ -54,10 +60,10 @@ class Workspace:
         base |= {"embedding": {"provider": "none", "dimensions": SIZE}}
         self._create("AgentMemory", name, base | spec, annotations=annotations)
 
-    def create_ready(self, name: str = AGENT, **spec: Any) -> Document:
+    def create_ready(self, name: str = AGENT, *, annotations: dict[str, str] | None = None, **spec: Any) -> Document:
         """Create an AgentMemory and its connection; return it once it is Ready."""
         self.connect()
-        self.create(name, **spec)
+        self.create(name, annotations=annotations, **spec)
         return self.wait_ready(name)
 
     def get(self, name: str = AGENT, kind: str = "AgentMemory") -> Document | None:
@@ -91,6 +97,11 @@ class Workspace:
         """Ask for a pass as people do."""
         stamp = datetime.datetime.now(datetime.UTC).isoformat()
         self._patch("AgentMemory", name, {"metadata": {"annotations": {RECONCILE_REQUESTED_AT: stamp}}})
+
+    def hold(self, finalizer: str, name: str = AGENT) -> None:
+        """Add a finalizer, as another controller would."""
+        finalizers = self.must_get(name)["metadata"].get("finalizers", [])
+        self._patch("AgentMemory", name, {"metadata": {"finalizers": [*finalizers, finalizer]}})
 
     def delete(self, name: str = AGENT, kind: str = "AgentMemory") -> None:
         """Ask for the deletion of an object."""
@@ -138,6 +149,11 @@ class Workspace:
             if (item["involvedObject"]["name"], item["type"]) == (name, kind):
                 told[item["reason"]] = f"{told.get(item['reason'], '')}{item['message']}\n"
         return told
+
+    def server_time(self) -> str:
+        """Return the API server's time as it stands in objects."""
+        sent = self.control_plane.http.get("/readyz").headers["date"]
+        return email.utils.parsedate_to_datetime(sent).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     def create_secret(self, name: str, **values: str) -> None:
         """Create a Secret."""

@@ -1,0 +1,215 @@
+"""What becomes of a collection when its object goes, and who may have it."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import WATCHING, Program, wait_until
+from tests.support.workspace import Workspace, confirm_delete
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+KEPT = "CollectionKept"
+
+
+class TestRetain:
+    def test_the_object_goes_at_once_and_the_collection_stays(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(3)
+
+        workspace.delete()
+
+        assert workspace.get() is None, "no finalizer: nothing has to be waited for"
+        found = workspace.collection()
+        assert found is not None
+        assert found["points_count"] == 3
+
+    def test_the_same_object_applied_again_takes_its_collection_back(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(3)
+        workspace.delete()
+
+        workspace.create()
+        found = workspace.wait_ready()
+
+        assert found["status"]["collection"]["points"] == 3
+        assert workspace.config()["metadata"]["agentmemory"]["uid"] == found["metadata"]["uid"]
+        assert workspace.physicals() == [workspace.physical]
+
+    def test_the_finalizer_follows_the_policy(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        workspace.patch(deletionPolicy="Delete")
+        wait_until(lambda: "finalizers" in workspace.must_get()["metadata"], seconds=5, what="the finalizer")
+
+        workspace.patch(deletionPolicy="Retain")
+        wait_until(lambda: "finalizers" not in workspace.must_get()["metadata"], seconds=5, what="no finalizer")
+
+
+class TestDelete:
+    def test_an_empty_collection_goes_with_its_object(self, workspace: Workspace) -> None:
+        workspace.create_ready(deletionPolicy="Delete")
+
+        workspace.delete()
+
+        workspace.wait_gone()
+        assert workspace.physicals() == []
+        assert workspace.aliases() == {}
+
+    @pytest.mark.parametrize("annotations", [{}, confirm_delete("agent_memory_another")], ids=["none", "another's"])
+    def test_memories_are_kept_without_their_confirmation_and_the_object_is_released(
+        self, workspace: Workspace, annotations: dict[str, str]
+    ) -> None:
+        workspace.create_ready(deletionPolicy="Delete", annotations=annotations)
+        workspace.store_points(2)
+
+        workspace.delete()
+
+        workspace.wait_gone()
+        message = workspace.events()[KEPT]
+        assert f"agentmemory.dev/confirm-delete={workspace.alias}" in message
+        assert "2 memories" in message
+        found = workspace.collection()
+        assert found is not None
+        assert found["points_count"] == 2
+
+    def test_confirmed_memories_are_deleted(self, workspace: Workspace) -> None:
+        workspace.create_ready(deletionPolicy="Delete")
+        workspace.store_points(2)
+
+        workspace.annotate(confirm_delete=workspace.alias)
+        workspace.delete()
+
+        workspace.wait_gone()
+        assert workspace.physicals() == []
+        assert "2 memories" in workspace.events(kind="Normal")["CollectionDeleted"]
+
+    def test_a_deletion_asked_for_while_no_operator_ran_is_finished_at_the_start(
+        self, workspace: Workspace, operator: Program
+    ) -> None:
+        workspace.create_ready(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
+        workspace.store_points(2)
+        operator.kill()
+        workspace.delete()
+        assert workspace.get() is not None, "the finalizer holds it"
+
+        operator.restart(WATCHING)
+
+        workspace.wait_gone()
+        assert workspace.physicals() == []
+
+    def test_an_object_whose_connection_went_first_is_released(self, workspace: Workspace) -> None:
+        workspace.create_ready(deletionPolicy="Delete")
+        workspace.delete("main", "QdrantConnection")
+        workspace.wait_condition("Stalled", "True/ConnectionNotFound")
+
+        workspace.delete()
+
+        workspace.wait_gone()
+        assert "there is no QdrantConnection" in workspace.events()[KEPT]
+        assert workspace.physicals() == [workspace.physical]
+
+    def test_an_object_that_never_got_its_collection_is_released(self, workspace: Workspace) -> None:
+        workspace.create(deletionPolicy="Delete")
+        workspace.wait_condition("Stalled", "True/ConnectionNotFound")
+
+        workspace.delete()
+
+        workspace.wait_gone()
+
+    def test_finalizers_of_others_outlive_ours(self, workspace: Workspace) -> None:
+        workspace.create_ready(deletionPolicy="Delete")
+        workspace.hold("example.com/other")
+
+        workspace.delete()
+
+        wait_until(lambda: workspace.physicals() == [], seconds=10, what="the deletion")
+        wait_until(
+            lambda: workspace.must_get()["metadata"]["finalizers"] == ["example.com/other"],
+            seconds=5,
+            what="the release",
+        )
+
+
+@pytest.fixture
+def other(control_plane: ControlPlane, workspace: Workspace) -> Any:
+    """Another namespace whose objects claim the same slug."""
+    made = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url, claims=workspace.slug)
+    yield made
+    made.clean()
+
+
+class TestOwnership:
+    def test_the_younger_of_two_objects_with_one_slug_waits_and_says_whose_it_is(
+        self, workspace: Workspace, other: Workspace
+    ) -> None:
+        workspace.create_ready()
+        wait_for_next_second(workspace)
+
+        other.connect()
+        other.create()
+        condition = other.wait_condition("Stalled", "True/SlugTaken")
+
+        assert f"{workspace.namespace}/memory" in condition["message"]
+        workspace.wait_ready()
+        assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace
+
+    def test_the_slug_passes_on_with_the_collection_still_owned(self, workspace: Workspace, other: Workspace) -> None:
+        workspace.create_ready()
+        wait_for_next_second(workspace)
+        other.connect()
+        other.create()
+        other.wait_condition("Stalled", "True/SlugTaken")
+
+        workspace.delete()
+
+        condition = other.wait_condition("Stalled", "True/CollectionNotOwned")
+        assert f"AgentMemory {workspace.namespace}/memory" in condition["message"]
+        assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace
+
+    def test_the_slug_passes_on_whole_when_the_collection_goes_too(
+        self, workspace: Workspace, other: Workspace
+    ) -> None:
+        workspace.create_ready(deletionPolicy="Delete")
+        wait_for_next_second(workspace)
+        other.connect()
+        other.create()
+        other.wait_condition("Stalled", "True/SlugTaken")
+
+        workspace.delete()
+
+        other.wait_ready()
+        assert workspace.config()["metadata"]["agentmemory"]["namespace"] == other.namespace
+
+    def test_the_younger_one_deletes_nothing_of_the_older(self, workspace: Workspace, other: Workspace) -> None:
+        workspace.create_ready()
+        wait_for_next_second(workspace)
+        other.connect()
+        other.create(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
+        other.hold("agentmemory.dev/collection")
+
+        other.delete()
+
+        other.wait_gone()
+        assert workspace.physicals() == [workspace.physical]
+        assert f"belongs to AgentMemory {workspace.namespace}/memory" in other.events()[KEPT]
+
+    def test_a_collection_of_another_cluster_is_left_alone(self, workspace: Workspace) -> None:
+        marker = {"clusterId": "elsewhere", "namespace": workspace.namespace, "name": "memory"}
+        body = {"vectors": {"size": 8, "distance": "Dot"}, "metadata": {"agentmemory": marker}}
+        workspace.qdrant.put(f"/collections/{workspace.physical}", json=body).raise_for_status()
+
+        workspace.connect()
+        workspace.create()
+        condition = workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+
+        assert "of cluster elsewhere" in condition["message"]
+        assert workspace.collection(workspace.physical)["config"]["params"]["vectors"]["distance"] == "Dot"  # type: ignore[index]
+        assert workspace.aliases() == {}
+
+
+def wait_for_next_second(workspace: Workspace) -> None:
+    """Wait until an object created now is younger: creation times have whole seconds."""
+    created = workspace.must_get()["metadata"]["creationTimestamp"]
+    wait_until(lambda: workspace.server_time() > created, seconds=3, what="the next second")
