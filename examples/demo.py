@@ -181,7 +181,7 @@ def store_history(story: Story) -> None:
         batch = [row for row in waiting if row.get("supersedes_ref") in (None, *ids)]
         store_batch(story, batch, ids, now=now)
         waiting, requests = [row for row in waiting if row not in batch], requests + 1
-    rate = f"{len(rows) / (time.perf_counter() - begun):,.0f} a second, each embedded, indexed and on disk"
+    rate = f"{len(rows) / (time.perf_counter() - begun):,.0f} a second, each embedded and acknowledged"
     story.numbers |= {"memories": str(len(rows)), "stored": rate}
     say(f"POST /v1/agents/{AGENT}/memories/batch: {len(rows)} memories in {requests} requests,")
     say(f"{rate}.")
@@ -280,7 +280,7 @@ def change_weights(story: Story) -> None:
     say(f"{took_s:.2f} s later an answer names generation {generation + 1}: it is ranked by them.")
     expect("seconds until the weights act", expected=f"<= {EFFECT_S}", seen=took_s, is_met=took_s <= EFFECT_S)
     expect(f"where the alias {ALIAS} points", expected=f"{ALIAS}__1", seen=story.qdrant.physical())
-    story.numbers["weights acted after"] = f"{took_s:.2f} s, without a restart or a new index"
+    story.numbers["weights acted after"] = f"{took_s:.2f} s, without a restart, in the same collection"
     rankings = {change["name"]: ranking(story, change) for change in story.asked["weight_changes"]}
     say_boldly(f"\n{question['user_id']} asks again: {question['query']}")
     show_ranking(rankings[question["name"]], before=story.rankings[question["name"]])
@@ -303,7 +303,7 @@ def edit_weights(story: Story, weights: dict[str, float]) -> None:
 def kill_and_restart(story: Story) -> None:
     """Kill the stack right after an acknowledgement: nothing acknowledged may be lost."""
     listed, answered, generation = all_memories(story), all_answers(story), story.api.agent()["generation"]
-    last = {"user_id": "dae.kim", "content": "Dae pulled the plug as soon as this sentence was acknowledged."}
+    last = {"user_id": "dae.kim", "content": "Dae killed every process as soon as this sentence was acknowledged."}
     id_ = story.api.store(last)["id"]
     story.stack.kill()
     story.stored[id_] = last
@@ -319,8 +319,11 @@ def kill_and_restart(story: Story) -> None:
     expect("generation", expected=generation, seen=agent["generation"])
     story.numbers["back after kill -9"] = f"{took}, with all {len(story.stored)} memories"
     count = len(story.stored)
-    say(f"It serves again {took} after its start. All {count} acknowledged memories are counted, the last one too; the")
-    say(f"{len(listed)} that have not expired read as before; {len(answered)} questions have the same answers.")
+    say(f"It serves again {took} after its start. All {count} acknowledged memories are counted, and the last")
+    say(
+        f"one is there. The {len(listed)} others that have not expired read as before; {len(answered)} questions have the"
+    )
+    say("same answers.")
 
 
 def stop(story: Story) -> None:
