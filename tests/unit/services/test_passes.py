@@ -1,0 +1,407 @@
+"""Passes over objects: what is written, what is asked again when, and which error becomes which condition."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.status import AgentMemoryStatus, QdrantConnectionStatus
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    NotFound,
+    NotOwned,
+    SecretMissing,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.objects import Key, ObjectTable, key_of
+from agentmemory_operator.services.passes import Passes, Periods, reason_of
+from agentmemory_operator.services.release import FINALIZER
+from tests.support.clocks import FakeClock
+from tests.support.fakes import (
+    FakeCluster,
+    FakeCollectionStore,
+    FakeSecrets,
+    connection_document,
+    memory_document,
+)
+
+PERIODS = Periods(converged_s=300, busy_s=5, stalled_s=30, probe_s=6, release_s=60)
+DELETED_AT = "2026-11-18T00:00:00Z"
+
+
+@dataclass(slots=True)
+class Stage:
+    """Passes over fakes; what they write comes back into the table as a watch would bring it."""
+
+    store: FakeCollectionStore = field(default_factory=FakeCollectionStore)
+    cluster: FakeCluster = field(default_factory=FakeCluster)
+    secrets: FakeSecrets = field(default_factory=FakeSecrets)
+    clock: FakeClock = field(default_factory=FakeClock)
+    table: ObjectTable = field(default_factory=ObjectTable)
+    requested: list[Key] = field(default_factory=list)
+    passes: Passes = field(init=False)
+
+    def __post_init__(self) -> None:
+        connections = Connections(self.table, self.secrets, lambda endpoint: self.store)
+        self.passes = Passes(self.table, connections, self.cluster, self.clock, self.requested.append, periods=PERIODS)
+
+    def put(self, *documents: Json) -> Key:
+        """Put objects into the table; return the key of the last."""
+        for document in documents:
+            self.table.put(document)
+        return key_of(documents[-1])
+
+    async def run(self, key: Key) -> float | None:
+        return await self.passes.run(key)
+
+    def status(self, key: Key) -> Json:
+        document = self.table.get(key)
+        assert document is not None
+        status: Json = document.get("status") or {}
+        return status
+
+    def short(self, key: Key) -> list[tuple[str, str, str]]:
+        return [(entry["type"], entry["status"], entry["reason"]) for entry in self.status(key)["conditions"]]
+
+
+@pytest.fixture
+def stage() -> Iterator[Stage]:
+    """A stage with the connection that objects refer to."""
+    stage = Stage()
+    stage.put(connection_document())
+    return stage
+
+
+READY = [("Ready", "True", "Serving"), ("InSync", "True", "Converged")]
+
+
+async def test_a_first_pass_makes_the_object_ready(stage: Stage) -> None:
+    key = stage.put(memory_document())
+
+    due_s = await stage.run(key)
+
+    assert stage.short(key) == READY
+    assert 240 <= (due_s or 0) <= 360
+    assert [event.reason for event in stage.cluster.events] == ["Applied"]
+    assert "create collection agent_memory_probe__1" in stage.cluster.events[0].message
+
+
+async def test_a_second_pass_over_a_converged_object_writes_nothing(stage: Stage) -> None:
+    key = stage.put(memory_document(deletionPolicy="Retain"))
+    await stage.run(key)
+    writes, changes = stage.cluster.writes, list(stage.store.changes)
+    stage.clock.move(days=1)
+
+    await stage.run(key)
+
+    assert (stage.cluster.writes, stage.store.changes) == (writes, changes)
+
+
+async def test_the_status_is_what_the_schema_takes(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    await stage.run(key)
+    await stage.run(key_of(connection_document()))
+
+    AgentMemoryStatus.model_validate(stage.status(key), by_alias=True, by_name=False)
+    connection = stage.status(key_of(connection_document()))
+    QdrantConnectionStatus.model_validate(connection, by_alias=True, by_name=False)
+
+
+async def test_a_new_number_of_points_is_written_once(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    await stage.run(key)
+    stage.store.points["agent_memory_probe__1"] = 5
+
+    await stage.run(key)
+    await stage.run(key)
+
+    assert [status["collection"]["points"] for _, _, status in stage.cluster.statuses] == [0, 5]
+
+
+async def test_an_object_whose_collection_is_indexed_is_looked_at_soon(stage: Stage) -> None:
+    stage.store.is_busy = True
+
+    assert await stage.run(stage.put(memory_document())) == PERIODS.busy_s
+
+
+async def test_an_object_that_is_gone_is_not_looked_at_again(stage: Stage) -> None:
+    assert await stage.run(Key("AgentMemory", "agents", "gone")) is None
+    assert stage.cluster.writes == 0
+
+
+async def test_a_held_plan_is_told_once(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    await stage.run(key)
+    status = stage.status(key)
+    key = stage.put(memory_document(metadata={"generation": 2}, index={"distance": "Dot"}) | {"status": status})
+
+    await stage.run(key)
+    await stage.run(key)
+
+    assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
+    assert [(event.type, event.reason) for event in stage.cluster.events] == [
+        ("Normal", "Applied"),
+        ("Warning", "AwaitingApproval"),
+    ]
+
+
+async def test_a_spec_that_cannot_be_parsed_stalls_and_names_the_field(stage: Stage) -> None:
+    key = stage.put(memory_document(scoring={"weights": {"similarity": 1, "recency": 1, "utility": 1}}))
+
+    assert await stage.run(key) == PERIODS.stalled_s
+    assert stage.short(key) == [("Ready", "False", "InvalidSpec"), ("Stalled", "True", "InvalidSpec")]
+    assert "spec.scoring.weights" in stage.status(key)["conditions"][0]["message"]
+    assert stage.store.calls == []
+
+
+async def test_an_object_that_stays_broken_is_written_and_told_once(stage: Stage) -> None:
+    key = stage.put(memory_document(index={"hnsw": {"m": 1}}))
+    await stage.run(key)
+    writes = stage.cluster.writes
+
+    await stage.run(key)
+
+    assert (writes, stage.cluster.writes) == (2, 2)
+
+
+async def test_two_objects_for_one_slug_leave_it_to_the_older(stage: Stage) -> None:
+    older = stage.put(memory_document("old", agent="bot"))
+    younger = stage.put(memory_document("new", agent="bot", metadata={"creationTimestamp": "2026-01-02T00:00:00Z"}))
+
+    assert await stage.run(younger) == PERIODS.stalled_s
+    await stage.run(older)
+
+    assert stage.short(younger)[1] == ("Stalled", "True", "SlugTaken")
+    assert "agents/old" in stage.status(younger)["conditions"][0]["message"]
+    assert stage.short(older) == READY
+
+
+async def test_the_younger_takes_over_an_empty_slug_s_collection_only_if_it_is_its_own(stage: Stage) -> None:
+    older = stage.put(memory_document("old", agent="bot"))
+    await stage.run(older)
+    stage.table.remove(older)
+    younger = stage.put(memory_document("new", agent="bot"))
+
+    await stage.run(younger)
+
+    assert stage.short(younger)[1] == ("Stalled", "True", "CollectionNotOwned")
+
+
+async def test_an_object_without_its_connection_stalls_with_the_name(stage: Stage) -> None:
+    key = stage.put(memory_document(connectionRef={"name": "none"}))
+
+    await stage.run(key)
+
+    assert stage.short(key)[1] == ("Stalled", "True", "ConnectionNotFound")
+    assert "agents/none" in stage.status(key)["conditions"][0]["message"]
+
+
+async def test_an_object_without_its_secret_stalls_with_the_name(stage: Stage) -> None:
+    embedding = {"provider": "openai", "secretRef": {"name": "openai", "key": "api-key"}}
+    key = stage.put(memory_document(embedding=embedding))
+
+    await stage.run(key)
+
+    assert stage.short(key)[1] == ("Stalled", "True", "SecretNotFound")
+    assert "agents/openai" in stage.status(key)["conditions"][0]["message"]
+    assert stage.store.calls == []
+
+
+async def test_an_object_recovers_by_itself(stage: Stage) -> None:
+    embedding = {"provider": "openai", "secretRef": {"name": "openai", "key": "api-key"}}
+    key = stage.put(memory_document(embedding=embedding))
+    await stage.run(key)
+    stage.secrets.values = {("agents", "openai", "api-key"): "sk"}
+
+    await stage.run(key)
+
+    assert stage.short(key) == READY
+
+
+async def test_a_server_that_is_away_makes_the_object_not_ready_and_is_tried_again(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    await stage.run(key)
+    stage.store.error = StoreUnavailable("Qdrant cannot be reached: refused")
+
+    with pytest.raises(StoreUnavailable):
+        await stage.run(key)
+
+    assert stage.short(key) == [("Ready", "False", "QdrantUnavailable"), ("Reconciling", "True", "QdrantUnavailable")]
+    assert stage.status(key)["collection"]["physical"] == "agent_memory_probe__1"
+    stage.store.error = None
+    await stage.run(key)
+    assert stage.short(key) == READY
+
+
+async def test_kubernetes_own_trouble_says_nothing_of_the_object(stage: Stage) -> None:
+    key = stage.put(memory_document(deletionPolicy="Delete"))
+    stage.cluster.error = TransientError("Kubernetes answered 409 Conflict")
+
+    with pytest.raises(TransientError, match="409"):
+        await stage.run(key)
+
+    assert stage.status(key) == {}
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "is_stalled"),
+    [
+        (SpecInvalid("InvalidSpec", "m"), Reason.INVALID_SPEC, True),
+        (SpecInvalid("CollectionLost", "m"), Reason.COLLECTION_LOST, True),
+        (SpecInvalid("ChangeIgnored", "m"), Reason.CHANGE_IGNORED, True),
+        (SpecInvalid("QdrantTooOld", "m"), Reason.QDRANT_TOO_OLD, True),
+        (SpecInvalid("ConnectionNotFound", "m"), Reason.CONNECTION_NOT_FOUND, True),
+        (SecretMissing("n", "s", "k"), Reason.SECRET_NOT_FOUND, True),
+        (NotOwned("SlugTaken", "m"), Reason.SLUG_TAKEN, True),
+        (NotOwned("CollectionNotOwned", "m"), Reason.COLLECTION_NOT_OWNED, True),
+        (StoreRejected(401, "m"), Reason.QDRANT_REJECTED, True),
+        (StoreUnavailable("m"), Reason.QDRANT_UNAVAILABLE, False),
+        (NotFound("m"), Reason.QDRANT_UNAVAILABLE, False),
+    ],
+)
+def test_each_error_has_its_condition(error: AgentMemoryError, reason: Reason, is_stalled: bool) -> None:
+    assert reason_of(error) == (reason, is_stalled)
+
+
+@pytest.mark.parametrize(
+    ("policy", "finalizers", "written"),
+    [
+        ("Delete", [], [FINALIZER]),
+        ("Delete", ["other/one"], ["other/one", FINALIZER]),
+        ("Delete", [FINALIZER], None),
+        ("Delete", [FINALIZER, "other/one"], None),
+        ("Retain", [], None),
+        ("Retain", ["other/one"], None),
+        ("Retain", ["other/one", FINALIZER], ["other/one"]),
+    ],
+)
+async def test_the_finalizer_stands_only_where_there_is_something_to_delete(
+    stage: Stage, policy: str, finalizers: list[str], written: list[str] | None
+) -> None:
+    key = stage.put(memory_document(metadata={"finalizers": finalizers}, deletionPolicy=policy))
+
+    await stage.run(key)
+
+    assert stage.cluster.finalizers == ([("probe", written)] if written is not None else [])
+
+
+async def test_the_finalizer_stands_before_the_collection(stage: Stage) -> None:
+    stage.cluster.error = TransientError("Kubernetes is away")
+
+    with pytest.raises(TransientError):
+        await stage.run(stage.put(memory_document(deletionPolicy="Delete")))
+
+    assert stage.store.calls == []
+
+
+async def test_a_deleted_object_without_finalizer_looks_nothing_up(stage: Stage) -> None:
+    stage.table.remove(key_of(connection_document()))
+    stage.store.error = StoreUnavailable("away")
+    stage.cluster.error = TransientError("away")
+    metadata = {"deletionTimestamp": DELETED_AT, "finalizers": ["other/one"]}
+    key = stage.put(memory_document(metadata=metadata, deletionPolicy="Delete", index="nonsense"))
+
+    assert await stage.run(key) is None
+    assert (stage.secrets.reads, stage.store.calls, stage.cluster.writes) == (0, [], 0)
+
+
+async def test_a_deleted_object_waits_for_the_server_only_so_long(stage: Stage) -> None:
+    stage.store.error = StoreUnavailable("away")
+    metadata: dict[str, Any] = {"finalizers": [FINALIZER], "deletionTimestamp": DELETED_AT}
+    key = stage.put(memory_document(metadata=metadata, deletionPolicy="Delete"))
+    stage.clock.value_ms = 1_794_960_000_000  # DELETED_AT
+
+    with pytest.raises(StoreUnavailable):
+        await stage.run(key)
+    stage.clock.move(ms=int(PERIODS.release_s * 1000) + 1)
+    await stage.run(key)
+
+    assert stage.cluster.finalizers == [("probe", [])]
+    assert [(event.type, event.reason) for event in stage.cluster.events] == [("Warning", "CollectionKept")]
+
+
+CONNECTION = key_of(connection_document())
+
+
+async def test_a_connection_shows_its_server_and_wakes_its_users_once(stage: Stage) -> None:
+    user = stage.put(memory_document())
+
+    assert await stage.run(CONNECTION) == PERIODS.probe_s
+    await stage.run(CONNECTION)
+
+    assert stage.status(CONNECTION)["version"] == "1.18.3"
+    assert stage.requested == [user]
+    assert len(stage.cluster.statuses) == 1
+
+
+async def test_a_connection_that_goes_down_and_comes_back_wakes_its_users_each_time(stage: Stage) -> None:
+    user = stage.put(memory_document())
+    await stage.run(CONNECTION)
+    stage.store.error = StoreUnavailable("away")
+    await stage.run(CONNECTION)
+    await stage.run(CONNECTION)
+    assert stage.short(CONNECTION)[0] == ("Ready", "False", "QdrantUnavailable")
+    stage.store.error = None
+
+    await stage.run(CONNECTION)
+
+    assert stage.requested == [user] * 3
+    assert stage.short(CONNECTION) == [("Ready", "True", "Serving")]
+
+
+async def test_a_server_that_is_known_to_be_away_is_not_asked_by_objects(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    stage.store.error = StoreUnavailable("away")
+    await stage.run(CONNECTION)
+    stage.store.error = None
+
+    with pytest.raises(StoreUnavailable):
+        await stage.run(key)
+
+    assert stage.store.calls == []
+
+
+@pytest.mark.parametrize(
+    ("version", "error", "reason"),
+    [
+        ("1.17.9", None, "QdrantTooOld"),
+        ("1.18.3", StoreRejected(401, "Invalid API key"), "QdrantRejected"),
+    ],
+)
+async def test_a_server_that_cannot_be_used_stalls_connection_and_objects(
+    stage: Stage, version: str, error: AgentMemoryError | None, reason: str
+) -> None:
+    key = stage.put(memory_document())
+    stage.store.server_version, stage.store.error = version, error
+
+    assert await stage.run(CONNECTION) == PERIODS.probe_s
+    await stage.run(key)
+
+    assert stage.short(CONNECTION) == [("Ready", "False", reason), ("Stalled", "True", reason)]
+    assert stage.short(key) == [("Ready", "False", reason), ("Stalled", "True", reason)]
+
+
+async def test_a_connection_without_its_secret_stalls_with_the_name(stage: Stage) -> None:
+    key = stage.put(connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"}))
+
+    await stage.run(key)
+
+    assert stage.short(key)[1] == ("Stalled", "True", "SecretNotFound")
+    assert "agents/qdrant" in stage.status(key)["conditions"][0]["message"]
+
+
+async def test_no_secret_reaches_a_status_or_an_event(stage: Stage) -> None:
+    stage.secrets.values = {("agents", "qdrant", "k"): "s3cret"}
+    stage.store.error = StoreUnavailable("away")
+    key = stage.put(connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"}))
+
+    await stage.run(key)
+
+    assert "s3cret" not in str(stage.cluster.statuses) + str(stage.cluster.events)

@@ -1,0 +1,203 @@
+"""The one function that every trigger calls, over an engine in memory."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.collection import Collection
+from agentmemory_operator.domain.planning import (
+    CreateCollection,
+    CreateIndexes,
+    SetAlias,
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    WriteMarker,
+)
+from agentmemory_operator.errors import NotOwned, SpecInvalid, StoreUnavailable
+from agentmemory_operator.services.reconcile import Reconciled, reconcile
+from tests.support.fakes import FakeCollectionStore
+from tests.support.plans import ALIAS, desired_of
+
+FIRST = f"{ALIAS}__1"
+CREATION = ["CreateCollection", "CreateIndexes", "SetAlias"]
+A = {"embedding": {"provider": "openai", "model": "a", "dimensions": 8}}
+B = {"embedding": {"provider": "openai", "model": "b", "dimensions": 8}}
+
+
+async def run(
+    store: FakeCollectionStore, desired: Collection | None = None, *, last: str | None = None, points: int = 0
+) -> Reconciled:
+    return await reconcile(ALIAS, desired or desired_of(), store=store, last_physical=last, last_points=points)
+
+
+async def made(spec: dict[str, Any] | None = None, **more: Any) -> FakeCollectionStore:
+    """Return a store with the collection that a spec asks for, its calls forgotten."""
+    store = FakeCollectionStore(**more)
+    await run(store, desired_of(spec))
+    store.calls.clear()
+    return store
+
+
+async def test_the_first_pass_creates_collection_indexes_and_alias() -> None:
+    store = FakeCollectionStore()
+
+    done = await run(store)
+
+    assert store.changes == CREATION
+    assert (store.collections, store.aliases) == ({FIRST: desired_of()}, {ALIAS: FIRST})
+    assert (done.observed.physical, done.plan.changes, done.refusal) == (FIRST, (), None)
+    assert [type(change).__name__ for change in done.applied.changes] == CREATION
+
+
+async def test_the_second_pass_only_looks() -> None:
+    store = await made()
+
+    done = await run(store, last=FIRST)
+
+    assert store.calls == [("observe", ALIAS)]
+    assert (done.plan.changes, done.applied.changes) == ((), ())
+
+
+@pytest.mark.parametrize("steps", range(len(CREATION) + 1))
+async def test_a_creation_that_stopped_after_any_step_is_finished_with_one_collection(steps: int) -> None:
+    store = FakeCollectionStore(fails_after=steps, error_on_change=StoreUnavailable("away"))
+    if steps < len(CREATION):
+        with pytest.raises(StoreUnavailable):
+            await run(store)
+    store.fails_after = None
+
+    done = await run(store)
+
+    assert (store.collections, store.aliases) == ({FIRST: desired_of()}, {ALIAS: FIRST})
+    assert done.plan.changes == ()
+
+
+@pytest.mark.parametrize(
+    ("index", "change"),
+    [
+        ({"hnsw": {"m": 32}}, "UpdateHnsw"),
+        ({"quantization": {"type": "None"}}, "UpdateQuantization"),
+        ({"optimizers": {"defaultSegmentNumber": 4}}, "UpdateOptimizers"),
+    ],
+)
+async def test_a_changed_figure_is_brought_about_and_read_back(index: dict[str, Any], change: str) -> None:
+    store, desired = await made(), desired_of({"index": index}, generation=2)
+
+    done = await run(store, desired, last=FIRST)
+
+    assert store.changes == [change, "WriteMarker"]
+    assert done.observed.collection == desired
+
+
+@pytest.mark.parametrize(
+    ("ignored", "index"),
+    [
+        (UpdateHnsw, {"hnsw": {"m": 32}}),
+        (UpdateQuantization, {"quantization": {"type": "None"}}),
+        (UpdateOptimizers, {"optimizers": {"defaultSegmentNumber": 4}}),
+        (WriteMarker, {"hnsw": {"m": 32}}),
+    ],
+)
+async def test_a_change_that_the_server_ignores_is_told(ignored: type, index: dict[str, Any]) -> None:
+    store = await made(ignored=(ignored,))
+
+    with pytest.raises(SpecInvalid, match=ignored.__name__) as caught:
+        await run(store, desired_of({"index": index}), last=FIRST)
+
+    assert caught.value.reason == "ChangeIgnored"
+
+
+@pytest.mark.parametrize("ignored", [CreateIndexes, SetAlias, (CreateCollection, CreateIndexes, SetAlias)])
+async def test_a_creation_that_the_server_ignores_is_told(ignored: type | tuple[type, ...]) -> None:
+    store = FakeCollectionStore(ignored=ignored if isinstance(ignored, tuple) else (ignored,))
+
+    with pytest.raises(SpecInvalid) as caught:
+        await run(store)
+
+    assert caught.value.reason == "ChangeIgnored"
+
+
+async def test_another_embedding_is_held_and_the_metadata_goes_on_saying_the_old_one() -> None:
+    store = await made(A)
+    store.points[FIRST] = 5
+
+    done = await run(store, desired_of(B, generation=2), last=FIRST, points=5)
+
+    assert store.changes == []
+    assert done.refusal is not None
+    assert done.plan.changes == done.refusal.held != ()
+    assert store.collections[FIRST] == desired_of(A)
+
+
+async def test_beside_a_held_change_the_others_are_made() -> None:
+    store = await made(A)
+
+    done = await run(store, desired_of(B | {"index": {"hnsw": {"m": 32}}}), last=FIRST)
+
+    assert store.changes == ["UpdateHnsw"]
+    assert [type(change).__name__ for change in done.plan.changes] == ["Rebuild"]
+
+
+async def test_a_held_change_that_is_taken_back_leaves_nothing() -> None:
+    store = await made(A)
+    await run(store, desired_of(B, generation=2), last=FIRST)
+
+    done = await run(store, desired_of(A, generation=3), last=FIRST)
+
+    assert (store.changes, done.plan.changes, done.refusal) == ([], (), None)
+
+
+async def test_a_lost_alias_is_set_again_where_the_collection_was() -> None:
+    store = await made()
+    store.collections = {f"{ALIAS}__3": store.collections[FIRST]}
+    store.aliases = {}
+
+    done = await run(store, last=f"{ALIAS}__3", points=5)
+
+    assert (store.changes, store.aliases) == (["SetAlias"], {ALIAS: f"{ALIAS}__3"})
+    assert done.observed.physical == f"{ALIAS}__3"
+
+
+async def test_a_collection_that_was_lost_with_memories_is_not_replaced_by_an_empty_one() -> None:
+    store = FakeCollectionStore()
+
+    with pytest.raises(SpecInvalid) as caught:
+        await run(store, last=FIRST, points=1)
+
+    assert (caught.value.reason, store.changes) == ("CollectionLost", [])
+
+
+async def test_an_empty_collection_that_was_lost_is_made_again_under_the_next_number() -> None:
+    store = FakeCollectionStore()
+
+    done = await run(store, last=FIRST)
+
+    assert done.observed.physical == f"{ALIAS}__2"
+
+
+async def test_another_object_s_collection_is_left_alone() -> None:
+    store = await made()
+    before = dict(store.collections)
+    foreign = desired_of({"index": {"hnsw": {"m": 32}}})
+    assert foreign.marker is not None
+
+    with pytest.raises(NotOwned):
+        await run(store, replace(foreign, marker=replace(foreign.marker, name="another")))
+
+    assert (store.changes, store.collections) == ([], before)
+
+
+async def test_a_plain_collection_of_the_alias_s_name_is_adopted_in_place() -> None:
+    plain = desired_of()
+    store = FakeCollectionStore(collections={ALIAS: plain}, points={ALIAS: 3})
+
+    done = await run(store)
+
+    assert (done.observed.physical, done.observed.is_aliased, store.aliases) == (ALIAS, False, {})
+
+
+async def test_a_server_that_is_away_is_told_as_it_is() -> None:
+    with pytest.raises(StoreUnavailable, match="away"):
+        await run(FakeCollectionStore(error=StoreUnavailable("away")))
