@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import aiohttp
+
 from agentmemory_operator.adapters.embedders import CallerVectors
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
@@ -17,7 +19,7 @@ from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
-from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import NewMemory, Remember, Stored
 from tests.support.clocks import FakeClock
@@ -119,8 +121,6 @@ class World:
         return [record.content for record in await self.rows(user_id)]
 
     async def rows(self, user_id: str = "u", **more: Any) -> list[Any]:
-        from agentmemory_operator.services.memories import ListRequest
-
         page = await self.memories.list(self.agent, ListRequest(user_id=user_id, limit=1000, **more))
         return list(page.records)
 
@@ -132,15 +132,16 @@ async def open_world(
     """Make a collection of a name of its own behind an alias, and remove it in the end."""
     settings = settings_of(f"t-{uuid.uuid4().hex[:12]}", ranking=ranking, size=size)
     async with QdrantPoints(url) as store:
-        await create_collection(url, settings, size=size, distance=distance)
+        await create_collection(url, settings, distance=distance)
         try:
             yield World(agent_of(settings, store, distance=distance))
         finally:
-            await _call(url, "DELETE", f"/collections/{settings.alias}__1")
+            await delete_collection(url, settings)
 
 
-async def create_collection(url: str, settings: AgentSettings, *, size: int, distance: str) -> None:
-    physical = f"{settings.alias}__1"
+async def create_collection(url: str, settings: AgentSettings, *, distance: str = "Cosine") -> None:
+    """Make the collection that the operator would make, as far as retrieval needs it."""
+    physical, size = f"{settings.alias}__1", settings.embedding.dimensions
     marker = {"embedding": {"provider": "none", "model": None, "dimensions": size}}
     body = {"vectors": {"size": size, "distance": distance}, "metadata": {METADATA_KEY: marker}}
     await _call(url, "PUT", f"/collections/{physical}", body)
@@ -152,8 +153,10 @@ async def create_collection(url: str, settings: AgentSettings, *, size: int, dis
     await _call(url, "POST", "/collections/aliases", {"actions": [alias]})
 
 
-async def _call(url: str, method: str, path: str, body: Any = None) -> None:
-    import aiohttp
+async def delete_collection(url: str, settings: AgentSettings) -> None:
+    await _call(url, "DELETE", f"/collections/{settings.alias}__1")
 
+
+async def _call(url: str, method: str, path: str, body: Any = None) -> None:
     async with aiohttp.request(method, url + path, json=body) as answer:
         assert answer.status == 200, await answer.text()

@@ -60,7 +60,7 @@ class AccessCounts:
 
     Args:
         open_agent: gives the agent of a slug at the time of the flush.
-        writer: names this process; two that run at once must differ.
+        writer: names this process and never another, before or after it.
 
     Attributes:
         dropped: accesses given up, because too many were waiting or the engine refused them for good.

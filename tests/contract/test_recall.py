@@ -1,0 +1,271 @@
+"""Search over a real engine."""
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.presets import Weights
+from agentmemory_operator.domain.scoring import DAY_MS, Scored, score
+from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.ports import Vector
+from agentmemory_operator.services.recall import SearchAnswer, SearchRequest
+from agentmemory_operator.services.remember import NewMemory
+from tests.support.agents import EVERYTHING, World, open_world, vector_of
+
+BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
+BY_RECENCY = replace(EVERYTHING, weights=Weights(0, 1, 0))
+
+
+async def search(world: World, near: str = "q", **more: Any) -> SearchAnswer:
+    vector = more.pop("vector", vector_of(near))
+    return await world.recall.search(world.agent, SearchRequest(**{"user_id": "u", "vector": vector} | more))
+
+
+def contents(answer: SearchAnswer) -> list[str]:
+    return [found.record.content for found in answer.results]
+
+
+async def test_nothing_stored_finds_nothing(world: World) -> None:
+    answer = await search(world, explain=True)
+
+    assert (answer.results, answer.total_candidates, answer.removed_by_threshold) == ((), 0, 0)
+    assert answer.candidates is not None
+    assert answer.candidates.is_exact
+
+
+async def test_changed_weights_change_the_order_and_the_generation(world: World) -> None:
+    await world.add("q", created_at=world.clock.now_ms() - 200 * DAY_MS)
+    await world.add("other")
+    world.rank_by(BY_SIMILARITY)
+    before = await search(world)
+
+    world.rank_by(BY_RECENCY)
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, generation=2))
+    after = await search(world)
+
+    assert (contents(before), before.generation) == (["q", "other"], 1)
+    assert (contents(after), after.generation) == (["other", "q"], 2)
+
+
+async def test_a_boosted_type_comes_first(world: World) -> None:
+    await world.add("q")
+    await world.add("q", type="correction")
+    world.rank_by(replace(EVERYTHING, types=(MemoryType("fact", 365), MemoryType("correction", 365, 1.2))))
+
+    assert [found.record.type for found in (await search(world)).results] == ["correction", "fact"]
+
+
+async def test_memories_of_a_type_that_was_removed_go_on_answering(world: World) -> None:
+    await world.add("q", type="task")
+    world.rank_by(replace(BY_RECENCY, types=(MemoryType("fact", 365),)))
+
+    (found,) = (await search(world)).results
+
+    assert found.score == pytest.approx(0.5)
+
+
+async def test_only_what_the_user_may_read_is_found(world: World) -> None:
+    now_ms = world.clock.now_ms()
+    await world.add("another user's", user_id="v")
+    await world.add("new", supersedes=await world.add("old"))
+    await world.add("expired", expires_at=now_ms)
+    await world.add("valid", expires_at=now_ms + 1)
+    await world.memories.delete(world.agent, await world.add("deleted"), user_id="u")
+
+    answer = await search(world)
+
+    assert sorted(contents(answer)) == ["new", "valid"]
+    assert answer.total_candidates == 2
+
+
+async def test_types_tags_and_session_narrow_a_search(world: World) -> None:
+    await world.add("a", type="task", tags=("x", "y"), session_id="s")
+    await world.add("b", type="fact", tags=("x",), session_id="s")
+    await world.add("c", type="person")
+
+    assert sorted(contents(await search(world, types=("task", "fact")))) == ["a", "b"]
+    assert contents(await search(world, tags=("x", "y"))) == ["a"]
+    assert sorted(contents(await search(world, session_id="s"))) == ["a", "b"]
+    assert contents(await search(world, types=("person",), tags=("x",))) == []
+
+
+async def test_the_object_decides_how_many_and_how_good(world: World) -> None:
+    for number in range(20):
+        await world.add(str(number))
+    world.rank_by(replace(BY_SIMILARITY, limit=7, score_threshold=0.1))
+
+    answer = await search(world)
+
+    assert len(answer.results) + answer.removed_by_threshold == 7
+    assert all(found.score >= 0.1 for found in answer.results)
+    assert answer.total_candidates == 20
+
+
+async def test_the_request_overrides_how_many_and_how_good(world: World) -> None:
+    for number in range(20):
+        await world.add(str(number))
+    world.rank_by(replace(BY_SIMILARITY, score_threshold=0.9))
+    scores = [found.score for found in (await search(world, top_k=20, threshold=-2)).results]
+
+    answer = await search(world, top_k=20, threshold=0)
+
+    assert len(scores) == 20
+    assert len(answer.results) == sum(score_ >= 0 for score_ in scores)
+    assert answer.removed_by_threshold == sum(score_ < 0 for score_ in scores)
+    assert len((await search(world, top_k=3, threshold=-2)).results) == 3
+
+
+async def test_what_is_too_dissimilar_is_not_scored(world: World) -> None:
+    await world.add("q")
+    await world.add("opposite", vector=[-value for value in vector_of("q")])
+    world.rank_by(replace(EVERYTHING, min_similarity=0.1))
+
+    answer = await search(world, explain=True)
+
+    assert contents(answer) == ["q"]
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.eligible) == (1, 2)
+
+
+async def test_a_write_is_counted_by_the_next_search(world: World) -> None:
+    await world.add("a")
+    counts = [(await search(world)).total_candidates]
+    memory_id = await world.add("b")
+    counts.append((await search(world)).total_candidates)
+    await world.memories.delete(world.agent, memory_id, user_id="u")
+    counts.append((await search(world)).total_candidates)
+
+    assert counts == [1, 2, 1]
+
+
+@pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
+async def test_the_explained_terms_give_the_score_whatever_the_distance(qdrant_url: str, distance: str) -> None:
+    async with open_world(qdrant_url, distance=distance) as world:
+        draw = random.Random(1)
+        for number in range(30):
+            created_at = world.clock.now_ms() - int(draw.expovariate(1 / 60) * DAY_MS)
+            type_ = draw.choice(["fact", "task", "episodic"])
+            await world.add(str(number), created_at=created_at, type=type_, importance=draw.random())
+        world.rank_by(
+            replace(EVERYTHING, min_similarity=-100, types=(*EVERYTHING.types[1:], MemoryType("fact", 1, 1.3)))
+        )
+
+        answer = await search(world, explain=True, top_k=30)
+
+        assert len(answer.results) == 30
+        for found in answer.results:
+            terms = found.terms
+            assert terms is not None
+            weighted = 0.5 * terms.similarity + 0.3 * terms.recency + 0.2 * terms.utility
+            assert abs(terms.score - found.score) < 1e-5
+            assert abs(terms.boost * weighted - found.score) < 1e-5
+        by_similarity = sorted(answer.results, key=lambda found: -(found.terms.similarity if found.terms else 0))
+        assert [found.rank_before for found in by_similarity] == list(range(1, 31))
+
+
+async def test_nothing_is_explained_unasked(world: World) -> None:
+    await world.add("a")
+
+    answer = await search(world)
+
+    assert (answer.candidates, answer.results[0].terms, answer.results[0].rank_before) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"vector": [1.0] * 7}, "vector"),
+        ({"vector": [0.0] * 8}, "vector"),
+        ({"vector": None}, "query"),
+        ({"vector": None, "query": "text"}, "query"),
+        ({"query": "text"}, "query"),
+        ({"types": ("nope",)}, "types"),
+    ],
+)
+async def test_what_does_not_fit_the_agent_is_named(world: World, given: dict[str, Any], field: str) -> None:
+    with pytest.raises(RequestInvalid) as refused:
+        await search(world, **given)
+
+    assert [error.field for error in refused.value.errors] == [field]
+
+
+class FakeEmbedder:
+    """Embeds text by its words."""
+
+    dimensions = 8
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return [vector_of(text) for text in texts]
+
+
+async def test_text_is_embedded_by_the_agent(world: World) -> None:
+    await world.add("b")
+    await world.add("a")
+    world.rank_by(BY_SIMILARITY)
+    world.embed_by(FakeEmbedder())
+
+    answer = await search(world, query="a", vector=None)
+
+    assert contents(answer) == ["a", "b"]
+    assert answer.results[0].score == pytest.approx(1)
+
+
+async def test_many_memories_about_the_same_few_things_still_yield_the_true_best(qdrant_url: str) -> None:
+    """Beyond what is scored whole, three lists find what similarity alone misses."""
+    async with open_world(qdrant_url, size=32) as world:
+        draw = random.Random(7)
+        topics = [vector_of(("topic", number), 32) for number in range(5)]
+
+        def near(topic: list[float]) -> list[float]:
+            return [round(value + draw.gauss(0, 0.7), 4) for value in topic]
+
+        memories = [
+            NewMemory(
+                user_id="u",
+                content=str(number),
+                type=draw.choice(EVERYTHING.types).name,
+                importance=draw.choice([0.25, 0.5, 0.75, 1.0]),
+                created_at=world.clock.now_ms() - int(draw.uniform(0, 730) * DAY_MS),
+                vector=near(topics[number % 5]),
+            )
+            for number in range(8000)
+        ]
+        for start in range(0, len(memories), 1000):
+            await world.remember.store(world.agent, memories[start : start + 1000])
+
+        shares = []
+        for number in range(4):
+            query = near(topics[number % 5])
+            answer = await search(world, vector=query, explain=True)
+            shares.append(len(set(contents(answer)) & true_best(memories, query, world)) / 10)
+
+        assert answer.candidates is not None
+        assert not answer.candidates.is_exact
+        assert sum(shares) / len(shares) >= 0.99
+
+
+def true_best(memories: list[NewMemory], query: list[float], world: World) -> set[str]:
+    """Return the contents that score best when every memory is scored."""
+
+    def score_of(memory: NewMemory) -> float:
+        assert memory.vector is not None
+        scored = Scored(
+            type=memory.type or "",
+            similarity=cosine(memory.vector, query),
+            created_at=memory.created_at or 0,
+            importance=memory.importance,
+        )
+        return score(scored, EVERYTHING, now_ms=world.clock.now_ms()).score
+
+    return {memory.content for memory in sorted(memories, key=score_of)[-10:]}
+
+
+def cosine(left: Sequence[float], right: Sequence[float]) -> float:
+    def product(a: Sequence[float], b: Sequence[float]) -> float:
+        return sum(x * y for x, y in zip(a, b, strict=True))
+
+    return float(product(left, right) / (product(left, left) * product(right, right)) ** 0.5)
