@@ -1,0 +1,169 @@
+"""Connections: from a reference to a store, and what a probe found."""
+
+import pytest
+
+from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
+from agentmemory_operator.errors import AgentMemoryError, SecretMissing, SpecInvalid, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports import CollectionStore
+from agentmemory_operator.services.connections import Connections, Endpoint, endpoint_of
+from agentmemory_operator.services.objects import ObjectTable, key_of
+from tests.support.fakes import FakeCollectionStore, FakeSecrets, connection_document, memory_document
+
+KEYED = connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"}, timeoutSeconds=3)
+SECRETS = {("agents", "qdrant", "k"): "s3cret"}
+MEMORY = parse_agent_memory(memory_document())
+CONNECTION = parse_connection(connection_document())
+
+
+class Bench:
+    """Connections over stores that are noted by endpoint."""
+
+    def __init__(self) -> None:
+        self.table = ObjectTable()
+        self.secrets = FakeSecrets()
+        self.opened: list[Endpoint] = []
+        self.store = FakeCollectionStore()
+        self.connections = Connections(self.table, self.secrets, self._open)
+
+    def _open(self, endpoint: Endpoint) -> CollectionStore:
+        self.opened.append(endpoint)
+        return self.store if len(self.opened) == 1 else FakeCollectionStore()
+
+
+async def test_an_endpoint_is_the_connection_with_its_key() -> None:
+    endpoint = await endpoint_of(parse_connection(KEYED), FakeSecrets(SECRETS))
+
+    assert endpoint == Endpoint("http://qdrant:6333", "s3cret", 3)
+    assert await endpoint_of(CONNECTION, FakeSecrets()) == Endpoint("http://qdrant:6333", None, 10)
+
+
+async def test_an_endpoint_does_not_show_its_key() -> None:
+    endpoint = await endpoint_of(parse_connection(KEYED), FakeSecrets(SECRETS))
+
+    assert "s3cret" not in repr(endpoint)
+
+
+async def test_one_endpoint_has_one_store() -> None:
+    bench = Bench()
+    bench.table.put(connection_document())
+    bench.table.put(connection_document("other"))
+
+    first = await bench.connections.store_for(MEMORY)
+    other = parse_agent_memory(memory_document("b", connectionRef={"name": "other"}))
+
+    assert await bench.connections.store_for(other) is first
+    assert len(bench.opened) == 1
+
+
+async def test_another_key_is_another_endpoint() -> None:
+    bench = Bench()
+    bench.table.put(KEYED)
+    bench.secrets.values = SECRETS
+    first = await bench.connections.store_for(MEMORY)
+    bench.secrets.values = {("agents", "qdrant", "k"): "rotated"}
+
+    assert await bench.connections.store_for(MEMORY) is not first
+
+
+async def test_a_connection_that_is_not_there_is_named() -> None:
+    with pytest.raises(SpecInvalid, match="agents/main") as caught:
+        await Bench().connections.store_for(MEMORY)
+
+    assert caught.value.reason == "ConnectionNotFound"
+
+
+async def test_a_connection_in_another_namespace_does_not_count() -> None:
+    bench = Bench()
+    document = connection_document()
+    document["metadata"]["namespace"] = "elsewhere"
+    bench.table.put(document)
+
+    with pytest.raises(SpecInvalid):
+        await bench.connections.store_for(MEMORY)
+
+
+async def test_a_missing_key_is_named() -> None:
+    bench = Bench()
+    bench.table.put(KEYED)
+
+    with pytest.raises(SecretMissing, match="agents/qdrant"):
+        await bench.connections.store_for(MEMORY)
+
+
+@pytest.mark.parametrize("spec", [{}, {"embedding": {"provider": "openai"}}])
+async def test_an_embedding_without_secret_needs_none(spec: dict[str, object]) -> None:
+    bench = Bench()
+
+    await bench.connections.check_embedding_secret(parse_agent_memory(memory_document(**spec)))
+
+    assert bench.secrets.reads == 0
+
+
+async def test_a_missing_embedding_secret_is_named() -> None:
+    embedding = {"provider": "openai", "secretRef": {"name": "openai", "key": "api-key"}}
+
+    with pytest.raises(SecretMissing, match="agents/openai"):
+        await Bench().connections.check_embedding_secret(parse_agent_memory(memory_document(embedding=embedding)))
+
+
+@pytest.mark.parametrize("version", ["1.18.0", "1.18.3", "1.20.1-dev", "2.0.0", "dev"])
+async def test_a_server_that_is_new_enough_or_does_not_tell_passes(version: str) -> None:
+    bench = Bench()
+    bench.store.server_version = version
+
+    assert await bench.connections.probe(CONNECTION) == (version, False)
+
+
+@pytest.mark.parametrize("version", ["1.17.9", "1.9.0", "0.11.1"])
+async def test_a_server_that_is_too_old_is_refused_with_the_way_out(version: str) -> None:
+    bench = Bench()
+    bench.store.server_version = version
+
+    with pytest.raises(SpecInvalid, match=r"older than 1\.18: upgrade") as caught:
+        await bench.connections.probe(CONNECTION)
+
+    assert caught.value.reason == "QdrantTooOld"
+
+
+@pytest.mark.parametrize(
+    "error", [StoreUnavailable("away"), StoreRejected(401, "key"), SpecInvalid("QdrantTooOld", "o")]
+)
+async def test_what_a_probe_found_objects_are_told_without_asking(error: AgentMemoryError) -> None:
+    bench = Bench()
+    bench.table.put(connection_document())
+    bench.store.error = error
+    with pytest.raises(type(error)):
+        await bench.connections.probe(CONNECTION)
+    bench.store.error = None
+
+    with pytest.raises(type(error), match=str(error)):
+        await bench.connections.store_for(MEMORY)
+
+    assert await bench.connections.probe(CONNECTION) == ("1.18.3", True)
+    assert await bench.connections.probe(CONNECTION) == ("1.18.3", False)
+    assert await bench.connections.store_for(MEMORY) is bench.store
+
+
+async def test_the_last_fault_found_is_the_one_told() -> None:
+    bench = Bench()
+    bench.table.put(connection_document())
+    for error in (StoreUnavailable("away"), StoreRejected(401, "wrong key")):
+        bench.store.error = error
+        with pytest.raises(type(error)):
+            await bench.connections.probe(CONNECTION)
+
+    with pytest.raises(StoreRejected, match="wrong key"):
+        await bench.connections.store_for(MEMORY)
+
+
+async def test_a_connection_that_is_gone_is_known_no_more() -> None:
+    bench = Bench()
+    bench.table.put(connection_document())
+    bench.store.error = StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        await bench.connections.probe(CONNECTION)
+
+    bench.connections.forget(key_of(connection_document()))
+    bench.connections.forget(key_of(connection_document()))
+
+    assert await bench.connections.store_for(MEMORY) is bench.store

@@ -1,0 +1,259 @@
+"""The work queue: one pass per key at a time, folded requests, bounded retries."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.services import workqueue
+from agentmemory_operator.services.workqueue import FIRST_RETRY_S, LAST_RETRY_S, WorkQueue
+
+SHORT_S = 0.01
+
+
+@contextlib.asynccontextmanager
+async def working(
+    handle: Callable[[str], Awaitable[float | None]], *, workers: int = 2
+) -> AsyncIterator[WorkQueue[str]]:
+    queue: WorkQueue[str] = WorkQueue(handle, workers=workers)
+    task = asyncio.create_task(queue.run())
+    try:
+        yield queue
+    finally:
+        assert not task.done(), "the workers stopped"
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(2):
+        while not condition():
+            await asyncio.sleep(0.001)
+
+
+async def settle() -> None:
+    """Let everything that is ready run."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+class Gate:
+    """A pass that waits to be let on, and notes who runs."""
+
+    def __init__(self) -> None:
+        self.started: list[str] = []
+        self.running: set[str] = set()
+        self.overlaps = 0
+        self.open = asyncio.Event()
+
+    async def handle(self, key: str) -> float | None:
+        self.overlaps += key in self.running
+        self.running.add(key)
+        self.started.append(key)
+        await self.open.wait()
+        self.running.discard(key)
+        return None
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Retries in milliseconds."""
+    monkeypatch.setattr(workqueue, "FIRST_RETRY_S", 0.001)
+    monkeypatch.setattr(workqueue, "LAST_RETRY_S", 0.004)
+
+
+async def test_a_requested_key_gets_a_pass() -> None:
+    gate = Gate()
+    async with working(gate.handle) as queue:
+        queue.request("a")
+        await settle()
+
+    assert gate.started == ["a"]
+
+
+async def test_requests_before_a_pass_are_folded_into_it() -> None:
+    gate = Gate()
+    gate.open.set()
+    async with working(gate.handle) as queue:
+        for _ in range(5):
+            queue.request("a")
+        await settle()
+
+    assert gate.started == ["a"]
+
+
+async def test_a_key_has_one_pass_at_a_time_and_requests_meanwhile_make_one_more() -> None:
+    gate = Gate()
+    async with working(gate.handle, workers=4) as queue:
+        queue.request("a")
+        await settle()
+        for _ in range(5):
+            queue.request("a")
+        await settle()
+        assert gate.started == ["a"]
+        gate.open.set()
+        await settle()
+
+    assert (gate.started, gate.overlaps) == (["a", "a"], 0)
+
+
+async def test_different_keys_run_side_by_side_up_to_the_number_of_workers() -> None:
+    gate = Gate()
+    async with working(gate.handle, workers=2) as queue:
+        for key in "abc":
+            queue.request(key)
+        await settle()
+        assert gate.running == {"a", "b"}
+        gate.open.set()
+        await settle()
+
+    assert gate.started == ["a", "b", "c"]
+
+
+async def test_a_pass_says_when_the_next_one_is_due() -> None:
+    started: list[str] = []
+
+    async def handle(key: str) -> float | None:
+        started.append(key)
+        return SHORT_S if len(started) < 3 else None
+
+    async with working(handle) as queue:
+        queue.request("a")
+        await until(lambda: len(started) == 3)
+        await asyncio.sleep(3 * SHORT_S)
+
+    assert len(started) == 3
+
+
+async def test_the_earlier_of_two_requests_stands() -> None:
+    gate = Gate()
+    gate.open.set()
+    async with working(gate.handle) as queue:
+        queue.request("a", after_s=100)
+        queue.request("a", after_s=SHORT_S)
+        queue.request("a", after_s=200)
+        await until(lambda: gate.started == ["a"])
+
+
+async def test_a_request_for_now_takes_the_place_of_a_later_one() -> None:
+    gate = Gate()
+    gate.open.set()
+    async with working(gate.handle) as queue:
+        queue.request("a", after_s=2 * SHORT_S)
+        queue.request("a")
+        await settle()
+        await asyncio.sleep(4 * SHORT_S)
+
+    assert gate.started == ["a"]
+
+
+async def test_a_timer_that_fires_during_a_pass_asks_for_one_more_and_does_not_hide_the_next() -> None:
+    gate = Gate()
+    async with working(gate.handle) as queue:
+        queue.request("a")
+        await settle()
+        queue.request("a", after_s=SHORT_S)
+        await asyncio.sleep(3 * SHORT_S)
+        gate.open.set()
+        await settle()
+        assert gate.started == ["a", "a"]
+        queue.request("a", after_s=SHORT_S)
+        await until(lambda: len(gate.started) == 3)
+
+
+async def test_a_key_that_is_forgotten_has_no_timer_and_no_further_pass() -> None:
+    gate = Gate()
+    async with working(gate.handle) as queue:
+        queue.request("timed", after_s=SHORT_S)
+        queue.request("running")
+        await settle()
+        queue.request("running")
+        queue.forget("timed")
+        queue.forget("running")
+        queue.forget("unknown")
+        gate.open.set()
+        await asyncio.sleep(3 * SHORT_S)
+
+    assert gate.started == ["running"]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("error", [TransientError("away"), ValueError("a defect")])
+async def test_a_pass_that_fails_is_tried_again_and_stops_no_worker(error: Exception) -> None:
+    passes = dict.fromkeys(("good", "bad"), 0)
+
+    async def handle(key: str) -> float | None:
+        passes[key] += 1
+        if key == "bad" and passes[key] < 4:
+            raise error
+        return None
+
+    async with working(handle, workers=1) as queue:
+        queue.request("bad")
+        queue.request("good")
+        await until(lambda: passes == {"good": 1, "bad": 4})
+
+
+@pytest.mark.usefixtures("quick")
+async def test_only_an_unexpected_error_is_logged_with_its_trace(caplog: pytest.LogCaptureFixture) -> None:
+    errors: list[Exception] = [TransientError("away"), ValueError("a defect")]
+
+    async def handle(key: str) -> float | None:
+        if errors:
+            raise errors.pop(0)
+        return None
+
+    with caplog.at_level(logging.WARNING, logger=workqueue.__name__):
+        async with working(handle) as queue:
+            queue.request("a")
+            await until(lambda: not errors)
+            await settle()
+
+    assert [record.getMessage() for record in caplog.records if record.exc_info] == ["a: the pass failed"]
+
+
+def test_retries_grow_are_jittered_and_stay_bounded() -> None:
+    async def handle(key: str) -> float | None:
+        return None
+
+    delays = []
+    for key in range(200):
+        queue: WorkQueue[int] = WorkQueue(handle)
+        delays.append([queue._backoff(key, TransientError("away")) for _ in range(12)])
+
+    first, seventh, last = ([row[number] for row in delays] for number in (0, 6, 11))
+    assert all(FIRST_RETRY_S / 2 <= delay <= FIRST_RETRY_S for delay in first)
+    assert all(LAST_RETRY_S / 2 <= delay <= LAST_RETRY_S for delay in seventh + last)
+    assert len({round(delay, 3) for delay in last}) > 150
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_success_ends_the_growth() -> None:
+    errors: list[Exception] = [TransientError("away")] * 3
+
+    async def handle(key: str) -> float | None:
+        if errors:
+            raise errors.pop()
+        return None
+
+    async with working(handle) as queue:
+        queue.request("a")
+        await until(lambda: not errors and not queue._failures)
+
+        assert queue._backoff("a", TransientError("away")) <= 0.001
+
+
+async def test_cancelling_stops_the_workers_in_the_middle_of_a_pass() -> None:
+    gate = Gate()
+    queue: WorkQueue[str] = WorkQueue(gate.handle)
+    task = asyncio.create_task(queue.run())
+    queue.request("a")
+    await settle()
+
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
