@@ -317,12 +317,10 @@ def kill_and_restart(story: Story) -> None:
     expect("memories that the kill lost or changed", expected=[], seen=different(listed, again))
     expect("questions that the kill changed the answers to", expected=[], seen=different(answered, all_answers(story)))
     expect("generation", expected=generation, seen=agent["generation"])
-    story.numbers["back after kill -9"] = f"{took}, with all {len(story.stored)} memories"
     count = len(story.stored)
-    say(f"It serves again {took} after its start. All {count} acknowledged memories are counted, and the last")
-    say(
-        f"one is there. The {len(listed)} others that have not expired read as before; {len(answered)} questions have the"
-    )
+    story.numbers["back after kill -9"] = f"{took}, with all {count} memories"
+    say(f"It serves again {took} after its start. All {count} acknowledged memories are counted, and the last one is")
+    say(f"there. The {len(listed)} others that have not expired read as before; {len(answered)} questions have the")
     say("same answers.")
 
 
