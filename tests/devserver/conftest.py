@@ -76,6 +76,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
+def emptied(server: Server) -> Iterator[None]:
+    """Leaves the shared server without collections, whatever the test did."""
+    yield
+    for collection in server.call("GET", "/collections")["collections"]:
+        server.call("DELETE", f"/collections/{collection['name']}")
+
+
+@pytest.fixture
 def start_server(tmp_path: pathlib.Path) -> Iterator[StartServer]:
     """Starts servers, on one data folder unless told otherwise, and stops those that still run."""
     started: list[Server] = []

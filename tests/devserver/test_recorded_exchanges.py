@@ -25,6 +25,8 @@ VARYING = {
     "warnings",
 }
 
+pytestmark = pytest.mark.usefixtures("emptied")
+
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_recorded_scenario_is_answered_as_recorded(server: Server, name: str) -> None:

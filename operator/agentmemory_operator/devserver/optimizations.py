@@ -35,7 +35,7 @@ from agentmemory_operator.devserver.shards import Shards
 logger = logging.getLogger(__name__)
 
 QUIET_S = 1.0
-LONGEST_WAIT_S = 10.0
+LONGEST_WAIT_S = 3.0
 FLUSH_AFTER_S = 5.0
 # Points that an optimization left unindexed on purpose must grow by this before it is tried again.
 REGROWTH = 1.2
