@@ -13,7 +13,6 @@ class Reason(StrEnum):
 
     SERVING = "Serving"
     CONVERGED = "Converged"
-    PENDING = "Pending"
     INDEXING = "Indexing"
     AWAITING_APPROVAL = "AwaitingApproval"
     INVALID_SPEC = "InvalidSpec"

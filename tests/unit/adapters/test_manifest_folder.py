@@ -1,0 +1,430 @@
+"""A folder in the place of Kubernetes: what changes, what is kept, what a bad file does."""
+
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import pathlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import yaml
+
+from agentmemory_operator.adapters.manifest_folder import WATCH_EVENT, ManifestFolder
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.resources import Metadata
+from agentmemory_operator.errors import SecretMissing, SpecInvalid
+from agentmemory_operator.ports import Event
+from agentmemory_operator.services.objects import ObjectTable
+
+API = "agentmemory.dev/v1alpha1"
+A = {"apiVersion": API, "kind": "AgentMemory", "metadata": {"name": "a"}, "spec": {"connectionRef": {"name": "main"}}}
+RETAIN = ["agentmemory.dev/collection"]
+
+
+def manifest(name: str = "a", kind: str = "AgentMemory", **more: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": API,
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"connectionRef": {"name": "main"}},
+    } | more
+
+
+def metadata_of(event: WATCH_EVENT) -> Metadata:
+    return Metadata.model_validate(event[1]["metadata"])
+
+
+class Folder:
+    """A real folder and the adapter over it."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path = path
+        self.adapter = ManifestFolder(path)
+
+    async def start(self) -> list[WATCH_EVENT]:
+        """Read the folder for the first time, as a process does when it starts."""
+        self.adapter = ManifestFolder(self.path)
+        follow = self.adapter.follow()
+        first = await anext(follow)
+        await follow.aclose()  # type: ignore[attr-defined]
+        return first
+
+    def write(self, file: str, *documents: Any) -> None:
+        (self.path / file).write_text(yaml.safe_dump_all(documents))
+
+    def status_files(self) -> dict[str, Any]:
+        return {path.name: json.loads(path.read_text()) for path in sorted((self.path / ".status").iterdir())}
+
+
+@pytest.fixture
+def folder(tmp_path: pathlib.Path) -> Folder:
+    return Folder(tmp_path)
+
+
+def in_short(events: list[WATCH_EVENT]) -> list[tuple[str, str, str]]:
+    return [(event, document["kind"], document["metadata"]["name"]) for event, document in events]
+
+
+async def test_what_is_there_comes_first_as_a_cluster_would_give_it(folder: Folder) -> None:
+    folder.write("all.yaml", manifest("a"), manifest("main", "QdrantConnection", spec={"url": "http://q:6333"}))
+    (folder.path / "b.json").write_text(json.dumps(manifest("b")))
+
+    events = await folder.start()
+
+    assert in_short(events) == [
+        ("ADDED", "AgentMemory", "a"),
+        ("ADDED", "QdrantConnection", "main"),
+        ("ADDED", "AgentMemory", "b"),
+    ]
+    first = metadata_of(events[0])
+    assert (first.namespace, first.generation, first.finalizers, first.deletion_timestamp) == ("default", 1, [], None)
+    assert first.uid
+    assert first.creation_timestamp.endswith("Z")
+    assert parse_agent_memory(events[0][1]).slug == "a"
+
+
+async def test_only_manifests_at_the_top_are_read(folder: Folder) -> None:
+    for file in ("notes.txt", ".hidden.yaml", "a.yaml.bak"):
+        folder.write(file, manifest())
+    (folder.path / "below").mkdir()
+    folder.write("below/a.yaml", manifest())
+
+    assert await folder.start() == []
+
+
+async def test_other_kinds_are_left_alone(folder: Folder) -> None:
+    folder.write("a.yaml", manifest("c", "ConfigMap"), None)
+
+    assert await folder.start() == []
+
+
+async def test_a_changed_spec_is_another_generation_of_the_same_object(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    (before,) = await folder.start()
+    folder.write("a.yaml", manifest(spec={"connectionRef": {"name": "main"}, "scoring": {"limit": 3}}))
+
+    (after,) = folder.adapter.scan()
+
+    assert (after[0], metadata_of(after).generation) == ("MODIFIED", 2)
+    assert metadata_of(after).uid == metadata_of(before).uid
+
+
+async def test_a_changed_annotation_is_told_and_is_no_other_generation(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.start()
+    folder.write("a.yaml", manifest(metadata={"name": "a", "annotations": {"agentmemory.dev/x": "1"}}))
+
+    (event,) = folder.adapter.scan()
+
+    assert (event[0], metadata_of(event).generation) == ("MODIFIED", 1)
+    assert metadata_of(event).annotations == {"agentmemory.dev/x": "1"}
+
+
+async def test_a_file_that_is_touched_changes_nothing(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.start()
+    folder.write("a.yaml", manifest())
+
+    assert folder.adapter.scan() == []
+
+
+async def test_our_own_status_is_no_change(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    (event,) = await folder.start()
+
+    await folder.adapter.write_status("AgentMemory", metadata_of(event), {"agent": "a"})
+
+    assert folder.adapter.scan() == []
+    assert folder.status_files()["default.a.agentmemory.json"]["status"] == {"agent": "a"}
+
+
+async def test_the_status_of_an_object_that_is_gone_is_dropped(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    (event,) = await folder.start()
+    (folder.path / "a.yaml").unlink()
+    folder.adapter.scan()
+
+    await folder.adapter.write_status("AgentMemory", metadata_of(event), {"agent": "a"})
+    await folder.adapter.write_finalizers(metadata_of(event), ["x/y"])
+
+    assert folder.status_files() == {}
+
+
+async def test_a_removed_manifest_deletes_the_object(folder: Folder) -> None:
+    folder.write("a.yaml", manifest("a"), manifest("b"))
+    await folder.start()
+    folder.write("a.yaml", manifest("b"))
+
+    assert in_short(folder.adapter.scan()) == [("DELETED", "AgentMemory", "a")]
+    assert list(folder.status_files()) == ["default.b.agentmemory.json"]
+
+
+async def test_an_object_made_again_is_another_object(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    (before,) = await folder.start()
+    (folder.path / "a.yaml").unlink()
+    folder.adapter.scan()
+    folder.write("a.yaml", manifest())
+
+    (after,) = folder.adapter.scan()
+
+    assert after[0] == "ADDED"
+    assert metadata_of(after).uid != metadata_of(before).uid
+
+
+async def test_an_object_with_a_finalizer_goes_only_when_that_is_removed(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    (event,) = await folder.start()
+    await folder.adapter.write_finalizers(metadata_of(event), RETAIN)
+    (folder.path / "a.yaml").unlink()
+
+    (deleting,) = folder.adapter.scan()
+    assert deleting[0] == "MODIFIED"
+    assert metadata_of(deleting).deletion_timestamp
+    assert metadata_of(deleting).finalizers == RETAIN
+    assert folder.adapter.scan() == []
+
+    await folder.adapter.write_finalizers(metadata_of(deleting), [])
+    gone = await asyncio.wait_for(folder.adapter.released(), 1)
+    assert in_short([gone]) == [("DELETED", "AgentMemory", "a")]
+    assert folder.status_files() == {}
+
+
+async def test_a_restart_goes_on_where_it_stopped(folder: Folder) -> None:
+    folder.write("a.yaml", manifest("a"), manifest("b"))
+    before = await folder.start()
+    await folder.adapter.write_status("AgentMemory", metadata_of(before[0]), {"agent": "a"})
+    await folder.adapter.write_finalizers(metadata_of(before[0]), RETAIN)
+    folder.write("a.yaml", manifest("a"))
+
+    after = await folder.start()
+
+    assert in_short(after) == [("ADDED", "AgentMemory", "a"), ("DELETED", "AgentMemory", "b")]
+    assert after[0][1]["status"] == {"agent": "a"}
+    assert metadata_of(after[0]).uid == metadata_of(before[0]).uid
+    assert metadata_of(after[0]).finalizers == RETAIN
+
+
+async def test_a_restart_finishes_a_deletion(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    (event,) = await folder.start()
+    await folder.adapter.write_finalizers(metadata_of(event), RETAIN)
+    (folder.path / "a.yaml").unlink()
+    (deleting,) = folder.adapter.scan()
+
+    (after,) = await folder.start()
+
+    assert after[0] == "MODIFIED"
+    assert metadata_of(after).deletion_timestamp == metadata_of(deleting).deletion_timestamp
+
+
+async def test_a_change_while_nothing_ran_is_another_generation(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.start()
+    folder.write("a.yaml", manifest(spec={"connectionRef": {"name": "other"}}))
+
+    (event,) = await folder.start()
+
+    assert (event[0], metadata_of(event).generation) == ("ADDED", 2)
+
+
+async def test_without_status_nothing_is_written_beside_the_manifests(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    adapter = ManifestFolder(folder.path, keeps_status=False)
+    (event,) = adapter.scan()
+
+    await adapter.write_status("AgentMemory", metadata_of(event), {"agent": "a"})
+
+    assert [path.name for path in folder.path.iterdir()] == ["a.yaml"]
+
+
+HALF = "apiVersion: agentmemory.dev/v1alpha1\nkind: AgentMemory\nmetadata: {name: a"
+GOOD_B = yaml.safe_dump(manifest("b"))
+
+
+@pytest.mark.parametrize(
+    "text", [HALF, f"{GOOD_B}---\n{HALF}", "\x00", "a: !!python/object:os.system {}", "? {a: b}\n: c", "\t- x: ["]
+)
+async def test_a_half_written_file_keeps_its_last_content(
+    folder: Folder, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.start()
+    (folder.path / "a.yaml").write_text(text)
+
+    with caplog.at_level(logging.ERROR):
+        assert folder.adapter.scan() == []
+
+    assert "a.yaml cannot be read, its last content stands" in caplog.text
+
+
+async def test_a_file_that_is_no_text_keeps_its_last_content(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.start()
+    (folder.path / "a.yaml").write_bytes(b"\xff\xfe\x00")
+
+    assert folder.adapter.scan() == []
+
+
+async def test_a_file_that_never_could_be_read_holds_nothing(folder: Folder) -> None:
+    (folder.path / "a.yaml").write_text(HALF)
+    assert await folder.start() == []
+    folder.write("a.yaml", manifest())
+
+    assert in_short(folder.adapter.scan()) == [("ADDED", "AgentMemory", "a")]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        5,
+        "text",
+        [manifest()],
+        {},
+        {"apiVersion": API, "kind": "AgentMemory"},
+        manifest(metadata=None),
+        manifest(metadata=["a"]),
+        manifest(metadata={}),
+        manifest(metadata={"name": 5}),
+        manifest(metadata={"name": ""}),
+        manifest(metadata={"name": "../a"}),
+        manifest(metadata={"name": "a" * 300}),
+        manifest(metadata={"name": "a", "namespace": "../../elsewhere"}),
+        manifest(metadata={"name": "a", "namespace": 5}),
+        manifest(metadata={"name": "a", "annotations": ["x"]}),
+        manifest(metadata={"name": "a", "annotations": {"x": 1}}),
+        manifest() | {"kind": None},
+        manifest() | {"apiVersion": 1},
+    ],
+    ids=repr,
+)
+async def test_a_document_that_is_no_object_is_left_out_and_named(
+    folder: Folder, document: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder.write("a.yaml", document, manifest("b"))
+
+    with caplog.at_level(logging.ERROR):
+        events = await folder.start()
+
+    assert in_short(events) == [("ADDED", "AgentMemory", "b")]
+    assert "a.yaml: a document is no Kubernetes object" in caplog.text
+
+
+@pytest.mark.parametrize("spec", [None, 5, "text", [], {"unknown": 1}, {"connectionRef": 5}, {"agent": ["x"]}])
+async def test_a_spec_of_any_kind_reaches_the_passes_and_is_refused_there(folder: Folder, spec: Any) -> None:
+    folder.write("a.yaml", manifest(spec=spec))
+
+    (event,) = await folder.start()
+
+    assert ObjectTable().put(event[1]) is True
+    with pytest.raises(SpecInvalid):
+        parse_agent_memory(event[1])
+
+
+async def test_dates_are_text_as_in_kubernetes(folder: Folder) -> None:
+    (folder.path / "a.yaml").write_text(yaml.safe_dump(manifest()) + "extra: 2026-01-01\n")
+    folder.write("b.yaml", manifest("b", spec={"since": "x"}))
+    (folder.path / "b.yaml").write_text((folder.path / "b.yaml").read_text().replace("since: x", "since: 2026-01-01"))
+
+    events = await folder.start()
+
+    assert events[1][1]["spec"] == {"since": "2026-01-01"}
+
+
+def secret(**more: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys", "namespace": "agents"}} | more
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"stringData": {"k": "s3cret"}},
+        {"data": {"k": base64.b64encode(b"s3cret\n").decode()}},
+        {"stringData": {"k": "s3cret"}, "data": {"k": "b2xk"}},
+    ],
+)
+async def test_a_secret_manifest_gives_its_value_and_is_no_event(folder: Folder, content: dict[str, Any]) -> None:
+    folder.write("s.yaml", secret(**content))
+
+    assert await folder.start() == []
+    assert await folder.adapter.read("agents", "keys", "k") == "s3cret"
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "key"),
+    [
+        ({}, "keys", "k"),
+        ({"stringData": {"k": "v"}}, "keys", "other"),
+        ({"stringData": {"k": "v"}}, "others", "k"),
+        ({"data": {"k": "not base64!"}}, "keys", "k"),
+        ({"data": {"k": "/w=="}}, "keys", "k"),
+    ],
+)
+async def test_a_secret_that_is_not_there_is_named(
+    folder: Folder, content: dict[str, Any], name: str, key: str
+) -> None:
+    folder.write("s.yaml", secret(**content))
+    await folder.start()
+
+    with pytest.raises(SecretMissing, match=f"agents/{name}"):
+        await folder.adapter.read("agents", name, key)
+
+
+async def test_a_secret_leaves_with_its_manifest(folder: Folder) -> None:
+    folder.write("s.yaml", secret(stringData={"k": "v"}))
+    await folder.start()
+    (folder.path / "s.yaml").unlink()
+    folder.adapter.scan()
+
+    with pytest.raises(SecretMissing):
+        await folder.adapter.read("agents", "keys", "k")
+
+
+async def test_the_status_folder_never_holds_a_secret(folder: Folder) -> None:
+    folder.write("s.yaml", secret(stringData={"k": "s3cret"}), manifest())
+    await folder.start()
+
+    assert list(folder.status_files()) == ["default.a.agentmemory.json"]
+
+
+async def test_events_are_logged_by_their_weight(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    metadata = Metadata(name="a", namespace="agents")
+
+    with caplog.at_level(logging.INFO):
+        await folder.adapter.post_event("AgentMemory", metadata, Event("Normal", "Applied", "done"))
+        await folder.adapter.post_event("AgentMemory", metadata, Event("Warning", "CollectionKept", "kept"))
+
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("INFO", "AgentMemory agents/a: Applied: done"),
+        ("WARNING", "AgentMemory agents/a: CollectionKept: kept"),
+    ]
+
+
+async def test_the_folder_names_its_cluster(folder: Folder) -> None:
+    assert await folder.adapter.cluster_id() == "development"
+    assert await ManifestFolder(folder.path, cluster_id="other").cluster_id() == "other"
+
+
+@contextlib.asynccontextmanager
+async def following(folder: Folder) -> AsyncIterator[AsyncIterator[list[WATCH_EVENT]]]:
+    events = folder.adapter.follow()
+    try:
+        yield events
+    finally:
+        await events.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_change_comes_by_itself_within_a_second(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    async with following(folder) as events:
+        await anext(events)
+        coming = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0.05)
+        folder.write("a.yaml", manifest(spec={"connectionRef": {"name": "other"}}))
+
+        (event,) = await asyncio.wait_for(coming, 1)
+
+    assert (event[0], metadata_of(event).generation) == ("MODIFIED", 2)

@@ -1,0 +1,78 @@
+"""What the repository's layout promises."""
+
+import operator
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# Folders of one machine, and hosts that packages or images are fetched from by one machine only.
+MACHINE_PATHS = re.compile(r"(?<![\w./-])/(home|Users|root|work|workspace|mnt|builds)/[\w.-]+")
+HOSTS = re.compile(
+    r"\b[\w-]*(?:artifactory|nexus|devpi|proxy|mirror|registry)[\w-]*\.(?:[\w-]+\.)*"
+    r"(?:cloud|com|corp|dev|internal|io|lan|local|net|org)\b",
+    re.IGNORECASE,
+)
+# Public names that people look up or images are pulled from.
+PUBLIC = {"registry.k8s.io", "proxy.golang.org", "registry.npmjs.org"}
+
+
+def tracked() -> list[str]:
+    """Return the tracked files; skips where there is no repository (an unpacked archive)."""
+    try:
+        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        pytest.skip("no git repository here")
+    return [name for name in listed.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def texts() -> dict[str, str]:
+    """Return the content of tracked text files by name."""
+    content = {}
+    for name in tracked():
+        data = (ROOT / name).read_bytes()
+        if b"\0" not in data:
+            content[name] = data.decode(errors="replace")
+    return content
+
+
+def test_the_folder_operator_is_no_package() -> None:
+    assert not (ROOT / "operator" / "__init__.py").exists()
+
+
+def test_operator_is_the_standard_library_s_from_the_root_too() -> None:
+    assert operator.add(1, 1) == 2
+
+    code = "import operator; print(operator.add(1, 1), operator.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+
+    assert done.stdout.startswith("2 ")
+    assert str(ROOT) not in done.stdout.replace(sys.prefix, "")
+
+
+def test_no_module_has_the_name_of_a_drawer() -> None:
+    names = {pathlib.PurePath(name).stem for name in tracked() if name.startswith("operator/")}
+
+    assert names.isdisjoint({"utils", "util", "helpers", "common", "manager", "misc"})
+
+
+def test_no_tracked_file_names_a_folder_of_one_machine() -> None:
+    found = [f"{name}: {match.group()}" for name, text in texts().items() for match in MACHINE_PATHS.finditer(text)]
+
+    assert found == []
+
+
+def test_no_tracked_file_names_a_private_registry() -> None:
+    hosts = [(name, match.group()) for name, text in texts().items() for match in HOSTS.finditer(text)]
+
+    assert [f"{name}: {host}" for name, host in hosts if host.lower() not in PUBLIC] == []
+
+
+def test_the_locked_requirements_name_no_index() -> None:
+    locked = {name: text for name, text in texts().items() if name.startswith("requirements/")}
+
+    assert locked
+    assert [name for name, text in locked.items() if "index-url" in text or "://" in text] == []
