@@ -1,4 +1,4 @@
-"""A reverse proxy in front of Qdrant that writes down what passes, swallows a method, or plays dead."""
+"""A reverse proxy in front of Qdrant that writes down what passes, swallows a method, plays dead or old."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +25,7 @@ class Proxy:
         calls: (method, path) in order.
         swallowed: methods that are answered 200 and not passed on.
         is_down: every call is answered 503.
+        version: what the server is said to be; None asks it.
     """
 
     target: str
@@ -32,6 +33,7 @@ class Proxy:
     calls: list[tuple[str, str]] = field(default_factory=list)
     swallowed: frozenset[str] = frozenset()
     is_down: bool = False
+    version: str | None = None
 
     def mutations(self) -> list[tuple[str, str]]:
         """Return the calls that may have changed something."""
@@ -46,6 +48,8 @@ class Proxy:
         self.calls.append((request.method, request.url.path))
         if self.is_down:
             return JSONResponse({"status": {"error": "away"}}, status_code=503)
+        if self.version and request.url.path == "/":
+            return JSONResponse({"title": "qdrant - vector search engine", "version": self.version})
         if request.method in self.swallowed:
             return JSONResponse({"result": True, "status": "ok", "time": 0.0})
         async with httpx.AsyncClient(base_url=self.target, timeout=30) as client:

@@ -160,6 +160,11 @@ class Workspace:
         body = {"metadata": {"name": name}, "stringData": values}
         self.control_plane.http.post(f"/api/v1/namespaces/{self.namespace}/secrets", json=body).raise_for_status()
 
+    def change_secret(self, name: str, **values: str) -> None:
+        """Replace values of a Secret."""
+        path = f"/api/v1/namespaces/{self.namespace}/secrets/{name}"
+        self.control_plane.http.patch(path, json={"stringData": values}, headers=MERGE).raise_for_status()
+
     def collection(self, name: str | None = None) -> Document | None:
         """Return what Qdrant tells of the alias, or of a collection; None when there is none."""
         answer = self.qdrant.get(f"/collections/{name or self.alias}")

@@ -1,0 +1,263 @@
+"""What the operator makes of missing parts, refusing servers and outages: said with its reason, and healed by itself.
+
+The operator here is the ordinary one with shorter waiting times.
+"""
+
+import pathlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.controlplane import ControlPlane, free_port
+from tests.support.operator import Program, running, start_composed_operator, start_qdrant, wait_until
+from tests.support.proxy import Proxy
+from tests.support.workspace import CONNECTION, Workspace, conditions_of, confirm_delete
+
+pytestmark = pytest.mark.usefixtures("quick_operator")
+
+PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "release_s": 2.0, "resync_s": 1.0}
+BACK_WITHIN_S = 10.0
+OPENAI = {"provider": "openai", "model": "m", "dimensions": 8, "secretRef": {"name": "openai", "key": "token"}}
+
+
+@pytest.fixture(scope="module")
+def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """The operator, looking again after a second where people wait half a minute."""
+    folder = tmp_path_factory.mktemp("operator")
+    with running(start_composed_operator(control_plane, folder, periods=PERIODS)) as program:
+        yield program
+
+
+class TestMissingParts:
+    def test_a_missing_connection_is_named_and_its_creation_is_enough(self, workspace: Workspace) -> None:
+        workspace.create()
+        condition = workspace.wait_condition("Stalled", "True/ConnectionNotFound")
+        assert f"QdrantConnection {workspace.namespace}/main" in condition["message"]
+
+        workspace.connect()
+
+        workspace.wait_ready()
+
+    def test_a_missing_secret_of_the_connection_is_named_and_its_creation_is_enough(self, workspace: Workspace) -> None:
+        workspace.connect(apiKeySecretRef={"name": "qdrant-key", "key": "api-key"})
+        workspace.create()
+        condition = workspace.wait_condition("Stalled", "True/SecretNotFound")
+        assert f"Secret {workspace.namespace}/qdrant-key with key 'api-key'" in condition["message"]
+        workspace.wait_condition("Stalled", "True/SecretNotFound", name=CONNECTION, of="QdrantConnection")
+
+        workspace.create_secret("qdrant-key", **{"api-key": "s3cret"})
+
+        workspace.wait_ready()
+
+    def test_a_missing_secret_of_the_embedding_is_named_and_its_creation_is_enough(self, workspace: Workspace) -> None:
+        workspace.connect()
+        workspace.create(embedding=OPENAI)
+        condition = workspace.wait_condition("Stalled", "True/SecretNotFound")
+        assert f"Secret {workspace.namespace}/openai with key 'token'" in condition["message"]
+        assert workspace.physicals() == []
+
+        workspace.create_secret("openai", token="s3cret")
+
+        workspace.wait_ready()
+
+    def test_a_secret_without_the_key_is_as_missing(self, workspace: Workspace) -> None:
+        workspace.create_secret("openai", other="s3cret")
+        workspace.connect()
+
+        workspace.create(embedding=OPENAI)
+
+        workspace.wait_condition("Stalled", "True/SecretNotFound")
+
+    def test_no_secret_is_ever_logged(self, workspace: Workspace, quick_operator: Program) -> None:
+        workspace.create_secret("qdrant-key", key="do-not-print-me")
+        workspace.connect(apiKeySecretRef={"name": "qdrant-key", "key": "key"}, url=f"http://127.0.0.1:{free_port()}")
+        workspace.create()
+
+        workspace.wait_condition("Ready", "False/QdrantUnavailable")
+
+        assert "do-not-print-me" not in quick_operator.log
+
+
+class TestRefusingServers:
+    def test_a_wrong_key_is_told_on_both_objects_and_the_right_one_is_enough(
+        self, workspace: Workspace, tmp_path: pathlib.Path
+    ) -> None:
+        program, url = start_qdrant(tmp_path / "qdrant", api_key="right")
+        with running(program):
+            workspace.create_secret("qdrant-key", key="wrong")
+            workspace.connect(url=url, apiKeySecretRef={"name": "qdrant-key", "key": "key"})
+            workspace.create()
+            workspace.wait_condition("Stalled", "True/QdrantRejected")
+            workspace.wait_condition("Stalled", "True/QdrantRejected", name=CONNECTION, of="QdrantConnection")
+
+            workspace.change_secret("qdrant-key", key="right")
+
+            workspace.wait_ready()
+
+    def test_a_server_that_is_too_old_gets_no_collection_until_it_is_upgraded(
+        self, workspace: Workspace, proxy: Proxy
+    ) -> None:
+        proxy.version = "1.17.0"
+        workspace.connect(url=proxy.url)
+        condition = workspace.wait_condition("Stalled", "True/QdrantTooOld", name=CONNECTION, of="QdrantConnection")
+        assert "1.17.0 is older than 1.18" in condition["message"]
+        workspace.create()
+        workspace.wait_condition("Stalled", "True/QdrantTooOld")
+        assert proxy.mutations() == []
+
+        proxy.version = None
+
+        workspace.wait_ready()
+
+    def test_a_server_that_ignores_a_change_stalls_the_object_without_a_storm_of_calls(
+        self, workspace: Workspace, proxy: Proxy
+    ) -> None:
+        workspace.connect(url=proxy.url)
+        workspace.create()
+        workspace.wait_ready()
+        proxy.swallowed = frozenset({"PATCH"})
+
+        workspace.patch(index={"hnsw": {"m": 24}})
+        condition = workspace.wait_condition("Stalled", "True/ChangeIgnored")
+        proxy.calls.clear()
+        time.sleep(3)
+
+        assert "UpdateHnsw" in condition["message"]
+        # One PATCH for the graph and one for the marker, each pass; a pass a second.
+        assert len(proxy.mutations()) <= 2 * 4, proxy.calls
+        proxy.swallowed = frozenset()
+        workspace.wait_ready()
+
+
+class TestOutages:
+    def test_a_server_that_is_away_at_the_start_is_waited_for(
+        self, workspace: Workspace, tmp_path: pathlib.Path
+    ) -> None:
+        port = free_port()
+        workspace.connect(url=f"http://127.0.0.1:{port}")
+        workspace.create()
+        workspace.wait_condition("Ready", "False/QdrantUnavailable")
+        assert conditions_of(workspace.must_get())["Reconciling"] == "True/QdrantUnavailable"
+        assert "Stalled" not in conditions_of(workspace.must_get())
+
+        program, _ = start_qdrant(tmp_path / "qdrant", port=port)
+
+        with running(program):
+            workspace.wait_ready(seconds=BACK_WITHIN_S)
+
+    def test_a_server_lost_midway_is_noticed_waited_for_and_not_hammered(
+        self, workspace: Workspace, proxy: Proxy
+    ) -> None:
+        workspace.connect(url=proxy.url)
+        workspace.create()
+        before = workspace.wait_ready()["status"]["collection"]
+
+        proxy.is_down = True
+        workspace.wait_condition("Ready", "False/QdrantUnavailable")
+        workspace.wait_condition("Ready", "False/QdrantUnavailable", name=CONNECTION, of="QdrantConnection")
+        assert workspace.status()["collection"] == before, "what was last seen stays"
+        proxy.calls.clear()
+        time.sleep(3)
+        assert len(proxy.calls) <= 5, "a probe a second, and nobody else asks"
+        assert "QdrantUnavailable" in workspace.events()
+
+        proxy.is_down = False
+        workspace.wait_ready(seconds=BACK_WITHIN_S)
+
+    def test_a_change_made_during_an_outage_is_applied_after_it(self, workspace: Workspace, proxy: Proxy) -> None:
+        workspace.connect(url=proxy.url)
+        workspace.create()
+        workspace.wait_ready()
+        proxy.is_down = True
+        workspace.patch(index={"hnsw": {"m": 24}})
+        workspace.wait_condition("Ready", "False/QdrantUnavailable")
+
+        proxy.is_down = False
+        workspace.wait_ready(seconds=BACK_WITHIN_S)
+
+        assert workspace.config()["hnsw_config"]["m"] == 24
+
+    def test_a_deletion_waits_for_the_server_and_releases_the_object_after_the_deadline(
+        self, workspace: Workspace, proxy: Proxy
+    ) -> None:
+        workspace.connect(url=proxy.url)
+        workspace.create(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
+        workspace.wait_ready()
+        proxy.is_down = True
+
+        workspace.delete()
+        time.sleep(1)
+        assert workspace.get() is not None, "the deadline has not passed"
+
+        workspace.wait_gone(seconds=10)
+        assert (
+            "cannot be reached" in workspace.events()["CollectionKept"] or "503" in workspace.events()["CollectionKept"]
+        )
+        assert workspace.physicals() == [workspace.physical]
+
+    def test_an_api_server_that_is_away_for_a_while_spoils_nothing(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        workspace.control_plane.restart_apiserver()
+        workspace.patch(index={"hnsw": {"m": 24}})
+
+        workspace.wait_ready(seconds=20)
+        assert workspace.config()["hnsw_config"]["m"] == 24
+
+    def test_a_deletion_that_fell_into_a_gap_of_the_watch_is_found(
+        self, workspace: Workspace, control_plane: ControlPlane, quick_operator: Program
+    ) -> None:
+        """The watch breaks while the operator sleeps, the object goes meanwhile: its slug must become free."""
+        workspace.create_ready(deletionPolicy="Retain")
+        quick_operator.pause()
+        control_plane.restart_apiserver()
+        workspace.delete()
+        other = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url, claims=workspace.slug)
+        workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
+        quick_operator.go_on()
+
+        other.connect()
+        other.create()
+
+        other.wait_ready(seconds=20)
+        other.clean()
+
+
+class TestLostCollections:
+    def test_an_empty_collection_that_was_deleted_is_made_anew_under_a_new_name(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
+
+        workspace.request_pass()
+
+        second = f"{workspace.alias}__2"
+        wait_until(lambda: workspace.status()["collection"]["physical"] == second, seconds=5, what=second)
+        assert workspace.aliases() == {workspace.alias: second}
+        assert workspace.physicals() == [second]
+
+    def test_a_collection_lost_with_its_memories_is_told_and_nothing_takes_its_place(
+        self, workspace: Workspace
+    ) -> None:
+        workspace.create_ready()
+        workspace.store_points(3)
+        workspace.request_pass()
+        wait_until(lambda: workspace.status()["collection"]["points"] == 3, seconds=5, what="the count")
+        workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
+
+        workspace.request_pass()
+        condition = workspace.wait_condition("Stalled", "True/CollectionLost")
+
+        assert "3 points" in condition["message"]
+        time.sleep(1.5)
+        assert workspace.physicals() == []
+
+    def test_an_alias_that_somebody_dropped_comes_back(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        drop = {"actions": [{"delete_alias": {"alias_name": workspace.alias}}]}
+        workspace.qdrant.post("/collections/aliases", json=drop).raise_for_status()
+
+        workspace.request_pass()
+
+        wait_until(lambda: workspace.aliases() == {workspace.alias: workspace.physical}, seconds=5, what="the alias")
+        assert workspace.physicals() == [workspace.physical]
