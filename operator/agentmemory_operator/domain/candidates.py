@@ -1,8 +1,7 @@
 """Which memories the engine scores: it combines signals only for candidates that a prefetch names.
 
-The nearest 1,000 alone miss half of the true combined best 10 of a user with 50,000 memories that are all about a few
-things. What they miss is new or much used. So large sets get two more lists, the nearest among the new and the nearest
-among the much used; sets up to 3,000 are scored whole. Measured shares of the true best 10: `bench/README.md`.
+The nearest alone miss what ranks high for being new or much used. So large sets get two more lists, the nearest among
+the new and the nearest among the much used; sets up to 3,000 are scored whole. Source of the numbers: `docs/adr/0006`.
 """
 
 import math
