@@ -319,9 +319,11 @@ def kill_and_restart(story: Story) -> None:
     expect("generation", expected=generation, seen=agent["generation"])
     count = len(story.stored)
     story.numbers["back after kill -9"] = f"{took}, with all {count} memories"
-    say(f"It serves again {took} after its start. All {count} acknowledged memories are counted, and the last one is")
-    say(f"there. The {len(listed)} others that have not expired read as before; {len(answered)} questions have the")
-    say("same answers.")
+    say(
+        f"It serves again {took} after its start. All {count} acknowledged memories are counted, and the last one is "
+        f"there. The {len(listed)} others that have not expired read as before; {len(answered)} questions have the "
+        "same answers."
+    )
 
 
 def stop(story: Story) -> None:
