@@ -1,5 +1,7 @@
 """Collections and aliases through the official Qdrant client: control calls, where its cost does not matter."""
 
+import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
@@ -50,6 +52,9 @@ def mapped_errors() -> Iterator[None]:
         raise StoreUnavailable(f"Qdrant cannot be reached: {exc.source or exc}") from exc
     except ApiException as exc:
         raise StoreUnavailable(f"Qdrant: {exc}") from exc
+    except json.JSONDecodeError as exc:
+        # A proxy's page in the place of an answer.
+        raise StoreUnavailable("what answers is not Qdrant: no JSON came back") from exc
 
 
 class QdrantCollections:
@@ -63,14 +68,17 @@ class QdrantCollections:
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10) -> None:
         # The default Accept-Encoding makes the server compress, which costs 40 ms a call (docs/adr/0004).
-        self._client = AsyncQdrantClient(
-            url=url,
-            port=None,
-            api_key=api_key,
-            timeout=timeout_s,
-            check_compatibility=False,
-            headers={"Accept-Encoding": "identity"},
-        )
+        with warnings.catch_warnings():
+            # Whether a key may go over plain http is for the connection's author to say; a cluster's network often may.
+            warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
+            self._client = AsyncQdrantClient(
+                url=url,
+                port=None,
+                api_key=api_key,
+                timeout=timeout_s,
+                check_compatibility=False,
+                headers={"Accept-Encoding": "identity"},
+            )
 
     async def close(self) -> None:
         """Close the connections."""
