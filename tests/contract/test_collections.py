@@ -1,0 +1,433 @@
+"""The adapter for collections against a server: each change carried out and observed, each fault told as what it is."""
+
+import contextlib
+import json
+import pathlib
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.devserver import create_app
+from agentmemory_operator.domain.collection import Collection, ScalarQuantization
+from agentmemory_operator.domain.planning import (
+    Change,
+    CreateCollection,
+    CreateIndexes,
+    Rebuild,
+    SetAlias,
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    WriteMarker,
+)
+from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
+from agentmemory_operator.services.reconcile import Reconciled, reconcile
+from tests.support.controlplane import free_port
+from tests.support.fakes import apply_change
+from tests.support.http_server import serve
+from tests.support.plans import desired_of
+
+EMBEDDING = {"embedding": {"provider": "none", "dimensions": 4}}
+DESIRED = desired_of(EMBEDDING)
+
+
+class Place:
+    """A name of its own on the server, and the adapter."""
+
+    def __init__(self, url: str, store: QdrantCollections) -> None:
+        self.store = store
+        self.http = httpx.Client(base_url=url, timeout=30)
+        self.alias = f"agent_memory_c-{uuid.uuid4().hex[:12]}"
+        self.physical = f"{self.alias}__1"
+
+    async def create(self, collection: Collection = DESIRED) -> None:
+        await self.store.apply(self.physical, CreateCollection(self.physical, replace(collection, indexes=())))
+
+    async def seen(self) -> Collection:
+        observed = await self.store.observe(self.alias, self.physical)
+        assert observed is not None
+        return observed.collection
+
+    async def reconcile(self, desired: Collection = DESIRED, *, last: str | None = None) -> Reconciled:
+        return await reconcile(self.alias, desired, store=self.store, last_physical=last, last_points=0)
+
+    def add_points(self, number: int, **payload: Any) -> None:
+        points = [{"id": str(uuid.uuid4()), "vector": [1, 0, 0, n], "payload": payload} for n in range(number)]
+        answer = self.http.put(f"/collections/{self.physical}/points?wait=true", json={"points": points})
+        answer.raise_for_status()
+
+
+@pytest.fixture
+async def place(qdrant_url: str) -> AsyncIterator[Place]:
+    place = Place(qdrant_url, QdrantCollections(qdrant_url))
+    yield place
+    for name in (place.physical, place.alias, f"{place.alias}__2"):
+        place.http.delete(f"/collections/{name}")
+    place.http.close()
+    await place.store.close()
+
+
+async def test_nothing_is_observed_where_nothing_is(place: Place) -> None:
+    assert await place.store.observe(place.alias, place.physical) is None
+
+
+async def test_a_created_collection_is_read_back_as_it_was_asked_for(place: Place) -> None:
+    await place.create()
+
+    observed = await place.store.observe(place.alias, place.physical)
+
+    assert observed is not None
+    assert observed.collection == replace(DESIRED, indexes=())
+    assert (observed.physical, observed.is_aliased, observed.points) == (place.physical, False, 0)
+    assert (observed.state, observed.is_busy) == ("green", False)
+
+
+async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
+    await place.create()
+
+    await place.create(replace(DESIRED, m=32))
+
+    assert (await place.seen()).m == 16
+
+
+MARKER = DESIRED.marker
+assert MARKER is not None
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        UpdateHnsw(m=32),
+        UpdateHnsw(ef_construct=64),
+        UpdateHnsw(full_scan_threshold_kb=500),
+        UpdateHnsw(m=8, ef_construct=64, full_scan_threshold_kb=10),
+        UpdateQuantization(None),
+        UpdateQuantization(ScalarQuantization(0.5, always_ram=True)),
+        UpdateQuantization(ScalarQuantization(None, always_ram=False)),
+        UpdateOptimizers(default_segment_number=5),
+        UpdateOptimizers(default_segment_number=0, indexing_threshold_kb=0),
+        UpdateOptimizers(indexing_threshold_kb=7),
+        CreateIndexes((("userId", "keyword"),)),
+        CreateIndexes((("createdAt", "integer"), ("importance", "float"), ("pending", "bool"))),
+        WriteMarker(replace(MARKER, uid="another", generation=9)),
+        WriteMarker(replace(MARKER, embedding=replace(MARKER.embedding, base_url="http://e/v1", model="m"))),
+    ],
+    ids=repr,
+)
+async def test_a_change_is_observed_as_it_was_made_and_may_be_repeated(place: Place, change: Change) -> None:
+    await place.create()
+    before = await place.seen()
+
+    await place.store.apply(place.physical, change)
+    await place.store.apply(place.physical, change)
+
+    assert await place.seen() == apply_change(before, change)
+
+
+async def test_quantization_comes_back_after_it_was_off(place: Place) -> None:
+    await place.create(replace(DESIRED, quantization=None))
+    scalar = ScalarQuantization(0.623457, always_ram=True)
+
+    await place.store.apply(place.physical, UpdateQuantization(scalar))
+
+    assert (await place.seen()).quantization == scalar
+
+
+async def test_an_index_is_replaced_by_one_of_another_type(place: Place) -> None:
+    await place.create()
+    await place.store.apply(place.physical, CreateIndexes((("createdAt", "keyword"),)))
+
+    await place.store.apply(place.physical, CreateIndexes((("createdAt", "integer"),)))
+
+    assert (await place.seen()).indexes == (("createdAt", "integer"),)
+
+
+async def test_a_smaller_embedding_in_the_marker_leaves_nothing_of_the_larger(place: Place) -> None:
+    await place.create()
+    large = replace(
+        MARKER, embedding=replace(MARKER.embedding, base_url="http://e/v1", secret_name="s", secret_key="k")
+    )
+    await place.store.apply(place.physical, WriteMarker(large))
+
+    await place.store.apply(place.physical, WriteMarker(MARKER))
+
+    assert (await place.seen()).marker == MARKER
+
+
+async def test_other_metadata_stays(place: Place) -> None:
+    await place.create()
+    path = f"/collections/{place.physical}"
+    place.http.patch(path, json={"metadata": {"team": "search"}}).raise_for_status()
+
+    await place.store.apply(place.physical, WriteMarker(replace(MARKER, uid="another")))
+
+    assert place.http.get(path).json()["result"]["config"]["metadata"]["team"] == "search"
+
+
+async def test_an_alias_is_set_and_moved(place: Place) -> None:
+    await place.create()
+    await place.store.apply(place.physical, SetAlias(place.alias, place.physical))
+    first = await place.store.observe(place.alias, place.physical)
+    second = f"{place.alias}__2"
+    await place.store.apply(second, CreateCollection(second, replace(DESIRED, indexes=())))
+
+    await place.store.apply(second, SetAlias(place.alias, second))
+    moved = [await place.store.observe(place.alias, likely) for likely in (place.physical, second, "not-there")]
+
+    assert first is not None
+    assert (first.physical, first.is_aliased) == (place.physical, True)
+    assert [(seen.physical, seen.is_aliased) for seen in moved if seen] == [(second, True)] * 3
+
+
+async def test_a_plain_collection_of_the_alias_s_name_is_observed_as_it_is(place: Place) -> None:
+    body = {"vectors": {"size": 4, "distance": "Dot"}}
+    place.http.put(f"/collections/{place.alias}", json=body).raise_for_status()
+
+    observed = await place.store.observe(place.alias, place.physical)
+
+    assert observed is not None
+    assert (observed.physical, observed.is_aliased) == (place.alias, False)
+    assert (observed.collection.size, observed.collection.distance, observed.collection.marker) == (4, "Dot", None)
+
+
+async def test_another_kind_of_quantization_counts_as_none_and_is_replaced(place: Place) -> None:
+    body = {"vectors": {"size": 4, "distance": "Cosine"}, "quantization_config": {"binary": {"always_ram": True}}}
+    place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
+    assert (await place.seen()).quantization is None
+
+    await place.store.apply(place.physical, UpdateQuantization(DESIRED.quantization))
+
+    assert (await place.seen()).quantization == DESIRED.quantization
+
+
+async def test_a_collection_with_named_vectors_differs_in_size(place: Place) -> None:
+    body = {"vectors": {"text": {"size": 4, "distance": "Cosine"}}}
+    place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
+
+    assert (await place.seen()).size == 0
+
+
+async def test_points_are_counted_exactly_and_without_tombstones(place: Place) -> None:
+    await place.create()
+    place.add_points(3, userId="u")
+    place.add_points(2, deletedAt=1_795_000_000_000)
+
+    assert await place.store.count(place.physical) == 3
+    observed = await place.store.observe(place.alias, place.physical)
+    assert observed is not None
+    assert observed.points == 5
+    assert await place.store.count(f"{place.alias}__2") == 0
+
+
+async def test_a_deleted_collection_takes_its_alias_along_and_may_be_deleted_again(place: Place) -> None:
+    await place.create()
+    await place.store.apply(place.physical, SetAlias(place.alias, place.physical))
+
+    await place.store.delete(place.physical)
+    await place.store.delete(place.physical)
+
+    assert await place.store.observe(place.alias, place.physical) is None
+    aliases = place.http.get("/aliases").json()["result"]["aliases"]
+    assert place.alias not in [entry["alias_name"] for entry in aliases]
+
+
+async def test_a_reconcile_is_done_at_once_and_the_second_changes_nothing(place: Place) -> None:
+    first = await place.reconcile()
+
+    second = await place.reconcile(last=place.physical)
+
+    assert len(first.applied.changes) == 3
+    assert (second.applied.changes, second.plan.changes) == ((), ())
+    assert second.observed.collection == DESIRED
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {"hnsw": {"m": 64, "efConstruct": 1000, "fullScanThresholdKB": 1_000_000_000}},
+        {"hnsw": {"m": 4, "efConstruct": 4, "fullScanThresholdKB": 10}},
+        {"optimizers": {"defaultSegmentNumber": 0, "indexingThresholdKB": 0}},
+        {"optimizers": {"defaultSegmentNumber": 256, "indexingThresholdKB": 1_000_000_000}},
+        {"quantization": {"type": "None"}},
+        {"quantization": {"type": "Scalar", "quantile": 0.5}},
+        {"quantization": {"type": "Scalar", "quantile": 1.0, "alwaysRam": False}},
+        {"quantization": {"type": "Scalar", "quantile": 0.987654321}},
+        {"distance": "Dot"},
+        {"distance": "Euclid"},
+    ],
+    ids=repr,
+)
+async def test_every_figure_converges_on_creation_and_as_a_change(place: Place, index: dict[str, Any]) -> None:
+    desired = desired_of(EMBEDDING | {"index": index})
+    created = await place.reconcile(desired)
+    assert created.observed.collection == desired
+    await place.store.delete(place.physical)
+    await place.reconcile()
+
+    changed = await place.reconcile(desired, last=place.physical)
+
+    held = [change.field for change in changed.plan.changes if isinstance(change, Rebuild)]
+    assert held == (["index.distance"] if "distance" in index else [])
+    assert changed.observed.collection == (DESIRED if held else desired)
+
+
+async def test_a_plain_collection_is_adopted_with_its_points(place: Place) -> None:
+    body = {"vectors": {"size": 4, "distance": "Cosine"}}
+    place.http.put(f"/collections/{place.alias}", json=body).raise_for_status()
+
+    first = await place.reconcile()
+    second = await place.reconcile(last=place.alias)
+
+    assert (first.observed.physical, first.observed.is_aliased) == (place.alias, False)
+    assert (second.applied.changes, second.observed.collection) == ((), DESIRED)
+
+
+async def test_a_rebuild_is_refused_here(place: Place) -> None:
+    with pytest.raises(StoreRejected, match=r"index\.distance cannot change in place"):
+        await place.store.apply(place.physical, Rebuild("index.distance", "Cosine", "Dot"))
+
+
+async def test_an_alias_that_is_a_collection_s_name_is_refused_with_the_server_s_words(place: Place) -> None:
+    await place.create()
+    place.http.put(f"/collections/{place.alias}", json={"vectors": {"size": 4, "distance": "Dot"}}).raise_for_status()
+
+    with pytest.raises(StoreRejected, match=place.alias) as caught:
+        await place.store.apply(place.physical, SetAlias(place.alias, place.physical))
+
+    assert caught.value.status == 409
+
+
+async def test_a_change_of_what_is_not_there_is_to_be_tried_again(place: Place) -> None:
+    with pytest.raises(StoreUnavailable, match=place.physical):
+        await place.store.apply(place.physical, UpdateHnsw(m=32))
+
+
+async def test_a_figure_that_the_server_refuses_is_told_with_its_words(place: Place) -> None:
+    await place.create()
+
+    with pytest.raises(StoreRejected, match="ef_construct") as caught:
+        await place.store.apply(place.physical, UpdateHnsw(ef_construct=2))
+
+    assert caught.value.status == 422
+
+
+CALLS: dict[str, Callable[[QdrantCollections], Awaitable[object]]] = {
+    "version": lambda store: store.version(),
+    "observe": lambda store: store.observe("a", "a__1"),
+    "apply": lambda store: store.apply("a__1", UpdateHnsw(m=4)),
+    "count": lambda store: store.count("a__1"),
+    "delete": lambda store: store.delete("a__1"),
+}
+
+
+@contextlib.asynccontextmanager
+async def opened(url: str, **options: Any) -> AsyncIterator[QdrantCollections]:
+    store = QdrantCollections(url, **options)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+@pytest.fixture(scope="module")
+def keyed_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A development server that asks for a key."""
+    data: pathlib.Path = tmp_path_factory.mktemp("keyed")
+    with serve(create_app(data, api_key="right")) as url:
+        yield url
+
+
+@pytest.mark.parametrize("key", [None, "wr0ng"])
+async def test_a_wrong_key_is_refused_for_good_and_not_told(keyed_url: str, key: str | None) -> None:
+    async with opened(keyed_url, api_key=key) as store:
+        for call in CALLS.values():
+            with pytest.raises(StoreRejected) as caught:
+                await call(store)
+
+            assert caught.value.status == 401
+            assert "wr0ng" not in str(caught.value)
+
+
+async def test_the_right_key_is_sent(keyed_url: str) -> None:
+    async with opened(keyed_url, api_key="right") as store:
+        assert (await store.version()).startswith("1.18")
+
+
+async def test_a_server_that_is_down_is_unavailable() -> None:
+    async with opened(f"http://127.0.0.1:{free_port()}", timeout_s=2) as store:
+        for call in CALLS.values():
+            with pytest.raises(StoreUnavailable, match="cannot be reached"):
+                await call(store)
+
+
+class Answer(BaseHTTPRequestHandler):
+    """Answers everything with the status and body that the test chose."""
+
+    status, body = 200, b"{}"
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(self.status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(self.body)))
+        self.end_headers()
+        self.wfile.write(self.body)
+
+    do_GET = do_PUT = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - names of the standard library
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@contextlib.contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    handler = type("Handler", (Answer,), {"status": status, "body": body})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+WORDS = json.dumps({"status": {"error": "the server's words"}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, StoreRejected),
+        (403, StoreRejected),
+        (409, StoreRejected),
+        (422, StoreRejected),
+        (429, StoreUnavailable),
+        (500, StoreUnavailable),
+        (502, StoreUnavailable),
+        (503, StoreUnavailable),
+    ],
+)
+async def test_a_status_tells_what_can_be_done(status: int, error: type[AgentMemoryError]) -> None:
+    with answering(status, WORDS) as url:
+        async with opened(url) as store:
+            for call in CALLS.values():
+                with pytest.raises(error, match="the server's words"):
+                    await call(store)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"result": 5}', b"null"])
+async def test_an_answer_that_is_no_qdrant_s_is_unavailable(body: bytes) -> None:
+    with answering(200, body) as url:
+        async with opened(url) as store:
+            for name in ("version", "observe", "count"):
+                with pytest.raises(StoreUnavailable):
+                    await CALLS[name](store)
