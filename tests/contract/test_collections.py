@@ -15,7 +15,7 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.devserver import create_app
-from agentmemory_operator.domain.collection import Collection, ScalarQuantization
+from agentmemory_operator.domain.collection import Collection, Marker, ScalarQuantization
 from agentmemory_operator.domain.planning import (
     Change,
     CreateCollection,
@@ -36,6 +36,14 @@ from tests.support.plans import desired_of
 
 EMBEDDING = {"embedding": {"provider": "none", "dimensions": 4}}
 DESIRED = desired_of(EMBEDDING)
+
+
+def marker_of(desired: Collection) -> Marker:
+    assert desired.marker is not None
+    return desired.marker
+
+
+MARKER = marker_of(DESIRED)
 
 
 class Place:
@@ -95,10 +103,6 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
     await place.create(replace(DESIRED, m=32))
 
     assert (await place.seen()).m == 16
-
-
-MARKER = DESIRED.marker
-assert MARKER is not None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Connections: from a reference to a store, and what a probe found."""
 
+from typing import Any
+
 import pytest
 
 from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
@@ -91,7 +93,7 @@ async def test_a_missing_key_is_named() -> None:
 
 
 @pytest.mark.parametrize("spec", [{}, {"embedding": {"provider": "openai"}}])
-async def test_an_embedding_without_secret_needs_none(spec: dict[str, object]) -> None:
+async def test_an_embedding_without_secret_needs_none(spec: dict[str, Any]) -> None:
     bench = Bench()
 
     await bench.connections.check_embedding_secret(parse_agent_memory(memory_document(**spec)))

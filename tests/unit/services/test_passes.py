@@ -1,6 +1,5 @@
 """Passes over objects: what is written, what is asked again when, and which error becomes which condition."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +71,7 @@ class Stage:
 
 
 @pytest.fixture
-def stage() -> Iterator[Stage]:
+def stage() -> Stage:
     """A stage with the connection that objects refer to."""
     stage = Stage()
     stage.put(connection_document())

@@ -216,7 +216,7 @@ async def test_only_an_unexpected_error_is_logged_with_its_trace(caplog: pytest.
 
 
 def test_retries_grow_are_jittered_and_stay_bounded() -> None:
-    async def handle(key: str) -> float | None:
+    async def handle(key: int) -> float | None:
         return None
 
     delays = []
