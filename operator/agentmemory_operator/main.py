@@ -5,6 +5,7 @@ import contextlib
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -39,8 +40,9 @@ from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
+from agentmemory_operator.services.sweeper import Sweeper
 from agentmemory_operator.services.workqueue import WorkQueue
-from agentmemory_operator.settings import Settings
+from agentmemory_operator.settings import SettingInvalid, Settings
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +105,7 @@ class Api:
             memories=Memories(clock, chains),
             access_counts=access_counts,
         )
+        self._sweeper = Sweeper(directory, chains)
         self._synced: set[str] = set()
 
     def synced(self, kind: str) -> None:
@@ -114,7 +117,8 @@ class Api:
         return self._synced >= set(KINDS)
 
     async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
-        api_key = self._settings.openai_api_key
+        # In a cluster a manifest's baseURL must not receive a key that the object does not name.
+        api_key = None if self._settings.is_in_cluster else self._settings.openai_api_key
         if source.secret_name and source.secret_key:
             api_key = await self._secrets.read(settings.namespace, source.secret_name, source.secret_key)
         embedder = build_embedder(source, settings.embedding, api_key=api_key)
@@ -124,8 +128,12 @@ class Api:
     async def serving(self, host: str, port: int) -> AsyncIterator[str]:
         """Serve while the context is open; yield the URL."""
         app = create_app(self.services, build_guard(self._settings, host), is_ready=self.is_ready)
-        async with serving(app, host=host, port=port) as url:
-            yield url
+        sweeping = asyncio.create_task(self._sweeper.run())
+        try:
+            async with serving(app, host=host, port=port) as url:
+                yield url
+        finally:
+            await cancel(sweeping)
 
 
 class Stores:
@@ -296,6 +304,7 @@ def feed_all(event: str, document: Json, api: Api, operator: Operator | None) ->
 
 async def run_devserver(data: Path, port: int, version: str) -> None:
     """Run only the dev Qdrant server, until it is told to stop."""
+    # Its engine is an optional extra: only the two verbs that need it import it.
     from agentmemory_operator.devserver import create_app as create_devserver
 
     data.mkdir(parents=True, exist_ok=True)
@@ -335,8 +344,10 @@ def say(line: str) -> None:
 
 def run() -> None:
     """Run the command line; the entry point of `agentmemory` and `kubectl-agentmemory`."""
-    # The dev server's engine is an optional extra: only its two verbs import it.
-    settings = Settings.from_env(os.environ)
+    try:
+        settings = Settings.from_env(os.environ)
+    except SettingInvalid as exc:
+        sys.exit(f"agentmemory: {exc}")
     configure_logging(settings.log_level, settings.log_format)
     verbs = Verbs(
         operator=run_operator,

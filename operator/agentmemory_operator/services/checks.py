@@ -22,6 +22,17 @@ def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
     return []
 
 
+def scaled(vector: Vector, *, distance: str) -> Vector:
+    """Return a caller's vector as the engine compares it well: for Cosine scaled to length 1.
+
+    The engine scales too, but takes a very short vector as it is and overflows on a very long one.
+    """
+    if distance != "Cosine":
+        return vector
+    length = math.hypot(*vector)
+    return [number / length for number in vector]
+
+
 def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[FieldError]:
     """Return an error for each type that the agent does not know."""
     known = [type_.name for type_ in agent.settings.ranking.types]

@@ -17,7 +17,7 @@ from agentmemory_operator.domain.scoring import Scored, Terms, score, score_quer
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.access_counts import AccessCounts
-from agentmemory_operator.services.checks import check_presence, check_types, check_vector
+from agentmemory_operator.services.checks import check_presence, check_types, check_vector, scaled
 from agentmemory_operator.services.directory import Agent
 
 
@@ -170,7 +170,7 @@ async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[
 
 async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
     if request.vector is not None:
-        return request.vector
+        return scaled(request.vector, distance=agent.distance)
     return (await agent.embedder.embed([request.query or ""]))[0]
 
 

@@ -11,7 +11,7 @@ from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Pay
 from agentmemory_operator.errors import AgentMemoryError, Conflict, FieldError, NotFound, RequestInvalid
 from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.chains import Chains, midway, read_row
-from agentmemory_operator.services.checks import check_types, check_vector
+from agentmemory_operator.services.checks import check_types, check_vector, scaled
 from agentmemory_operator.services.directory import Agent
 
 Event = Literal["ADD", "SUPERSEDE"]
@@ -122,7 +122,7 @@ class Remember:
         vectors = {} if agent.takes_vectors else await _embed(agent, texts)
         drafts: list[_Draft | AgentMemoryError] = []
         for place, (memory, wrong) in enumerate(zip(memories, errors, strict=True)):
-            vector = RequestInvalid(wrong) if wrong else memory.vector or vectors[memory.content]
+            vector = RequestInvalid(wrong) if wrong else _vector_of(memory, agent, vectors)
             record = _record_of(memory, agent, now_ms, place=place)
             drafts.append(vector if isinstance(vector, AgentMemoryError) else _Draft(record, vector))
         return drafts
@@ -160,6 +160,14 @@ class Remember:
             raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
         if TOMBSTONE_KEY in old or old.get("supersededById"):
             raise _superseded(record.supersedes_id)
+
+
+def _vector_of(
+    memory: NewMemory, agent: Agent, embedded: Mapping[str, Vector | RequestInvalid]
+) -> Vector | RequestInvalid:
+    if memory.vector is None:
+        return embedded[memory.content]
+    return scaled(memory.vector, distance=agent.distance)
 
 
 async def _embed(agent: Agent, contents: Sequence[str]) -> dict[str, Vector | RequestInvalid]:

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from agentmemory_operator.services.checks import check_vector
+from agentmemory_operator.services.checks import check_vector, scaled
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,12 @@ def test_a_vector_that_cannot_be_stored_is_named(vector: list[float], says: str)
 @pytest.mark.parametrize("vector", [[0, 1], [-3.4e38, 0.0], [1e-30, 0.0]])
 def test_any_other_vector_is_fine(vector: list[float]) -> None:
     assert check_vector(vector, size=2) == []
+
+
+@pytest.mark.parametrize("vector", [[1e-30, 1e-30], [1e30, 1e30], [3.0, 4.0]])
+def test_a_callers_vector_is_compared_by_its_direction_whatever_its_length(vector: list[float]) -> None:
+    first, second = scaled(vector, distance="Cosine")
+
+    assert first == pytest.approx(vector[0] / vector[1] * second)
+    assert math.hypot(first, second) == pytest.approx(1)
+    assert scaled(vector, distance="Dot") == vector
