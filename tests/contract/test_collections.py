@@ -308,6 +308,19 @@ async def test_an_alias_that_is_a_collection_s_name_is_refused_with_the_server_s
     assert caught.value.status == 409
 
 
+async def test_a_creation_whose_answer_was_lost_may_be_repeated(place: Place) -> None:
+    await place.create()
+
+    await place.create()
+
+
+async def test_a_collection_of_somebody_else_is_not_taken_for_one_that_was_created_before(place: Place) -> None:
+    await place.create(replace(DESIRED, marker=replace(MARKER, name="another")))
+
+    with pytest.raises(StoreRejected, match="already exists"):
+        await place.create()
+
+
 async def test_a_change_of_what_is_not_there_is_to_be_tried_again(place: Place) -> None:
     with pytest.raises(StoreUnavailable, match=place.physical):
         await place.store.apply(place.physical, UpdateHnsw(m=32))

@@ -12,6 +12,7 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
     Collection,
+    Marker,
     Observed,
     ScalarQuantization,
     marker_from_json,
@@ -160,9 +161,14 @@ class QdrantCollections:
                 metadata={METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else None,
             )
         except UnexpectedResponse as exc:
-            # 409: created by an attempt whose answer was lost; the next observation compares it.
-            if exc.status_code != 409:
+            # 409: created by an attempt whose answer was lost, unless it is somebody else's.
+            if exc.status_code != 409 or not await self._is_owned(physical, collection.marker):
                 raise
+
+    async def _is_owned(self, physical: str, marker: Marker | None) -> bool:
+        info = await self._get(physical)
+        live = observed_from(info, physical=physical, is_aliased=False).collection.marker if info else None
+        return live is not None and marker is not None and live.is_same_object(marker)
 
     async def _create_indexes(self, physical: str, indexes: tuple[tuple[str, str], ...]) -> None:
         # Operations of a collection are applied in order, so waiting for the last waits for all.

@@ -137,6 +137,9 @@ def describe_change(change: Change) -> str:
 def _serving(observed: Observed, refusal: Refusal | None) -> Sequence[State]:
     ready = State("Ready", True, Reason.SERVING, f"{observed.physical} serves")
     if refusal:
+        # A collection that never was as an object asked says nothing of its vectors: the API cannot serve it.
+        if observed.collection.marker is None:
+            ready = State("Ready", False, refusal.reason, refusal.message)
         return ready, State("InSync", False, refusal.reason, refusal.message)
     if observed.is_busy:
         return ready, State("InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})")

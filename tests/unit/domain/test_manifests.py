@@ -3,7 +3,6 @@
 import contextlib
 import math
 import re
-import timeit
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
@@ -181,14 +180,3 @@ def test_anything_near_a_spec_is_parsed_or_refused(spec: Any, old: Any) -> None:
         spec = {"connectionRef": {"name": "main"}} | spec
     with contextlib.suppress(SpecInvalid):
         parse_agent_memory(document | {"spec": spec}, old=old)
-
-
-def test_a_rich_object_is_parsed_within_a_millisecond() -> None:
-    types = [{"name": f"t{number}", "halfLifeDays": 30} for number in range(8)]
-    weights = {"similarity": 0.5, "recency": 0.3, "utility": 0.2}
-    embedding = {"provider": "openai", "model": "m", "dimensions": 4, "baseURL": "http://x/v1"}
-    document = manifest(types=types, scoring={"weights": weights}, embedding=embedding, index={"hnsw": {"m": 16}})
-
-    best_s = min(timeit.repeat(lambda: parse_agent_memory(document), number=10, repeat=10)) / 10
-
-    assert best_s < 0.001

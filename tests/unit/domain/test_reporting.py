@@ -94,6 +94,12 @@ def test_a_held_plan_is_ready_and_awaits_approval_whatever_the_engine_does() -> 
     assert in_short(status) == [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
 
 
+def test_a_collection_that_never_was_as_asked_is_not_ready() -> None:
+    status = status_of(DOT, replace(desired_of(), marker=None))
+
+    assert in_short(status) == [("Ready", "False", "AwaitingApproval"), ("InSync", "False", "AwaitingApproval")]
+
+
 def test_a_held_plan_shows_the_change_its_cost_and_the_refusal() -> None:
     plan = status_of(DOT, desired_of(), points=5)["plan"]
 
