@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
+from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource, embedding_from_json
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder, Json, PointStore
@@ -170,23 +170,18 @@ async def _read_collection(store: PointStore, settings: AgentSettings) -> tuple[
         raise _not_ready(settings) from error
     config = described["config"]
     marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
-    if "embedding" not in marker:
+    if "embedding" not in marker or not _is_of(marker, settings):
         raise _not_ready(settings)
-    return _source_of(marker["embedding"]), config["params"]["vectors"]["distance"]
+    return embedding_from_json(marker["embedding"]), config["params"]["vectors"]["distance"]
+
+
+def _is_of(marker: Json, settings: AgentSettings) -> bool:
+    """Tell whether the collection is this object's: a slug may pass on, the memories of its last owner do not."""
+    owner = marker.get("namespace", settings.namespace), marker.get("name", settings.name)
+    return owner == (settings.namespace, settings.name)
 
 
 def _not_ready(settings: AgentSettings) -> StoreUnavailable:
     return StoreUnavailable(
         f"the collection of agent {settings.slug!r} is not ready yet: see the object's Ready condition", retry_after_s=2
-    )
-
-
-def _source_of(document: Json) -> EmbeddingSource:
-    return EmbeddingSource(
-        provider=document["provider"],
-        model=document.get("model"),
-        dimensions=document["dimensions"],
-        base_url=document.get("baseUrl"),
-        secret_name=document.get("secretName"),
-        secret_key=document.get("secretKey"),
     )
