@@ -1,0 +1,182 @@
+"""A running API follows the objects of the cluster: ranking at once, vectors only as the collection says."""
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.fake_openai import FakeOpenAI
+from tests.support.http_server import serve
+from tests.support.operator import Program, running, start_api, wait_until
+from tests.support.proxy import Proxy
+from tests.support.workspace import AGENT, Workspace
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+Json = dict[str, Any]
+EFFECT_WITHIN_S = 1.0
+EVERYTHING_PASSES = {"scoreThreshold": -1, "minSimilarity": -1}
+QUERY, ALIKE, UNLIKE = [1.0] * 8, [1.0] * 8, [1.0] * 4 + [-0.5] * 4
+RECENCY_ONLY = '{"spec":{"scoring":{"weights":{"similarity":0,"recency":1,"utility":0}}}}'
+WORDS = {"provider": "wordllama", "dimensions": 256}
+
+
+@pytest.fixture(scope="module")
+def api(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Program, httpx.Client]]:
+    """`agentmemory api` on the cluster, and a client of it."""
+    program, url = start_api(control_plane, tmp_path_factory.mktemp("api"))
+    with running(program), httpx.Client(base_url=url, timeout=30) as client:
+        yield program, client
+
+
+class Agent:
+    """One agent, asked over HTTP."""
+
+    def __init__(self, client: httpx.Client, slug: str) -> None:
+        self._client = client
+        self._path = f"/v1/agents/{slug}"
+
+    def describe(self) -> httpx.Response:
+        return self._client.get(self._path)
+
+    def store(self, content: str, **memory: Any) -> str:
+        answer = self._client.post(f"{self._path}/memories", json={"user_id": "u", "content": content} | memory)
+        assert answer.status_code == 201, answer.text
+        stored: str = answer.json()["id"]
+        return stored
+
+    def search(self, **asked: Any) -> httpx.Response:
+        return self._client.post(f"{self._path}/search", json={"user_id": "u"} | asked)
+
+    def found(self, **asked: Any) -> list[str]:
+        answer = self.search(**asked)
+        assert answer.status_code == 200, answer.text
+        return [memory["content"] for memory in answer.json()["results"]]
+
+
+@pytest.fixture
+def agent(api: tuple[Program, httpx.Client], workspace: Workspace) -> Agent:
+    """The workspace's agent as the API serves it."""
+    return Agent(api[1], workspace.slug)
+
+
+def wait_served(agent: Agent) -> None:
+    """Wait until the API knows the agent and reaches its collection."""
+    wait_until(lambda: agent.describe().status_code == 200, seconds=10, what="the agent in the API")
+
+
+def test_patched_weights_change_the_order_within_a_second(
+    workspace: Workspace, proxy: Proxy, agent: Agent, api: tuple[Program, httpx.Client]
+) -> None:
+    """No restart, and nothing is written to the collection for it."""
+    workspace.connect(url=proxy.url)
+    workspace.create(scoring={"weights": {"similarity": 1, "recency": 0, "utility": 0}} | EVERYTHING_PASSES)
+    workspace.wait_ready()
+    wait_served(agent)
+    a_year_ago = (datetime.now(UTC) - timedelta(days=365)).isoformat()
+    agent.store("alike and old", vector=ALIKE, created_at=a_year_ago)
+    agent.store("unlike and new", vector=UNLIKE)
+    assert agent.found(vector=QUERY) == ["alike and old", "unlike and new"]
+    wait_until(lambda: workspace.status()["observedGeneration"] == 1, seconds=5, what="the status")
+    config = workspace.config()
+
+    arguments = ("patch", "amem", AGENT, "-n", workspace.namespace, "--type=merge", "-p", RECENCY_ONLY)
+    assert workspace.control_plane.kubectl(*arguments).returncode == 0
+    patched = time.monotonic()
+    wait_until(lambda: agent.search(vector=QUERY).json()["generation"] == 2, seconds=10, what="generation 2")
+    took = time.monotonic() - patched
+
+    answer = agent.search(vector=QUERY)
+    assert [memory["content"] for memory in answer.json()["results"]] == ["unlike and new", "alike and old"]
+    assert answer.headers["X-AgentMemory-Generation"] == "2"
+    assert took <= EFFECT_WITHIN_S
+    assert api[0].returncode is None
+    workspace.wait_ready()
+    assert workspace.config() == config, "a weight is nothing that the collection knows"
+    assert not [call for call in proxy.mutations() if call[0] == "PATCH"]
+
+
+def test_a_new_object_is_served_as_soon_as_it_is_ready_and_a_deleted_one_no_more(
+    workspace: Workspace, agent: Agent
+) -> None:
+    assert agent.describe().status_code == 404
+
+    workspace.create_ready()
+    wait_served(agent)
+    assert agent.describe().json()["memories"] == 0
+
+    workspace.delete()
+    wait_until(lambda: agent.describe().status_code == 404, seconds=5, what="404")
+
+
+def test_an_agent_whose_collection_is_not_there_yet_is_answered_with_wait(workspace: Workspace, agent: Agent) -> None:
+    workspace.create()
+    wait_until(lambda: agent.search(vector=QUERY).status_code != 404, seconds=5, what="the agent in the API")
+
+    answer = agent.search(vector=QUERY)
+
+    assert answer.status_code == 503
+    assert int(answer.headers["Retry-After"]) >= 1
+
+
+def test_new_dimensions_that_are_held_leave_search_and_store_as_they_were(workspace: Workspace, agent: Agent) -> None:
+    workspace.create_ready(embedding=WORDS, scoring=EVERYTHING_PASSES)
+    wait_served(agent)
+    agent.store("the printer in the office is broken")
+
+    workspace.patch(embedding={"dimensions": 128})
+    workspace.wait_condition("InSync", "False/AwaitingApproval")
+    agent.store("the invoice of March is paid")
+    answer = agent.search(query="which device does not work?")
+
+    assert answer.json()["generation"] == 2
+    assert answer.json()["results"][0]["content"] == "the printer in the office is broken"
+    assert len(answer.json()["results"]) == 2
+    assert workspace.config()["params"]["vectors"]["size"] == 256
+
+
+def test_a_model_of_the_same_size_that_is_held_is_not_asked(workspace: Workspace, agent: Agent) -> None:
+    """Two models of one size are two vector spaces: the API goes on with the collection's own."""
+    provider = FakeOpenAI()
+    with serve(provider.app()) as url:
+        embedding = {"provider": "openai", "model": "first", "dimensions": 8, "baseURL": f"{url}/v1"}
+        workspace.create_ready(embedding=embedding, scoring=EVERYTHING_PASSES)
+        wait_served(agent)
+        agent.store("one")
+
+        workspace.patch(embedding={"model": "second"})
+        workspace.wait_condition("InSync", "False/AwaitingApproval")
+        wait_until(lambda: agent.describe().json()["generation"] == 2, seconds=5, what="generation 2")
+        agent.store("two")
+        agent.found(query="three")
+
+    assert [body["model"] for body in provider.bodies] == ["first"] * 3
+
+
+def test_a_collection_that_is_another_objects_is_not_served(
+    control_plane: ControlPlane, workspace: Workspace, agent: Agent
+) -> None:
+    """The older object is gone and has left its memories; the younger one claims the slug and must not read them."""
+    workspace.create_ready(scoring=EVERYTHING_PASSES)
+    wait_served(agent)
+    agent.store("not yours", vector=ALIKE)
+    other = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url, claims=workspace.slug)
+    created = workspace.must_get()["metadata"]["creationTimestamp"]
+    wait_until(lambda: workspace.server_time() > created, seconds=3, what="the next second")
+    other.connect()
+    other.create(scoring=EVERYTHING_PASSES)
+    other.wait_condition("Stalled", "True/SlugTaken")
+    assert agent.found(vector=QUERY) == ["not yours"]
+
+    workspace.delete()
+    other.wait_condition("Stalled", "True/CollectionNotOwned")
+    answer = agent.search(vector=QUERY)
+
+    other.clean()
+    assert answer.status_code == 503, answer.text
