@@ -1,44 +1,22 @@
 """A control plane and a development Qdrant per test process, a namespace per test, an operator per module."""
 
-import os
-import pathlib
 from collections.abc import Iterator
 
 import pytest
 
-from tests.controlplane.build import find_assets
+from tests.support.cluster_fixtures import control_plane, qdrant_url
 from tests.support.controlplane import ControlPlane
-from tests.support.operator import Program, running, start_operator, start_qdrant
+from tests.support.operator import Program, running, start_operator
 from tests.support.proxy import Proxy, proxying
 from tests.support.workspace import Workspace
 
-CRDS = pathlib.Path(__file__).resolve().parents[2] / "crds"
-
-
-@pytest.fixture(scope="session")
-def control_plane() -> Iterator[ControlPlane]:
-    """A real API server with the project's kinds; one for each test process."""
-    assets = find_assets(os.environ)
-    if assets is None:
-        pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 5 minutes)")
-    with ControlPlane(assets) as started:
-        if any(CRDS.glob("*.yaml")):
-            started.apply_crds(CRDS)
-        yield started
+__all__ = ["control_plane", "qdrant_url"]
 
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> str:
     """A namespace no other test has seen; it stays, because nothing here would finish its deletion."""
     return control_plane.create_namespace()
-
-
-@pytest.fixture(scope="session")
-def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A development Qdrant server; one for each test process."""
-    program, url = start_qdrant(tmp_path_factory.mktemp("qdrant"))
-    with running(program):
-        yield url
 
 
 @pytest.fixture(scope="module")

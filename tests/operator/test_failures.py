@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.controlplane import ControlPlane, free_port
-from tests.support.operator import Program, running, start_composed_operator, start_qdrant, wait_until
+from tests.support.operator import ForkedOperator, Nursery, running, start_qdrant, wait_until
 from tests.support.proxy import Proxy
 from tests.support.workspace import CONNECTION, Workspace, conditions_of, confirm_delete
 
@@ -22,11 +22,11 @@ OPENAI = {"provider": "openai", "model": "m", "dimensions": 8, "secretRef": {"na
 
 
 @pytest.fixture(scope="module")
-def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
     """The operator, looking again after a second where people wait half a minute."""
-    folder = tmp_path_factory.mktemp("operator")
-    with running(start_composed_operator(control_plane, folder, periods=PERIODS)) as program:
-        yield program
+    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
+    yield nursery.start(periods=PERIODS)
+    nursery.close()
 
 
 class TestMissingParts:
@@ -69,7 +69,7 @@ class TestMissingParts:
 
         workspace.wait_condition("Stalled", "True/SecretNotFound")
 
-    def test_no_secret_is_ever_logged(self, workspace: Workspace, quick_operator: Program) -> None:
+    def test_no_secret_is_ever_logged(self, workspace: Workspace, quick_operator: ForkedOperator) -> None:
         workspace.create_secret("qdrant-key", key="do-not-print-me")
         workspace.connect(apiKeySecretRef={"name": "qdrant-key", "key": "key"}, url=f"http://127.0.0.1:{free_port()}")
         workspace.create()
@@ -206,7 +206,7 @@ class TestOutages:
         assert workspace.config()["hnsw_config"]["m"] == 24
 
     def test_a_deletion_that_fell_into_a_gap_of_the_watch_is_found(
-        self, workspace: Workspace, control_plane: ControlPlane, quick_operator: Program
+        self, workspace: Workspace, control_plane: ControlPlane, quick_operator: ForkedOperator
     ) -> None:
         """The watch breaks while the operator sleeps, the object goes meanwhile: its slug must become free."""
         workspace.create_ready(deletionPolicy="Retain")

@@ -2,14 +2,20 @@
 
 A step lies before and after each call of one AgentMemory that changes something, in Qdrant or in Kubernetes; payload
 indexes are created one by one, a step each. It also lets a test shorten the waiting times.
+
+Each line of standard input is an `Order` as JSON. An operator is forked for it, its process id is printed, and when it
+has ended its exit code; then the next line is read. The imports are paid once: a start takes a tenth of a second.
 """
 
 import asyncio
+import importlib
 import json
 import os
 import signal
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster, load_configuration
 from agentmemory_operator.domain.collection import Observed
@@ -22,15 +28,31 @@ from agentmemory_operator.ports import CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Endpoint
 from agentmemory_operator.services.objects import AGENT_MEMORY
 from agentmemory_operator.services.passes import Periods
+from tests.support.controlplane import die_with_parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One run.
+
+    Attributes:
+        victim: slug, and namespace, of the AgentMemory whose steps are counted.
+        crash_at: the step at which the process kills itself; 0 is never.
+        periods: fields of `Periods`.
+    """
+
+    victim: str = ""
+    crash_at: int = 0
+    periods: dict[str, float] = field(default_factory=dict)
 
 
 class Steps:
     """Counts the steps of one AgentMemory, and ends the process at one of them."""
 
-    def __init__(self, victim: str, crash_at: int) -> None:
-        self._collections = f"{alias_of(victim)}__"
-        self._victim = victim
-        self._crash_at = crash_at
+    def __init__(self, order: "Order") -> None:
+        self._collections = f"{alias_of(order.victim)}__"
+        self._victim = order.victim
+        self._crash_at = order.crash_at
         self._passed = 0
 
     def take(self) -> None:
@@ -45,7 +67,7 @@ class Steps:
 
     def for_object(self, kind: str, metadata: Metadata) -> Callable[[], None]:
         """Return what a call on an object runs before and after."""
-        return self.take if (kind, metadata.name) == (AGENT_MEMORY, self._victim) else _pass
+        return self.take if (kind, metadata.namespace) == (AGENT_MEMORY, self._victim) else _pass
 
 
 class CrashingStore:
@@ -114,10 +136,9 @@ def _pass() -> None:
     """Do nothing: the call is another object's."""
 
 
-async def main() -> None:
+async def main(order: Order) -> None:
     """Run the operator as `main.run_operator` does."""
-    steps = Steps(os.environ["OPERATOR_VICTIM"], int(os.environ["OPERATOR_CRASH_AT"]))
-    periods = Periods(**json.loads(os.environ["OPERATOR_PERIODS"]))
+    steps = Steps(order)
     configuration = await load_configuration()
     async with AsyncExitStack() as stack:
         cluster = KubernetesCluster(configuration)
@@ -127,10 +148,33 @@ async def main() -> None:
         def open_store(endpoint: Endpoint) -> CollectionStore:
             return CrashingStore(stores.collections(endpoint), steps)
 
+        periods = Periods(**order.periods)
         operator = Operator(CrashingCluster(cluster, steps), cluster, open_store, periods=periods)
         await operate(operator, cluster, configuration)
 
 
+def nurse() -> None:
+    """Fork an operator for each order, one at a time."""
+    # `operate` imports it late; here kopf is to be paid for once.
+    importlib.import_module("agentmemory_operator.entrypoints.handlers")
+    for line in sys.stdin:
+        order = Order(**json.loads(line))
+        pid = os.fork()
+        if pid == 0:
+            ask_to_die_with_parent()
+            asyncio.run(main(order))
+            os._exit(0)
+        print(pid, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def ask_to_die_with_parent() -> None:
+    """Leave no operator behind a test that was killed."""
+    if ask := die_with_parent():
+        ask()
+
+
 if __name__ == "__main__":
     configure_logging("info", "text")
-    asyncio.run(main())
+    nurse()

@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from tests.support.controlplane import ControlPlane, die_with_parent, free_port
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AGENTMEMORY = (sys.executable, "-m", "agentmemory_operator")
-COMPOSED_OPERATOR = (sys.executable, "-m", "tests.support.crashing_operator")
 START_TIMEOUT_S = 30.0
 WATCHING = "watching AgentMemories"
 LOG_TAIL_CHARS = 1500
@@ -45,16 +45,19 @@ def wait_until(holds: Callable[[], T], *, seconds: float, what: str = "the condi
     raise AssertionError(f"{what} did not come within {seconds:.0f} s; last seen: {value!r}")
 
 
+def clean_environment() -> dict[str, str]:
+    """Return the environment without what would change what our programs do."""
+    kept = os.environ.items()
+    return {name: value for name, value in kept if not name.startswith("AGENTMEMORY_") and name not in FOREIGN}
+
+
 class Program:
     """A running process with its output in a file; dies with the test process."""
 
     def __init__(self, log: pathlib.Path, *command: str, **environment: str) -> None:
         self._log = log
         self._command = command
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("AGENTMEMORY_")}
-        for name in FOREIGN:
-            kept.pop(name, None)
-        self._environment = kept | environment
+        self._environment = clean_environment() | environment
         self._process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -100,14 +103,6 @@ class Program:
         self._process = self._start()
         self.wait_for(ready)
 
-    def pause(self) -> None:
-        """Stop the process where it is, until `go_on`."""
-        os.killpg(self._process.pid, signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Let a paused process run again."""
-        os.killpg(self._process.pid, signal.SIGCONT)
-
     def stop(self) -> None:
         """End it as Kubernetes does; one that has ended is no error."""
         if self.returncode is None:
@@ -140,31 +135,93 @@ def start_operator(control_plane: ControlPlane, folder: pathlib.Path) -> Program
     return program
 
 
-def start_composed_operator(
-    control_plane: ControlPlane,
-    folder: pathlib.Path,
-    *,
-    periods: dict[str, float] | None = None,
-    victim: str = "",
-    crash_at: int = 0,
-) -> Program:
-    """Start the operator's parts in a test's own composition.
+class Nursery:
+    """Runs operators composed for a test, one at a time: `tests/support/crashing_operator.py`."""
 
-    Args:
-        periods: fields of `services.passes.Periods`.
-        victim: slug of the AgentMemory whose steps are counted.
-        crash_at: the number of the step at which the process kills itself; 0 is never.
-    """
-    program = Program(
-        folder / "operator.log",
-        *COMPOSED_OPERATOR,
-        KUBECONFIG=str(control_plane.kubeconfig),
-        OPERATOR_PERIODS=json.dumps(periods or {}),
-        OPERATOR_VICTIM=victim,
-        OPERATOR_CRASH_AT=str(crash_at),
-    )
-    program.wait_for(WATCHING)
-    return program
+    def __init__(self, control_plane: ControlPlane, folder: pathlib.Path) -> None:
+        self._log = folder / "operators.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                (sys.executable, "-m", "tests.support.crashing_operator"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+                env=clean_environment() | {"KUBECONFIG": str(control_plane.kubeconfig)},
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+
+    @property
+    def log(self) -> str:
+        """Everything its operators wrote."""
+        return self._log.read_text(errors="replace")
+
+    def start(
+        self, *, victim: str = "", crash_at: int = 0, periods: dict[str, float] | None = None
+    ) -> "ForkedOperator":
+        """Start an operator; the one before has to have ended.
+
+        Args:
+            victim: slug, and namespace, of the AgentMemory whose steps are counted.
+            crash_at: the step at which the process kills itself; 0 is never.
+            periods: fields of `services.passes.Periods`.
+        """
+        assert self._process.stdin is not None
+        order = {"victim": victim, "crash_at": crash_at, "periods": periods or {}}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return ForkedOperator(self, int(self.read_line()))
+
+    def has_line(self) -> bool:
+        """Tell whether there is something to read."""
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def read_line(self) -> str:
+        """Return the next line; waits for it."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        """Kill everything that runs."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class ForkedOperator:
+    """One operator of a nursery."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self._nursery = nursery
+        self._pid = pid
+        self._code: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; -9 after a SIGKILL."""
+        if self._code is None and self._nursery.has_line():
+            self._code = int(self._nursery.read_line())
+        return self._code
+
+    @property
+    def log(self) -> str:
+        """Everything the nursery's operators wrote."""
+        return self._nursery.log
+
+    def pause(self) -> None:
+        """Stop the process where it is, until `go_on`."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a paused process run again."""
+        os.kill(self._pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it as a crash does; one that has ended is no error."""
+        if self.returncode is None:
+            os.kill(self._pid, signal.SIGKILL)
+            self._code = int(self._nursery.read_line())
 
 
 def start_api(control_plane: ControlPlane, folder: pathlib.Path) -> tuple[Program, str]:

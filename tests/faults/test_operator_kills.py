@@ -1,0 +1,227 @@
+"""The operator killed with -9 at every step of create, change and delete: the next one finishes what it began."""
+
+import contextlib
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Protocol
+
+import pytest
+
+from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import ForkedOperator, Nursery, wait_until
+from tests.support.workspace import Document, Workspace, conditions_of, confirm_delete, is_observed
+
+pytestmark = pytest.mark.faults
+
+MOST_STEPS = 60
+POINTS = 3
+# From the last write of a pass to the kill after it.
+SETTLED_S = 0.5
+
+
+class Scenario(Protocol):
+    """What is done to an object while operators die."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        """Bring the object to where the scenario starts; an operator runs."""
+        ...
+
+    def trigger(self, workspace: Workspace) -> None:
+        """Ask for what the operator is killed at."""
+        ...
+
+    def is_done(self, workspace: Workspace) -> bool:
+        """Tell whether it was carried out."""
+        ...
+
+    def check(self, workspace: Workspace) -> None:
+        """Fail where something is missing, double or lost."""
+        ...
+
+
+class Create:
+    """An object with everything: finalizer, collection, indexes, alias, event, status."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        workspace.connect()
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.create(deletionPolicy="Delete")
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return is_ready(workspace.get())
+
+    def check(self, workspace: Workspace) -> None:
+        check_one_collection(workspace)
+        assert workspace.config()["hnsw_config"]["m"] == 16
+        assert workspace.must_get()["metadata"]["finalizers"] == ["agentmemory.dev/collection"]
+
+
+class Change:
+    """Graph, quantization and optimizers at once, on a collection with points."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        prepare_with_points(workspace)
+
+    def trigger(self, workspace: Workspace) -> None:
+        index = {"hnsw": {"m": 24}, "quantization": {"type": "None"}, "optimizers": {"defaultSegmentNumber": 3}}
+        workspace.patch(index=index)
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return is_ready(workspace.get())
+
+    def check(self, workspace: Workspace) -> None:
+        check_one_collection(workspace)
+        config = workspace.config()
+        assert config["hnsw_config"]["m"] == 24
+        assert config["quantization_config"] is None
+        assert config["optimizer_config"]["default_segment_number"] == 3
+        assert stored(workspace) == POINTS
+
+
+class Delete:
+    """A confirmed deletion of a collection with points."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        prepare_with_points(workspace, annotations=confirm_delete(workspace.alias))
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.delete()
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return workspace.get() is None
+
+    def check(self, workspace: Workspace) -> None:
+        assert workspace.physicals() == []
+        assert workspace.aliases() == {}
+
+
+class DeleteUnconfirmed:
+    """A deletion whose collection has to stay."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        prepare_with_points(workspace)
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.delete()
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return workspace.get() is None
+
+    def check(self, workspace: Workspace) -> None:
+        check_one_collection(workspace)
+        assert stored(workspace) == POINTS
+        assert "CollectionKept" in workspace.events()
+
+
+# Steps lie before and after each change: a finalizer, a body, 10 indexes, an alias, an event, a status, and so on.
+SCENARIOS = [(Create(), 2 * 15), (Change(), 2 * 6), (Delete(), 2 * 3), (DeleteUnconfirmed(), 2 * 2)]
+
+
+@pytest.fixture(scope="module")
+def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Starts operators, one at a time."""
+    made = Nursery(control_plane, tmp_path_factory.mktemp("operators"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])
+def test_an_operator_killed_at_any_step_is_finished_by_the_next(
+    control_plane: ControlPlane, qdrant_url: str, nursery: Nursery, scenario: Scenario, least_steps: int
+) -> None:
+    def new_workspace() -> Workspace:
+        """Return a namespace with an object where the scenario starts."""
+        workspace = Workspace(control_plane, control_plane.create_namespace("kill-"), qdrant_url)
+        scenario.prepare(workspace)
+        return workspace
+
+    with operating(nursery):
+        workspace = new_workspace()
+    for step in itertools.count(1):
+        assert step < MOST_STEPS, "the scenario never ends"
+        was_killed = run_until_killed(nursery, scenario, workspace, step=step)
+        with operating(nursery) as operator:
+            check(operator, scenario, workspace, step=step)
+            workspace.clean()
+            workspace = new_workspace()
+        if not was_killed:
+            break
+    workspace.clean()
+
+    assert step - 1 >= least_steps, f"only {step - 1} steps were tried"
+
+
+@contextlib.contextmanager
+def operating(nursery: Nursery) -> Iterator[ForkedOperator]:
+    """Run an operator that does not die by itself."""
+    operator = nursery.start()
+    try:
+        yield operator
+    finally:
+        operator.kill()
+
+
+def run_until_killed(nursery: Nursery, scenario: Scenario, workspace: Workspace, *, step: int) -> bool:
+    """Carry the scenario out with an operator that dies at a step; tell whether it came to that step."""
+    operator = nursery.start(victim=workspace.slug, crash_at=step)
+    scenario.trigger(workspace)
+    wait_until(
+        lambda: operator.returncode is not None or scenario.is_done(workspace),
+        seconds=20,
+        what=f"step {step} of {workspace.status() if workspace.get() else 'a deletion'}",
+    )
+    time.sleep(0 if operator.returncode is not None else SETTLED_S)
+    return ended_by_kill(operator)
+
+
+def ended_by_kill(operator: ForkedOperator) -> bool:
+    """Tell whether the operator killed itself, and make sure that it runs no more."""
+    code = operator.returncode
+    assert code in (None, -9), f"the operator ended with {code}: {operator.log[-1500:]}"
+    operator.kill()
+    return code == -9
+
+
+def check(operator: ForkedOperator, scenario: Scenario, workspace: Workspace, *, step: int) -> None:
+    """Wait until the operator has finished what the killed one began, and look at what is there."""
+    try:
+        wait_until(lambda: scenario.is_done(workspace), seconds=20, what="convergence")
+        scenario.check(workspace)
+    except AssertionError as exc:
+        raise AssertionError(f"after a kill at step {step}: {exc}; the log ends: {operator.log[-1500:]}") from exc
+
+
+def prepare_with_points(workspace: Workspace, *, annotations: dict[str, str] | None = None) -> None:
+    """Create an object whose collection holds points and goes with it."""
+    workspace.connect()
+    workspace.create(deletionPolicy="Delete", annotations=annotations)
+    workspace.wait_ready(seconds=20)
+    workspace.store_points(POINTS)
+
+
+def is_ready(found: Document | None) -> bool:
+    """Tell whether the object's last generation is Ready and in sync."""
+    if found is None or not is_observed(found):
+        return False
+    has = conditions_of(found)
+    return (has.get("Ready"), has.get("InSync")) == ("True/Serving", "True/Converged")
+
+
+def check_one_collection(workspace: Workspace) -> None:
+    """Fail unless there is one collection, with all indexes, and the alias leads to it."""
+    assert workspace.physicals() == [workspace.physical]
+    assert workspace.aliases() == {workspace.alias: workspace.physical}
+    found = workspace.collection()
+    assert found is not None
+    indexes = {(field, index["data_type"]) for field, index in found["payload_schema"].items()}
+    assert indexes == set(RETRIEVAL_INDEXES)
+
+
+def stored(workspace: Workspace) -> int:
+    """Return the number of points."""
+    answer = workspace.qdrant.post(f"/collections/{workspace.alias}/points/count", json={"exact": True})
+    count: int = answer.raise_for_status().json()["result"]["count"]
+    return count
