@@ -58,6 +58,17 @@ def test_a_killed_server_has_its_collections_aliases_and_indexes(start_server: S
     assert before["payload_schema"].keys() == {"t", "n"}
 
 
+def test_a_stopped_server_has_flushed_and_ended_in_good_order(start_server: StartServer) -> None:
+    running = start_server()
+    running.call("PUT", "/collections/k", {"vectors": {"size": 8, "distance": "Cosine"}})
+    running.call("PUT", "/collections/k/points?wait=true", {"points": [{"id": 1, "vector": vector()}]})
+    running.stop()
+
+    assert running.process.returncode == 0
+    assert len(list(running.data_dir.glob("collections/*/shard-0/summary.json"))) == 1
+    assert start_server().call("GET", "/collections/k")["points_count"] == 1
+
+
 def test_a_stopped_server_answers_for_a_collection_without_opening_it(tmp_path: pathlib.Path) -> None:
     async def scenario() -> None:
         state = open_state(tmp_path, FEATURES)

@@ -2,7 +2,9 @@
 
 import argparse
 import asyncio
+import contextlib
 import pathlib
+import signal
 import sys
 
 from agentmemory_operator.devserver import DEFAULT_QDRANT_VERSION, serve
@@ -18,18 +20,26 @@ def main() -> int:
     parser.add_argument("--api-key", help="asked of every request but health checks")
     arguments = parser.parse_args()
     try:
-        asyncio.run(
-            serve(
-                arguments.data,
-                port=arguments.port,
-                api_key=arguments.api_key,
-                qdrant_version=arguments.qdrant_version,
-            )
-        )
+        asyncio.run(_serve_until_stopped(arguments))
     except (DataFolderBusy, OSError, ValueError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+async def _serve_until_stopped(arguments: argparse.Namespace) -> None:
+    server = asyncio.create_task(
+        serve(
+            arguments.data,
+            port=arguments.port,
+            api_key=arguments.api_key,
+            qdrant_version=arguments.qdrant_version,
+        )
+    )
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, server.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await server
 
 
 if __name__ == "__main__":

@@ -110,7 +110,7 @@ def read_condition(value: Json, path: str) -> Condition:
 
 def is_condition(document: Document) -> bool:
     """Tell whether an object of a formula is a condition rather than an expression."""
-    return "key" in document or any(name in document for name in (*_KINDS, *_CLAUSES))
+    return not _CONDITION_FIELDS.isdisjoint(document)
 
 
 def _field_condition(document: Document, path: str) -> edge.FieldCondition:
@@ -248,3 +248,4 @@ _MATCHES: dict[str, Callable[[Json], "edge.MatchType"]] = {
     "any": lambda value: edge.MatchAny(_variants(value)),
     "except": lambda value: edge.MatchExcept(_variants(value)),
 }
+_CONDITION_FIELDS = frozenset({"key", *_KINDS, *_CLAUSES})

@@ -1,5 +1,6 @@
 """Serve the development server over loopback."""
 
+import asyncio
 import contextlib
 import pathlib
 import socket
@@ -19,7 +20,7 @@ async def serve(
     api_key: str | None = None,
     qdrant_version: str = DEFAULT_QDRANT_VERSION,
 ) -> None:
-    """Serve a data folder until the process is told to stop; print the address when ready.
+    """Serve a data folder until cancelled; print the address when ready.
 
     Args:
         data_dir: where everything is kept.
@@ -36,16 +37,26 @@ async def serve(
     async with app.router.lifespan_context(app):
         with _listening(host, port) as listener:
             config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off", timeout_keep_alive=75)
-            server = _Announcing(config, f"http://{host}:{listener.getsockname()[1]}")
-            await server.serve(sockets=[listener])
+            server = _Server(config, f"http://{host}:{listener.getsockname()[1]}")
+            task = asyncio.create_task(server.serve(sockets=[listener]))
+            try:
+                await asyncio.shield(task)
+            finally:
+                server.should_exit = True
+                await task
 
 
-class _Announcing(uvicorn.Server):
-    """A server that says where it listens, once it does."""
+class _Server(uvicorn.Server):
+    """Says where it listens once it does, and leaves signals to whoever runs the process."""
 
     def __init__(self, config: uvicorn.Config, url: str) -> None:
         super().__init__(config)
         self._url = url
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Capture none."""
+        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then print the address."""

@@ -15,7 +15,8 @@ from agentmemory_operator.devserver.engine_configuration import engine_configura
 from agentmemory_operator.devserver.files import read_json, write_json
 from agentmemory_operator.devserver.indexes import index_operation
 
-OPEN_SHARDS = 64
+# Each is a thread, a file handle or two and some hundred memory maps (of 65,530 that Linux gives a process).
+OPEN_SHARDS = 128
 SUMMARY = "summary.json"
 
 
