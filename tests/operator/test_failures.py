@@ -261,3 +261,25 @@ class TestLostCollections:
 
         wait_until(lambda: workspace.aliases() == {workspace.alias: workspace.physical}, seconds=5, what="the alias")
         assert workspace.physicals() == [workspace.physical]
+
+
+class TestTies:
+    @pytest.mark.parametrize("attempt", range(4))
+    def test_of_two_objects_of_one_second_the_one_with_the_collection_keeps_the_slug(
+        self, control_plane: ControlPlane, workspace: Workspace, attempt: int
+    ) -> None:
+        """Their random uids would choose the late one half of the time, and both would stall."""
+        workspace.connect()
+        other = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url, claims=workspace.slug)
+        other.connect()
+        workspace.create()
+        time.sleep(0.1 * attempt)
+        other.create()
+
+        def settled() -> bool:
+            both = [conditions_of(each.must_get()) for each in (workspace, other)]
+            told = sorted(has.get("Stalled", has.get("Ready", "")) for has in both)
+            return told == ["True/Serving", "True/SlugTaken"]
+
+        wait_until(settled, seconds=10, what="one owner")
+        other.clean()

@@ -27,16 +27,18 @@ class Claim:
 
     Attributes:
         created: the object's creationTimestamp, RFC 3339 UTC.
+        has_collection: decides between two objects of one second, as it does for the operator.
     """
 
     uid: str
     created: str
     settings: AgentSettings
+    has_collection: bool = False
 
     @property
-    def seniority(self) -> tuple[str, str]:
+    def seniority(self) -> tuple[str, bool, str]:
         """The smallest wins the slug."""
-        return self.created, self.uid
+        return self.created, not self.has_collection, self.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

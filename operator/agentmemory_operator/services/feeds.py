@@ -11,7 +11,15 @@ from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.directory import AgentDirectory, Claim
-from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of, slug_of
+from agentmemory_operator.services.objects import (
+    AGENT_MEMORY,
+    QDRANT_CONNECTION,
+    Key,
+    ObjectTable,
+    holds_collection,
+    key_of,
+    slug_of,
+)
 from agentmemory_operator.services.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -101,7 +109,8 @@ class ApiFeed:
             log.warning("%s keeps its last settings: %s", key_of(document), exc)
             return
         created = document["metadata"].get("creationTimestamp") or ""
-        self._directory.put(Claim(uid=uid, created=created, settings=settings))
+        has_collection = holds_collection(document)
+        self._directory.put(Claim(uid=uid, created=created, settings=settings, has_collection=has_collection))
 
 
 def _uid_of(document: Json | None) -> str:

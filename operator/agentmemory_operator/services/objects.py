@@ -31,6 +31,12 @@ def key_of(document: Mapping[str, Any]) -> Key:
     return Key(document["kind"], metadata.get("namespace", "default"), metadata["name"])
 
 
+def holds_collection(document: Mapping[str, Any]) -> bool:
+    """Tell whether a pass over the AgentMemory has brought its collection about."""
+    status = document.get("status")
+    return isinstance(status, dict) and bool(status.get("collection"))
+
+
 def slug_of(document: Mapping[str, Any]) -> str:
     """Return the slug an AgentMemory claims, valid or not."""
     spec = document.get("spec")
@@ -83,16 +89,20 @@ class ObjectTable:
         ]
 
     def owner_of(self, slug: str) -> Key | None:
-        """Return who owns a slug: the oldest claim, by creation time, then uid."""
+        """Return who owns a slug: the oldest claim, by creation time, then who has the collection, then uid.
+
+        Creation times are whole seconds: of two objects of one second, the uid might choose the one that came too late.
+        """
         return min(self._claims.get(slug, ()), key=self._age, default=None)
 
     def claimants_of(self, slug: str) -> Iterable[Key]:
         """Return all objects that claim a slug, sorted."""
         return sorted(self._claims.get(slug, ()))
 
-    def _age(self, key: Key) -> tuple[str, str]:
-        metadata = self._documents[key]["metadata"]
-        return metadata.get("creationTimestamp") or "", metadata.get("uid") or ""
+    def _age(self, key: Key) -> tuple[str, bool, str]:
+        document = self._documents[key]
+        metadata = document["metadata"]
+        return metadata.get("creationTimestamp") or "", not holds_collection(document), metadata.get("uid") or ""
 
     def _spec(self, key: Key) -> Json:
         spec = self._documents[key].get("spec")
