@@ -69,7 +69,7 @@ def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: pathlib.Path)
 
 
 def test_second_build_waits_and_uses_the_result_of_the_first(tmp_path: pathlib.Path) -> None:
-    environ = {"AGENTMEMORY_CACHE": str(tmp_path)}
+    environ = {"AGENTMEMORY_CACHE": str(tmp_path), "KUBEBUILDER_ASSETS": ""}
     root = build.cache_root(environ)
     with build.exclusive(root):
         command = [sys.executable, str(SCRIPT)]
