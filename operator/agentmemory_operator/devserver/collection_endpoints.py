@@ -126,6 +126,7 @@ async def change_aliases(request: Request) -> bool:
 
 async def create_index(request: Request) -> Document:
     """PUT /collections/{name}/index."""
+    read_wait(request)
     state, body = state_of(request), await read_body(request)
     field = require(body, "field_name")
     if not isinstance(field, str):
@@ -151,16 +152,17 @@ async def create_index(request: Request) -> Document:
 
 async def delete_index(request: Request) -> Document:
     """DELETE /collections/{name}/index/{field}."""
+    read_wait(request)
     state, collection, field = state_of(request), collection_of(request), request.path_params["field"]
     async with write_access(collection):
         schemas = dict(collection.record.payload_schema)
         if schemas.pop(field, None) is not None:
-            if collection.record.generation is not None:
-                apply_operation(
-                    state.shards.open(collection), collection, edge.UpdateOperation.delete_field_index(field)
-                )
+            # In this order a crash in between leaves an index that nobody asked for, not one that is missing.
             collection.record.payload_schema = schemas
             collection.save()
+            if collection.record.generation is not None:
+                drop = edge.UpdateOperation.delete_field_index(field)
+                apply_operation(state.shards.open(collection), collection, drop)
         number = collection.next_operation()
     return update_result(request, number)
 

@@ -207,7 +207,12 @@ class Optimizations:
             with engine_errors():
                 fresh = edge.EdgeShard.load(str(folder), None)
             indexed = fresh.info().indexed_vectors_count
-            await _repeat(collection.journal or [], fresh)
+            try:
+                await _repeat(collection.journal or [], fresh)
+            except Problem:
+                fresh.close()
+                shutil.rmtree(folder)
+                raise
             record = collection.record
             record.generation = generation
             record.indexed_base = indexed
