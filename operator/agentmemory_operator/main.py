@@ -185,6 +185,8 @@ async def operate(operator: Operator, cluster: KubernetesCluster, configuration:
         asyncio.create_task(operator.queue.run()),
         asyncio.create_task(resync(operator.feed, cluster, period_s=operator.periods.resync_s)),
     ]
+    # At its end kopf waits 5 s for tasks that were not there when it began: let the workers begin first.
+    await asyncio.sleep(0)
     log.info("watching AgentMemories and QdrantConnections of the whole cluster")
     await run_kopf(build_registry(operator.feed, configuration))
     await cancel(*tasks)
