@@ -15,18 +15,12 @@ from tests.support.workspace import READY_WITHIN_S, Workspace, conditions_of
 pytestmark = pytest.mark.usefixtures("operator")
 
 QUICKSTART = pathlib.Path(__file__).resolve().parents[2] / "examples" / "quickstart"
+Json = dict[str, Any]
 R1_INDEXES = {
     **{"userId": "keyword", "type": "keyword", "supersededById": "keyword", "tags": "keyword"},
     **{"createdAt": "integer", "expiresAt": "integer", "importance": "float", "accessCount": "integer"},
 }
 CORTEX_QUANTIZATION = {"scalar": {"type": "int8", "quantile": 0.99, "always_ram": True}}
-
-
-def dig(document: dict[str, Any], path: str) -> Any:
-    """Return what lies at a dotted path."""
-    for part in path.split("."):
-        document = document[part]
-    return document
 
 
 def agrees(found: Any, wanted: Any) -> bool:
@@ -195,6 +189,19 @@ class TestChange:
         assert found["status"]["effective"]["hnsw"]["m"] == 24
         assert "m 24" in workspace.events(kind="Normal")["Applied"]
 
+    def test_another_address_of_the_same_model_is_no_rebuild_and_stands_in_the_marker(
+        self, workspace: Workspace
+    ) -> None:
+        workspace.create_ready(
+            embedding={"provider": "openai", "model": "m", "dimensions": 8, "baseURL": "http://a/v1"}
+        )
+
+        workspace.patch(embedding={"baseURL": "http://b/v1"})
+        workspace.wait_ready()
+
+        assert workspace.config()["metadata"]["agentmemory"]["embedding"]["baseUrl"] == "http://b/v1"
+        assert workspace.physicals() == [workspace.physical]
+
     def test_an_index_that_somebody_dropped_comes_back_and_a_foreign_one_stays(self, workspace: Workspace) -> None:
         workspace.create_ready()
         path = f"/collections/{workspace.physical}/index"
@@ -256,6 +263,18 @@ class TestQuiet:
         assert {kind: workspace.must_get(name, kind)["metadata"] for kind, name in OBJECTS} == versions
         assert proxy.mutations() == []
 
+    def test_an_operator_that_is_told_to_stop_ends_in_good_order(self, workspace: Workspace, operator: Program) -> None:
+        workspace.create_ready()
+
+        started = time.monotonic()
+        operator.stop()
+        took = time.monotonic() - started
+        code, log = operator.returncode, operator.log
+        operator.restart(WATCHING)
+
+        assert (code, "Traceback" in log) == (0, False), log[-1500:]
+        assert took < 5
+
     def test_a_change_made_while_no_operator_ran_is_applied_at_the_start(
         self, workspace: Workspace, operator: Program
     ) -> None:
@@ -300,7 +319,7 @@ def forget_calls(proxy: Proxy) -> None:
     proxy.calls.clear()
 
 
-REBUILDS = {
+REBUILDS: dict[str, tuple[Json, Json, str, tuple[str, str]]] = {
     "dimensions": ({}, {"embedding": {"dimensions": 16}}, "embedding.dimensions", ("8", "16")),
     "distance": ({}, {"index": {"distance": "Dot"}}, "index.distance", ("Cosine", "Dot")),
     "model": (

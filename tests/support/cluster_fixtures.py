@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from agentmemory_operator.domain.resources import API_VERSION
 from tests.controlplane.build import find_assets
 from tests.support.controlplane import ControlPlane
-from tests.support.operator import running, start_qdrant
+from tests.support.operator import running, start_qdrant, wait_until
+from tests.support.workspace import PLURALS
 
 CRDS = pathlib.Path(__file__).resolve().parents[2] / "crds"
 
@@ -21,6 +23,9 @@ def control_plane() -> Iterator[ControlPlane]:
         pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 5 minutes)")
     with ControlPlane(assets) as started:
         started.apply_crds(CRDS)
+        for plural in PLURALS.values():
+            path = f"/apis/{API_VERSION}/{plural}"
+            wait_until(lambda path=path: started.http.get(path).status_code == 200, seconds=20, what=path)
         yield started
 
 
