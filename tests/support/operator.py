@@ -28,7 +28,7 @@ FOREIGN = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBE
 T = TypeVar("T")
 
 
-def wait_until(holds: Callable[[], T], *, seconds: float, what: str = "the condition") -> T:
+def wait_until(holds: Callable[[], T | None], *, seconds: float, what: str = "the condition") -> T:
     """Return the first truthy value of `holds`.
 
     Raises:
@@ -176,6 +176,7 @@ class Nursery:
 
     def has_line(self) -> bool:
         """Tell whether there is something to read."""
+        assert self._process.stdout is not None
         return bool(select.select([self._process.stdout], [], [], 0)[0])
 
     def read_line(self) -> str:
