@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.kubernetes_cluster import Configuration, KubernetesCluster, load_configuration
@@ -25,7 +26,6 @@ from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.logs import configure_logging
-from agentmemory_operator.entrypoints.serving import serving
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports import Cluster, CollectionStore, Embedder, Json, PointStore, Secrets
 from agentmemory_operator.services.access_counts import AccessCounts
@@ -265,7 +265,6 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         if url is None:
             from agentmemory_operator.devserver import create_app as create_devserver
 
-            data.mkdir(parents=True, exist_ok=True)
             url, key = await stack.enter_async_context(serving(create_devserver(data), host=LOOPBACK, port=0)), None
         folder, stores = ManifestFolder(manifests), Stores(stack, url=url, api_key=key)
         operator, api = Operator(folder, folder, stores.collections), Api(settings, folder, stores.points)
@@ -307,12 +306,13 @@ def feed_all(event: str, document: Json, api: Api, operator: Operator | None) ->
 async def run_devserver(data: Path, port: int, version: str) -> None:
     """Run only the dev Qdrant server, until it is told to stop."""
     # Its engine is an optional extra: only the two verbs that need it import it.
-    from agentmemory_operator.devserver import create_app as create_devserver
+    from agentmemory_operator.devserver import serve
 
-    data.mkdir(parents=True, exist_ok=True)
-    async with serving(create_devserver(data, qdrant_version=version), host=LOOPBACK, port=port) as url:
-        say(f"Qdrant {url}")
-        await until_stopped()
+    server = asyncio.create_task(serve(data, port=port, qdrant_version=version))
+    try:
+        await until_stopped(server)
+    finally:
+        await cancel(server)
 
 
 async def until_stopped(*tasks: asyncio.Task[None]) -> None:

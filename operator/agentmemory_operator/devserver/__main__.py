@@ -8,7 +8,7 @@ import signal
 import sys
 
 from agentmemory_operator.devserver import DEFAULT_QDRANT_VERSION, serve
-from agentmemory_operator.devserver.lock import DataFolderBusy
+from agentmemory_operator.errors import AgentMemoryError
 
 
 def main() -> int:
@@ -21,7 +21,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         asyncio.run(_serve_until_stopped(arguments))
-    except (DataFolderBusy, OSError, ValueError) as error:
+    except (AgentMemoryError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -37,7 +37,7 @@ def create_app(
         qdrant_version: what the server says it is, and whose features it has.
 
     Raises:
-        ValueError: the version is not served.
+        AgentMemoryError: the version is not served.
     """
     features = features_of(qdrant_version)
 

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from agentmemory_operator.errors import AgentMemoryError
+
 DEFAULT_QDRANT_VERSION = "1.18.3"
 MINIMUM = (1, 18)
 
@@ -22,13 +24,13 @@ def features_of(version: str) -> Features:
     """Return what `version` knows.
 
     Raises:
-        ValueError: the version is no number, or older than 1.18.
+        AgentMemoryError: the version is no number, or older than 1.18.
     """
     parts = version.lstrip("v").split(".")
     if len(parts) < 2 or not all(part.isdigit() for part in parts):
-        raise ValueError(f"--qdrant-version {version!r} is no version: use for example {DEFAULT_QDRANT_VERSION}")
+        raise AgentMemoryError(f"--qdrant-version {version!r} is no version: use for example {DEFAULT_QDRANT_VERSION}")
     minor = (int(parts[0]), int(parts[1]))
     if minor < MINIMUM:
-        raise ValueError(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
+        raise AgentMemoryError(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
     full = ".".join([*parts, "0"][:3])
     return Features(version=full, memory_tiers=minor >= (1, 19), formula_extremes=minor >= (1, 20))

@@ -7,7 +7,7 @@ import pathlib
 LOCK = "lock"
 
 
-class DataFolderBusy(RuntimeError):
+class DataFolderBusy(OSError):
     """Another server works on the data folder."""
 
 

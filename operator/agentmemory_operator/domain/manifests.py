@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from agentmemory_operator.domain.admission import problems_of
 from agentmemory_operator.domain.documents import AgentMemoryDocument, ObjectMeta, QdrantConnectionDocument
-from agentmemory_operator.domain.resources import AgentMemory, Metadata, Model, QdrantConnection
+from agentmemory_operator.domain.resources import GROUP, AgentMemory, Metadata, Model, QdrantConnection
 from agentmemory_operator.domain.schema import plain, structural
 from agentmemory_operator.errors import FieldError, SpecInvalid
 
@@ -17,6 +17,7 @@ _MAX_TOLD = 20
 
 _Document = TypeVar("_Document", bound=Model)
 _schema_of = cache(structural)
+_DOCUMENTS: dict[str, type[Model]] = {"AgentMemory": AgentMemoryDocument, "QdrantConnection": QdrantConnectionDocument}
 
 
 def parse_agent_memory(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> AgentMemory:
@@ -39,6 +40,15 @@ def parse_connection(document: Mapping[str, Any], *, old: Mapping[str, Any] | No
     parsed = _parsed(QdrantConnectionDocument, document, old)
     metadata = _metadata_of(parsed.metadata)
     return QdrantConnection.model_construct(metadata=metadata, spec=parsed.spec, status=_status_of(document))
+
+
+def errors_of(document: Mapping[str, Any]) -> list[FieldError]:
+    """Return everything that admission would refuse in a document; a kind that is not ours has nothing to refuse."""
+    model = _DOCUMENTS.get(str(document.get("kind")))
+    if model is None or str(document.get("apiVersion", "")).partition("/")[0] != GROUP:
+        return []
+    schema = _schema_of(model)
+    return problems_of(model, schema, plain(schema, document), old=None)[1]
 
 
 def _parsed(model: type[_Document], document: object, old: object) -> _Document:

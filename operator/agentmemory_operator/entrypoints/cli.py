@@ -12,6 +12,7 @@ import uvloop
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints import crds
+from agentmemory_operator.entrypoints.validation import findings_in, manifest_files
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import SettingInvalid
 
@@ -50,6 +51,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     )
     _add_servers(cli, verbs)
     _add_development(cli, verbs)
+    _add_checks(cli)
     _add_printers(cli)
     return cli
 
@@ -95,6 +97,21 @@ def _add_development(cli: typer.Typer, verbs: Verbs) -> None:
     ) -> None:
         """Run only the dev Qdrant server."""
         _run(verbs.devserver(data, port, version))
+
+
+def _add_checks(cli: typer.Typer) -> None:
+    @cli.command()
+    def validate(
+        paths: Annotated[list[Path], typer.Option("-f", "--filename", help="A manifest, or a folder of them.")],
+    ) -> None:
+        """Check manifests as strictly as the API server would; exit 1 where something is wrong."""
+        try:
+            findings = [finding for path in manifest_files(paths) for finding in findings_in(path)]
+        except OSError as exc:
+            raise typer.BadParameter(str(exc)) from exc
+        for finding in findings:
+            typer.echo(str(finding))
+        raise typer.Exit(bool(findings))
 
 
 def _add_printers(cli: typer.Typer) -> None:

@@ -1,0 +1,94 @@
+"""`agentmemory validate`: what admission would say to manifests, with the line to look at."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from agentmemory_operator.domain.manifests import errors_of
+from agentmemory_operator.errors import FieldError
+
+SUFFIXES = {".yaml", ".yml", ".json"}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong in a file; lines count from 1."""
+
+    path: Path
+    line: int
+    error: FieldError
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line} {self.error}"
+
+
+def manifest_files(paths: list[Path]) -> Iterator[Path]:
+    """Yield the files, and of each folder its manifests by name; folders are not searched recursively.
+
+    Raises:
+        FileNotFoundError: there is no such path.
+    """
+    for path in paths:
+        if not path.exists():
+            raise FileNotFoundError(f"{path}: there is no such file or folder")
+        inside = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES) if path.is_dir() else [path]
+        yield from inside
+
+
+def findings_in(path: Path) -> Iterator[Finding]:
+    """Yield what is wrong in one file."""
+    text = path.read_text(encoding="utf-8")
+    try:
+        nodes = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
+    except yaml.MarkedYAMLError as exc:
+        line = exc.problem_mark.line + 1 if exc.problem_mark else 1
+        yield Finding(path, line, FieldError("YAML", f"{exc.problem}: correct the file's syntax"))
+        return
+    for node in nodes:
+        document = ManifestLoader.construct(node)
+        if not isinstance(document, dict):
+            yield Finding(path, node.start_mark.line + 1, FieldError("object", "a document is no Kubernetes object"))
+            continue
+        for error in errors_of(document):
+            yield Finding(path, line_of(node, error.field), error)
+
+
+class ManifestLoader(yaml.SafeLoader):
+    """Reads what looks like a time as text, as the API server would."""
+
+    @classmethod
+    def construct(cls, node: yaml.Node) -> object:
+        """Return the value of a composed document."""
+        loader = cls("")
+        try:
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+
+
+ManifestLoader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: str(node.value))
+
+
+def line_of(node: yaml.Node, field: str) -> int:
+    """Return the line of the deepest part of a field's path that the document has, from 1."""
+    line = node.start_mark.line + 1
+    for step in field.replace("[", ".[").split("."):
+        entry = _child(node, step)
+        if entry is None:
+            return line
+        line, node = entry
+    return line
+
+
+def _child(node: yaml.Node, step: str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == step:
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and step.startswith("["):
+        number = int(step.strip("[]"))
+        if number < len(node.value):
+            return node.value[number].start_mark.line + 1, node.value[number]
+    return None

@@ -1,0 +1,87 @@
+"""`agentmemory validate` names the file, the line, the field and the way out."""
+
+import pathlib
+
+import pytest
+
+from agentmemory_operator.entrypoints.validation import findings_in, manifest_files
+
+GOOD = """apiVersion: agentmemory.dev/v1alpha1
+kind: AgentMemory
+metadata: {name: probe}
+spec: {connectionRef: {name: main}}
+"""
+BAD = """apiVersion: v1
+kind: Namespace
+metadata: {name: agents}
+---
+apiVersion: agentmemory.dev/v1alpha1
+kind: AgentMemory
+metadata:
+  name: probe
+spec:
+  connectionRef: {name: main}
+  types:
+    - name: fact
+      halfLifeDays: 0
+  scoring:
+    weights: {similarity: 0.5, recency: 0.3, utility: 0.3}
+  nonsense: 1
+"""
+
+
+def findings(tmp_path: pathlib.Path, text: str) -> list[str]:
+    file = tmp_path / "a.yaml"
+    file.write_text(text)
+    return [str(finding).removeprefix(f"{tmp_path}/") for finding in findings_in(file)]
+
+
+def test_a_good_manifest_has_no_findings(tmp_path: pathlib.Path) -> None:
+    assert findings(tmp_path, GOOD) == []
+
+
+def test_each_finding_names_line_and_field(tmp_path: pathlib.Path) -> None:
+    found = sorted(line.split(": ")[0] for line in findings(tmp_path, BAD))
+
+    assert found == [
+        "a.yaml:13 spec.types[0].halfLifeDays",
+        "a.yaml:15 spec.scoring.weights",
+        "a.yaml:16 spec.nonsense",
+    ]
+
+
+def test_a_missing_field_is_shown_where_it_belongs(tmp_path: pathlib.Path) -> None:
+    (found,) = findings(tmp_path, GOOD.replace("{connectionRef: {name: main}}", "{preset: cortex}"))
+
+    assert found.startswith("a.yaml:4 spec.connectionRef: is required")
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("a: [1", "a.yaml:1 YAML: "),
+        ("- 1\n", "a.yaml:1 object: a document is no Kubernetes object"),
+    ],
+)
+def test_what_is_no_manifest_is_said(tmp_path: pathlib.Path, text: str, says: str) -> None:
+    (found,) = findings(tmp_path, text)
+
+    assert found.startswith(says)
+
+
+def test_a_time_in_a_manifest_is_text_as_for_the_api_server(tmp_path: pathlib.Path) -> None:
+    annotated = GOOD.replace("{name: probe}", "{name: probe, creationTimestamp: 2026-11-21T03:00:00Z}")
+
+    assert findings(tmp_path, annotated) == []
+
+
+def test_a_folder_is_its_manifests_by_name(tmp_path: pathlib.Path) -> None:
+    for name in ("b.yaml", "a.json", "README.md"):
+        (tmp_path / name).write_text("{}")
+
+    assert [path.name for path in manifest_files([tmp_path])] == ["a.json", "b.yaml"]
+
+
+def test_a_path_that_does_not_exist_is_an_error(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such file or folder"):
+        list(manifest_files([tmp_path / "none"]))
