@@ -79,8 +79,8 @@ class QdrantCollections:
                 timeout=timeout_s,
                 check_compatibility=False,
                 headers={"Accept-Encoding": "identity"},
-            # A proxy of the environment is for the outside; the points' client does not use it either.
-            trust_env=False,
+                # A proxy of the environment is for the outside; the points' client does not use it either.
+                trust_env=False,
             )
 
     async def close(self) -> None:
