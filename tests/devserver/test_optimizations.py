@@ -52,6 +52,20 @@ def test_a_collection_over_its_threshold_is_indexed_while_it_serves(server: Serv
     assert info["indexed_vectors_count"] > 0
 
 
+def test_what_is_written_while_a_collection_is_indexed_is_indexed_next(server: Server) -> None:
+    fill(server, "o", threshold=LOW_THRESHOLD)
+    deadline = time.monotonic() + 60
+    while not server.call("GET", "/collections/o/optimizations")["running"]:
+        assert time.monotonic() < deadline
+    points = [{"id": POINTS + n, "vector": vector()} for n in range(POINTS)]
+    server.call("PUT", "/collections/o/points?wait=true", {"points": points})
+    while (info := server.call("GET", "/collections/o"))["status"] != "green":
+        assert time.monotonic() < deadline
+
+    plain = info["points_count"] - info["indexed_vectors_count"]
+    assert plain * SIZE * 4 <= LOW_THRESHOLD * 1024
+
+
 def test_after_a_restart_a_collection_stays_grey_until_an_update_wakes_it(start_server: StartServer) -> None:
     running = start_server()
     fill(running, "g", threshold=0)

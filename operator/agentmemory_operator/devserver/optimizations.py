@@ -206,7 +206,7 @@ class Optimizations:
             rename(building, folder)
             with engine_errors():
                 fresh = edge.EdgeShard.load(str(folder), None)
-            indexed = fresh.info().indexed_vectors_count
+            built = fresh.info()
             try:
                 await _repeat(collection.journal or [], fresh)
             except Problem:
@@ -215,10 +215,11 @@ class Optimizations:
                 raise
             record = collection.record
             record.generation = generation
-            record.indexed_base = indexed
+            indexed = record.indexed_base = built.indexed_vectors_count
             # A PATCH that came meanwhile shows as a difference from what was built.
             record.built = rebuilt_by(configuration, indexed=indexed > 0)
-            record.left_plain = max(0, fresh.info().points_count - _per_point(indexed, collection))
+            # Without the journal's points, which the optimizer has not seen.
+            record.left_plain = max(0, built.points_count - _per_point(indexed, collection))
             collection.save()
             collection.journal = None
             self._shards.replace(collection, fresh)
