@@ -1,0 +1,99 @@
+"""Start the product, measure it against the bare engine, print the tables."""
+
+import argparse
+import secrets
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import measures
+from bench.datasets import Dataset, make_dataset
+from bench.stacks import Stack, remove_collections, running
+from bench.tables import GOAL_HEAD, SEARCH_HEAD, SearchRow, goals, machine, render
+
+SIZES, USERS = (20_000, 100_000), (1, 100)
+STORED, STORED_USERS = 20_000, 10
+SEARCHES, ASKED, CHANGES = 1_000, 200, 20
+STARTED_S = time.monotonic()
+
+
+def main() -> None:
+    """Run the command."""
+    args = parse_args()
+    # So that the servers are stopped and the folder is removed then too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    sizes = [args.size] if args.size else list(SIZES[:1] if args.quick else SIZES)
+    stored, *sets = make_datasets(sizes, suffix=secrets.token_hex(2))
+    slugs = [data.slug for data in (stored, *sets)]
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder,
+        running(Path(folder), slugs, args.qdrant) as stack,
+    ):
+        print(f"{machine()}, {stack.engine}", flush=True)
+        try:
+            run(stack, stored, sets, searches=args.searches)
+        finally:
+            if args.qdrant:
+                remove_collections(args.qdrant, [data.alias for data in (stored, *sets)])
+
+
+def make_datasets(sizes: list[int], *, suffix: str) -> list[Dataset]:
+    """Return what is stored through the API, then what is searched."""
+    now_ms = time.time_ns() // 1_000_000
+    shapes = [("store", min(STORED, sizes[0]), STORED_USERS), *((str(size), size, 1) for size in sizes)]
+    return [
+        make_dataset(f"bench-{name}-{suffix}", size=size, users=users, now_ms=now_ms) for name, size, users in shapes
+    ]
+
+
+def run(stack: Stack, stored: Dataset, sets: list[Dataset], *, searches: int) -> None:
+    """Measure everything and print it."""
+    for data in (stored, *sets):
+        stack.wait_ready(data.slug)
+    say(f"storing {len(stored):,} memories through the API")
+    per_second = measures.store_per_second(stack, stored)
+    for data in sets:
+        say(f"loading {len(data):,} memories")
+        measures.load(stack, data)
+    for data in (stored, *sets):
+        say(f"indexed {stack.wait_indexed(data.alias):,} of {len(data):,} memories")
+    rows = [row for data in sets for row in search_rows(stack, data, searches)]
+    say(f"changing weights {CHANGES} times")
+    effect = measures.weights_to_effect(stack, sets[0].handed_to(USERS[-1]), CHANGES)
+    say(f"done\n\n{searches:,} searches a row, one at a time, API and engine in turn; milliseconds.\n")
+    print(render(SEARCH_HEAD, [row.cells for row in rows]))
+    print("\n" + render(GOAL_HEAD, goals(rows, per_second, effect)))
+
+
+def search_rows(stack: Stack, data: Dataset, searches: int) -> Iterator[SearchRow]:
+    """Measure one collection's searches: all memories one user's, then the same handed out to many."""
+    for users in USERS:
+        owned = data.handed_to(users)
+        if users != data.users:
+            measures.hand_out(stack, owned)
+            stack.wait_indexed(data.alias)
+        say(f"searching {len(data):,} memories of {users} users")
+        share = measures.share_found(stack, owned, min(ASKED, searches))
+        yield SearchRow(owned, measures.compare_searches(stack, owned, searches), share)
+
+
+def say(line: str) -> None:
+    """Print what goes on, and since when."""
+    print(f"{time.monotonic() - STARTED_S:4.0f} s  {line}", flush=True)
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="only 20,000 memories")
+    parser.add_argument("--size", type=int, help="this many memories in the place of 20,000 and 100,000")
+    parser.add_argument("--searches", type=int, default=SEARCHES, help="a row (default: %(default)s)")
+    parser.add_argument("--qdrant", metavar="URL", help="a real server (default: the dev server)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The exact best memories: every memory of the user scored in float64, by the rules of `domain/scoring`."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentmemory_operator.domain.effective import Ranking
+from agentmemory_operator.domain.scoring import DAY_MS, Scored, score
+from bench.datasets import TYPES, Dataset, Floats
+
+CHECKED = 200
+# What the engine's float32 vectors and constants may move a score by; a result that good is one of the best.
+TOLERANCE = 1e-6
+
+
+class Oracle:
+    """Exact scores of one collection's memories.
+
+    Args:
+        access_count: of each row, as the collection holds it now.
+    """
+
+    def __init__(self, data: Dataset, ranking: Ranking, access_count: NDArray[np.int64]) -> None:
+        self._data, self._ranking = data, ranking
+        self._access_count = access_count
+        self._vectors = data.vectors.astype(np.float64)
+        self._vectors /= np.linalg.norm(self._vectors, axis=1, keepdims=True)
+        self._is_visible = ~(data.is_expired | data.is_superseded)
+        half_lives = {type_.name: type_.half_life_days for type_ in ranking.types}
+        self._half_life = np.array([half_lives[name] or np.inf for name in TYPES])[data.type]
+
+    def scores(self, vector: Floats, now_ms: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Return every memory's similarity and score."""
+        question = vector.astype(np.float64)
+        similarity = self._vectors @ (question / np.linalg.norm(question))
+        recency = 0.5 ** (np.maximum(0, now_ms - self._data.created_at) / DAY_MS / self._half_life)
+        frequency = 1 + np.log10(1 + self._access_count)
+        utility = np.minimum(self._data.importance * frequency / self._ranking.utility_norm, 1)
+        weights = self._ranking.weights
+        return similarity, weights.similarity * similarity + weights.recency * recency + weights.utility * utility
+
+    def share_found(self, user: int, vector: Floats, *, now_ms: int, found: list[int], top_k: int) -> float:
+        """Return which share of the exact best is among the rows found; 1 when nothing is to be found."""
+        similarity, scores = self.scores(vector, now_ms)
+        may = self._is_visible & (self._data.user == user)
+        may &= (similarity >= self._ranking.min_similarity) & (scores >= self._ranking.score_threshold)
+        best = np.sort(scores[may])[::-1][:top_k]
+        if not len(best):
+            return 1.0
+        good = [row for row in found if may[row] and scores[row] >= best[-1] - TOLERANCE]
+        return min(len(good) / len(best), 1.0)
+
+    def check(self, vector: Floats, now_ms: int) -> None:
+        """Compare with the product's own scoring, memory by memory.
+
+        Raises:
+            RuntimeError: they differ.
+        """
+        similarity, scores = self.scores(vector, now_ms)
+        for row in range(min(CHECKED, len(self._data))):
+            memory = Scored(
+                type=TYPES[self._data.type[row]],
+                similarity=float(similarity[row]),
+                created_at=int(self._data.created_at[row]),
+                importance=float(self._data.importance[row]),
+                access_count=int(self._access_count[row]),
+            )
+            exact = score(memory, self._ranking, now_ms=now_ms).score
+            if abs(exact - scores[row]) > 1e-9:
+                raise RuntimeError(f"row {row}: the oracle scores {scores[row]}, the product {exact}")

@@ -1,0 +1,23 @@
+"""The bench runs from one command and prints its tables; what it measures here says nothing, the sets are too small."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_the_bench_measures_a_small_set_and_prints_both_tables() -> None:
+    command = [sys.executable, "-m", "bench", "--quick", "--size", "2000", "--searches", "50"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    assert run.returncode == 0, run.stderr
+    rows = [line.split("|")[1:-1] for line in run.stdout.splitlines() if line.startswith("| 2,000 |")]
+    assert [row[1].strip() for row in rows] == ["1", "100"]
+    assert [float(row[-1]) for row in rows] == [1.0, 1.0], "sets this small are scored whole, so nothing may be missed"
+    assert re.search(r"^\| memories stored a second", run.stdout, re.MULTILINE)
+    assert re.search(r"^\| changed weights to effect", run.stdout, re.MULTILINE)
