@@ -77,7 +77,7 @@ def converged_status(
         collection=_collection(settings.alias, observed),
         effective=_effective(settings, observed.collection),
         scoring=ScoringStatus(generation=settings.generation),
-        plan=_plan(plan, refusal),
+        plan=plan_status(plan, refusal),
     )
     return _dump(status)
 
@@ -194,7 +194,8 @@ def _quantization_text(quantization: ScalarQuantization | None) -> str:
     return f"Scalar (quantile {quantization.quantile})" if quantization else "None"
 
 
-def _plan(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
+def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
+    """Return the plan as `status.plan` shows it, None where nothing is to do."""
     if not plan.changes:
         return None
     changes = tuple(_planned(change, is_held=refusal is not None and change in refusal.held) for change in plan.changes)

@@ -14,6 +14,15 @@ from agentmemory_operator.ports import CollectionStore
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """What a pass over the observed collection would do; nothing has been changed."""
+
+    observed: Observed | None
+    plan: Plan
+    refusal: Refusal | None
+
+
+@dataclass(frozen=True, slots=True)
 class Reconciled:
     """What holds after a pass; `plan` is what is still to do, all of it held by `refusal`."""
 
@@ -21,6 +30,23 @@ class Reconciled:
     plan: Plan
     refusal: Refusal | None
     applied: Plan
+
+
+def draft(alias: str, desired: Collection, observed: Observed | None, *, fresh: str, last_points: int) -> Draft:
+    """Return what brings the observed collection to the desired one, and what of it is held.
+
+    Args:
+        fresh: the name a new collection gets.
+        last_points: the number of points that the last pass reported.
+
+    Raises:
+        NotOwned: the collection is another object's.
+        SpecInvalid: the collection was lost with its points.
+    """
+    check_lost(alias, observed, last_points=last_points)
+    check_ownership(observed, desired)
+    plan = plan_changes(desired, observed, alias=alias, physical=fresh)
+    return Draft(observed, plan, refuse(plan, observed))
 
 
 async def reconcile(
@@ -40,11 +66,8 @@ async def reconcile(
         SpecInvalid: the collection was lost with its points, or the server ignored a change.
     """
     likely, fresh = physical_names(alias, last_physical)
-    observed = await store.observe(alias, likely)
-    check_lost(alias, observed, last_points=last_points)
-    check_ownership(observed, desired)
-    plan = plan_changes(desired, observed, alias=alias, physical=fresh)
-    refusal = refuse(plan, observed)
+    found = draft(alias, desired, await store.observe(alias, likely), fresh=fresh, last_points=last_points)
+    observed, plan, refusal = found.observed, found.plan, found.refusal
     todo = allowed(plan, refusal)
     for change in todo:
         await store.apply(plan.physical, change)
