@@ -6,8 +6,9 @@ from dataclasses import asdict, replace
 
 from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Marker, ScalarQuantization
 from agentmemory_operator.domain.effective import EmbeddingSettings, effective_embedding, preset_of
+from agentmemory_operator.domain.index_spec import HnswSpec, Index, OptimizersSpec
 from agentmemory_operator.domain.presets import Preset
-from agentmemory_operator.domain.resources import AgentMemory, HnswSpec, Index, OptimizersSpec
+from agentmemory_operator.domain.resources import AgentMemory
 
 SINGLE_PRECISION_DIGITS = 6
 """The engine keeps fractions as float32: with this many digits they are read back as they were written."""

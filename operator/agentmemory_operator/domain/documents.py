@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.domain import rules
-from agentmemory_operator.domain.resources import AgentMemorySpec, Model, ObjectName, QdrantConnectionSpec
+from agentmemory_operator.domain.model import Model
+from agentmemory_operator.domain.resources import AgentMemorySpec, ObjectName, QdrantConnectionSpec
 from agentmemory_operator.domain.schema import validated
 
 Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")]

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from agentmemory_operator.domain.admission import problems_of
 from agentmemory_operator.domain.documents import AgentMemoryDocument, ObjectMeta, QdrantConnectionDocument
-from agentmemory_operator.domain.resources import GROUP, AgentMemory, Metadata, Model, QdrantConnection
+from agentmemory_operator.domain.model import Model
+from agentmemory_operator.domain.resources import GROUP, AgentMemory, Metadata, QdrantConnection
 from agentmemory_operator.domain.schema import plain, structural
 from agentmemory_operator.errors import FieldError, SpecInvalid
 
