@@ -15,7 +15,8 @@ from uuid import uuid4
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
-from agentmemory_operator.adapters.kubernetes_cluster import Configuration, KubernetesCluster, load_configuration
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_transport import Configuration, load_configuration
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints

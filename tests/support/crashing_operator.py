@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
-from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster, load_configuration
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_transport import load_configuration
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import Change, CreateIndexes

@@ -5,92 +5,51 @@ import base64
 import binascii
 import json
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
-import aiohttp
-from kubernetes.aio import client, config
-
+from agentmemory_operator.adapters.kubernetes_transport import (
+    INVALID,
+    JSON_PATCH,
+    MERGE_PATCH,
+    Configuration,
+    KubernetesRejected,
+    KubernetesTransport,
+    mapped_errors,
+)
 from agentmemory_operator.domain.definitions import KINDS
 from agentmemory_operator.domain.resources import API_VERSION, Metadata
-from agentmemory_operator.errors import AgentMemoryError, NotFound, SecretMissing, TransientError
+from agentmemory_operator.errors import NotFound, SecretMissing, TransientError
 from agentmemory_operator.ports import Event, Json
 
 log = logging.getLogger(__name__)
 
-Configuration = client.Configuration
-
 PLURALS = {kind.name: kind.plural for kind in KINDS}
 COMPONENT = "agentmemory-operator"
-JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
-NOT_FOUND, INVALID = 404, 422
 EVENT_MESSAGE_LIMIT = 1024
-CALL_TIMEOUT_S = 30
 WATCH_TIMEOUT_S = 300
 WATCH_RETRY_S = 1.0
-
-
-class KubernetesRejected(TransientError):
-    """The API server refused a call; refusals end when somebody corrects rights or schema.
-
-    Args:
-        status: 400..499.
-        causes: whether the answer lists fields that are wrong.
-    """
-
-    def __init__(self, message: str, *, status: int, causes: bool) -> None:
-        super().__init__(message)
-        self.status = status
-        self.causes = causes
-
-
-async def load_configuration() -> client.Configuration:
-    """Return how to reach the API server: from the pod's ServiceAccount, else from the kubeconfig.
-
-    Raises:
-        AgentMemoryError: there is neither; says what to set.
-    """
-    configuration = client.Configuration()
-    try:
-        config.load_incluster_config(client_configuration=configuration)
-    except config.ConfigException:
-        try:
-            await config.load_kube_config(client_configuration=configuration)
-        except config.ConfigException as exc:
-            raise AgentMemoryError(f"no Kubernetes to talk to: set KUBECONFIG or run in a cluster ({exc})") from exc
-    return configuration
-
-
-@contextmanager
-def mapped_errors() -> Iterator[None]:
-    """Turn the transport's exceptions into ours."""
-    try:
-        yield
-    except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-        raise TransientError(f"Kubernetes cannot be reached: {type(exc).__name__}") from exc
 
 
 class KubernetesCluster:
     """Implements ports.Cluster and ports.Secrets.
 
-    Calls go through the official client's transport (TLS, tokens and their renewal), not through its typed API: the
-    models of the core API alone take 90 MB of memory.
+    Args:
+        before_write: called right before each call that changes something; what it raises stops the call.
     """
 
-    def __init__(self, configuration: Configuration) -> None:
-        self._api = client.ApiClient(configuration)
+    def __init__(self, configuration: Configuration, *, before_write: Callable[[], None] | None = None) -> None:
+        self._transport = KubernetesTransport(configuration, before_write=before_write)
         self._cluster_id: str | None = None
 
     async def close(self) -> None:
         """Close the connections."""
-        await self._api.close()
+        await self._transport.close()
 
     async def cluster_id(self) -> str:
         """Return the uid of kube-system."""
         if self._cluster_id is None:
-            namespace = await self._call("GET", "/api/v1/namespaces/kube-system")
+            namespace = await self._transport.call("GET", "/api/v1/namespaces/kube-system")
             self._cluster_id = str(namespace["metadata"]["uid"])
         return self._cluster_id
 
@@ -102,7 +61,7 @@ class KubernetesCluster:
             {"op": "add", "path": "/status", "value": status},
         ]
         try:
-            await self._call("PATCH", _path(kind, metadata) + "/status", patch, content_type=JSON_PATCH)
+            await self._transport.call("PATCH", _path(kind, metadata) + "/status", patch, content_type=JSON_PATCH)
         except NotFound:
             return
         except KubernetesRejected as exc:
@@ -114,7 +73,7 @@ class KubernetesCluster:
         """Replace the AgentMemory's finalizers, if it has not changed since."""
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
         try:
-            await self._call("PATCH", _path("AgentMemory", metadata), patch, content_type=MERGE_PATCH)
+            await self._transport.call("PATCH", _path("AgentMemory", metadata), patch, content_type=MERGE_PATCH)
         except NotFound:
             return
 
@@ -140,14 +99,14 @@ class KubernetesCluster:
             "count": 1,
         }
         try:
-            await self._call("POST", f"/api/v1/namespaces/{metadata.namespace}/events", body)
+            await self._transport.call("POST", f"/api/v1/namespaces/{metadata.namespace}/events", body)
         except (TransientError, NotFound) as exc:
             log.warning("event %s on %s/%s dropped: %s", event.reason, metadata.namespace, metadata.name, exc)
 
     async def read(self, namespace: str, name: str, key: str) -> str:
         """Return the decoded value of a Secret's key."""
         try:
-            secret = await self._call("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
+            secret = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
         except NotFound as exc:
             raise SecretMissing(namespace, name, key) from exc
         encoded = (secret.get("data") or {}).get(key)
@@ -161,7 +120,7 @@ class KubernetesCluster:
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return every object of a kind, and the version to watch from."""
         try:
-            answer = await self._call("GET", _path(kind))
+            answer = await self._transport.call("GET", _path(kind))
         except NotFound as exc:
             raise TransientError(f"the kind {kind} is unknown to the API server: apply the CRDs") from exc
         items = [{"apiVersion": API_VERSION, "kind": kind} | item for item in answer["items"]]
@@ -188,7 +147,7 @@ class KubernetesCluster:
                 ("allowWatchBookmarks", "true"),
                 ("timeoutSeconds", str(WATCH_TIMEOUT_S)),
             ]
-            response = await self._send("GET", _path(kind), query=query, timeout_s=WATCH_TIMEOUT_S + 10)
+            response = await self._transport.send("GET", _path(kind), query=query, timeout_s=WATCH_TIMEOUT_S + 10)
             with mapped_errors():
                 async for line in response.content:
                     event = json.loads(line)
@@ -200,56 +159,9 @@ class KubernetesCluster:
                     if event["type"] != "BOOKMARK":
                         yield event["type"], {"apiVersion": API_VERSION, "kind": kind} | document
 
-    async def _call(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
-        """Return the decoded answer."""
-        response = await self._send(method, path, body, content_type=content_type)
-        with mapped_errors():
-            return json.loads(await response.read())
-
-    async def _send(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        content_type: str = "application/json",
-        query: Sequence[tuple[str, str]] = (),
-        timeout_s: float = CALL_TIMEOUT_S,
-    ) -> aiohttp.ClientResponse:
-        """Return the answer to an accepted call, unread.
-
-        Raises:
-            NotFound: 404.
-            TransientError: anything else that is no success.
-        """
-        headers = {"Accept": "application/json", "Content-Type": content_type}
-        with mapped_errors():
-            request = await self._api.param_serialize(
-                method, path, query_params=list(query), header_params=headers, body=body, auth_settings=["BearerToken"]
-            )
-            answer = await self._api.call_api(*request, _request_timeout=timeout_s)
-            response: aiohttp.ClientResponse = answer.response
-            if response.status < 300:
-                return response
-            raise _refusal(response.status, await response.read())
-
 
 def _path(kind: str, metadata: Metadata | None = None) -> str:
     """Return the path of an object, or of all objects of its kind."""
     if metadata is None:
         return f"/apis/{API_VERSION}/{PLURALS[kind]}"
     return f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{PLURALS[kind]}/{metadata.name}"
-
-
-def _refusal(status: int, body: bytes) -> NotFound | TransientError:
-    """Return the error for an answer that is no success."""
-    try:
-        answer = json.loads(body)
-        said = str(answer.get("message", ""))[:300]
-        causes = bool((answer.get("details") or {}).get("causes"))
-    except (ValueError, AttributeError):
-        said, causes = "", False
-    message = f"Kubernetes answered {status}: {said}"
-    if status == NOT_FOUND:
-        return NotFound(message)
-    return KubernetesRejected(message, status=status, causes=causes) if status < 500 else TransientError(message)
