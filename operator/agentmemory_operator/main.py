@@ -26,12 +26,13 @@ from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports import Cluster, CollectionStore, Embedder, Json, PointStore, Secrets
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
-from agentmemory_operator.services.connections import Connections, Endpoint
+from agentmemory_operator.services.connections import DEFAULT_TIMEOUT_S, Connections, Endpoint
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed, OperatorFeed
@@ -359,8 +360,16 @@ def run() -> None:
         dev=lambda manifests, data, port, qdrant: run_dev(settings, manifests, data, port, qdrant),
         devserver=run_devserver,
         default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
+        inspection=Inspection(lambda url: collections_at(url, settings.qdrant_api_key), settings.qdrant_url),
     )
     build_cli(verbs)()
+
+
+@contextlib.asynccontextmanager
+async def collections_at(url: str, api_key: str | None) -> AsyncIterator[CollectionStore]:
+    """Open the collections of one server."""
+    async with AsyncExitStack() as stack:
+        yield Stores(stack).collections(Endpoint(url, api_key, DEFAULT_TIMEOUT_S))
 
 
 def has_kubernetes(settings: Settings) -> bool:

@@ -1,6 +1,5 @@
 """The command line: options to calls. What each verb does lies behind `Verbs`, which main composes."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,13 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-import uvloop
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints import crds
+from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
+from agentmemory_operator.entrypoints.running import run_verb
 from agentmemory_operator.entrypoints.validation import findings_in, manifest_files
-from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.settings import SettingInvalid
 
 
 class Source(StrEnum):
@@ -34,6 +32,7 @@ class Verbs:
     dev: Callable[[Path, Path, int, str | None], Awaitable[None]]
     devserver: Callable[[Path, int, str], Awaitable[None]]
     default_source: Source
+    inspection: Inspection
 
 
 Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
@@ -52,6 +51,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     _add_servers(cli, verbs)
     _add_development(cli, verbs)
     _add_checks(cli)
+    add_inspection(cli, verbs.inspection)
     _add_printers(cli)
     return cli
 
@@ -60,7 +60,7 @@ def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
     @cli.command()
     def operator() -> None:
         """Run the operator, in a cluster or with a kubeconfig."""
-        _run(verbs.operator())
+        run_verb(verbs.operator())
 
     @cli.command()
     def api(
@@ -71,11 +71,11 @@ def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
     ) -> None:
         """Run the retrieval API."""
         if source is Source.KUBERNETES:
-            _run(verbs.api_kubernetes(host, port))
+            run_verb(verbs.api_kubernetes(host, port))
         elif manifests is None:
             raise typer.BadParameter("--source files needs --manifests DIR")
         else:
-            _run(verbs.api_files(host, port, manifests))
+            run_verb(verbs.api_files(host, port, manifests))
 
 
 def _add_development(cli: typer.Typer, verbs: Verbs) -> None:
@@ -87,7 +87,7 @@ def _add_development(cli: typer.Typer, verbs: Verbs) -> None:
         qdrant: Annotated[str | None, typer.Option(help="A real server in the dev Qdrant's place.")] = None,
     ) -> None:
         """Run everything in one process: dev Qdrant, reconcile of a folder of manifests, API."""
-        _run(verbs.dev(manifests, data, port, qdrant))
+        run_verb(verbs.dev(manifests, data, port, qdrant))
 
     @cli.command()
     def devserver(
@@ -96,7 +96,7 @@ def _add_development(cli: typer.Typer, verbs: Verbs) -> None:
         version: Annotated[str, typer.Option("--qdrant-version", help="The version to answer as.")] = "1.18.3",
     ) -> None:
         """Run only the dev Qdrant server."""
-        _run(verbs.devserver(data, port, version))
+        run_verb(verbs.devserver(data, port, version))
 
 
 def _add_checks(cli: typer.Typer) -> None:
@@ -126,17 +126,3 @@ def _add_printers(cli: typer.Typer) -> None:
     def version() -> None:
         """Print the version."""
         typer.echo(__version__)
-
-
-def _run(verb: Awaitable[None]) -> None:
-    """Run a verb to its end; what a person can mend becomes one line and exit status 1."""
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_awaited(verb))
-    except (AgentMemoryError, SettingInvalid, OSError) as exc:
-        typer.echo(f"agentmemory: {exc}", err=True)
-        raise typer.Exit(1) from exc
-
-
-async def _awaited(verb: Awaitable[None]) -> None:
-    await verb

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -53,6 +54,14 @@ def findings_in(path: Path) -> Iterator[Finding]:
             continue
         for error in errors_of(document):
             yield Finding(path, line_of(node, error.field), error)
+
+
+def documents_in(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a file in which nothing was found wrong."""
+    for node in yaml.compose_all(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader):
+        document = ManifestLoader.construct(node) if node is not None else None
+        if isinstance(document, dict):
+            yield document
 
 
 class ManifestLoader(yaml.SafeLoader):

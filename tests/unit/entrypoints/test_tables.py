@@ -1,0 +1,53 @@
+"""What people read is the same in a terminal and in a pipe; only the clothes differ."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from agentmemory_operator.entrypoints.tables import Section, plain, show
+
+SECTIONS = [
+    Section("one: fine", "good", ("NAME", "POINTS"), (("long-name", "7"), ("x", "12")), notes=("a note [b]",)),
+    Section("the end", commands=("kubectl get amem",)),
+]
+
+
+def shown(*, is_terminal: bool) -> str:
+    file = io.StringIO()
+    show(SECTIONS, Console(file=file, force_terminal=is_terminal, width=60, legacy_windows=False))
+    return file.getvalue()
+
+
+def test_in_a_pipe_columns_are_aligned_by_blanks() -> None:
+    assert shown(is_terminal=False) == (
+        "one: fine\n"
+        "  NAME        POINTS\n"
+        "  long-name   7\n"
+        "  x           12\n"
+        "  a note [b]\n"
+        "\n"
+        "the end\n"
+        "  kubectl get amem\n"
+    )
+
+
+@pytest.mark.parametrize("text", ["one: fine", "long-name", "12", "a note [b]", "kubectl get amem"])
+def test_a_terminal_shows_the_same_words_in_colour(text: str) -> None:
+    told = shown(is_terminal=True)
+
+    assert text in told
+    assert "\x1b[" in told
+
+
+def test_a_command_is_never_wrapped() -> None:
+    command = "kubectl " + "x" * 200
+    file = io.StringIO()
+
+    show([Section("run", commands=(command,))], Console(file=file, force_terminal=True, width=40))
+
+    assert command in file.getvalue()
+
+
+def test_a_section_without_heading_has_no_margin() -> None:
+    assert plain([Section("", columns=("A",), rows=(("b",),))]) == "A\nb\n"
