@@ -16,7 +16,7 @@ AgentMemoryError
 Adapters raise these `from` the vendor's error; only entrypoints translate them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -59,11 +59,18 @@ class SecretMissing(SpecInvalid):
 
 
 class NotOwned(AgentMemoryError):
-    """The collection, or the slug, belongs to somebody else."""
+    """The collection, or the slug, belongs to somebody else.
 
-    def __init__(self, reason: str, message: str) -> None:
+    Args:
+        reason: a value of the closed set of condition reasons.
+        message: names the owner and the way out.
+        owner: of a collection: clusterId, namespace, name, uid.
+    """
+
+    def __init__(self, reason: str, message: str, *, owner: Mapping[str, str] | None = None) -> None:
         super().__init__(message)
         self.reason = reason
+        self.owner = owner
 
 
 class RequestInvalid(AgentMemoryError):

@@ -98,7 +98,8 @@ def failed_status(
     states = [State("Ready", False, reason, message)]
     states.append(State("Stalled" if is_stalled else "Reconciling", True, reason, message))
     conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
-    return dict(old) | {"conditions": conditions, "observedGeneration": generation}
+    kept = {name: value for name, value in old.items() if name != "foreignOwner"}
+    return kept | {"conditions": conditions, "observedGeneration": generation}
 
 
 def connection_status(version: str, *, old: Mapping[str, Any], generation: int, now: str) -> Json:

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.planning import Change, ChangeClass, Plan, Rebuild, class_of
-from agentmemory_operator.domain.resources import CONFIRM_DELETE
+from agentmemory_operator.domain.resources import CONFIRM_DELETE, TAKEOVER
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 
 
@@ -55,20 +55,32 @@ def check_lost(alias: str, observed: Observed | None, *, last_points: int) -> No
         )
 
 
-def check_ownership(observed: Observed | None, desired: Collection) -> None:
-    """Pass a collection that nobody marked or that is this object's.
+def check_ownership(observed: Observed | None, desired: Collection, *, takeover: str | None = None) -> Marker | None:
+    """Return None for a collection that nobody marked or that is this object's, else the owner that is to lose it.
+
+    Args:
+        takeover: uid of the owner whose collection this object may take over.
 
     Raises:
-        NotOwned: another object's, or another cluster's; names it.
+        NotOwned: another object's, or another cluster's, and not named for a takeover; says whose.
     """
     live, ours = observed.collection.marker if observed else None, desired.marker
-    if live is not None and ours is not None and not live.is_same_object(ours):
-        where = "" if live.cluster_id == ours.cluster_id else f" of cluster {live.cluster_id}"
-        raise NotOwned(
-            "CollectionNotOwned",
-            f"the collection belongs to AgentMemory {live.namespace}/{live.name}{where}: "
-            f"choose another spec.agent, or delete the collection if nothing needs it",
-        )
+    if live is None or ours is None or live.is_same_object(ours):
+        return None
+    if live.uid and live.uid == takeover:
+        return live
+    raise NotOwned(
+        "CollectionNotOwned",
+        f"the collection belongs to {describe_owner(live, cluster_id=ours.cluster_id)}: choose another spec.agent, "
+        f"or, if nothing else uses it, take it over with the annotation {TAKEOVER}={live.uid} on this object",
+        owner={"clusterId": live.cluster_id, "namespace": live.namespace, "name": live.name, "uid": live.uid},
+    )
+
+
+def describe_owner(marker: Marker, *, cluster_id: str) -> str:
+    """Return an owner in a person's words; its cluster is named where it is another than `cluster_id`."""
+    where = "" if marker.cluster_id == cluster_id else f" of cluster {marker.cluster_id}"
+    return f"AgentMemory {marker.namespace}/{marker.name}{where} (uid {marker.uid})"
 
 
 def check_destroy(alias: str, *, points: int, confirmation: str | None) -> str | None:

@@ -134,6 +134,15 @@ class PlanStatus(StatusModel):
     refusal: str | None = Field(default=None, description="Why changes are held, with the way out.")
 
 
+class OwnerStatus(StatusModel):
+    """Whose a collection is."""
+
+    cluster_id: str | None = Field(default=None, description="uid of kube-system in the owner's cluster.")
+    namespace: str | None = Field(default=None, description="The owner's namespace.")
+    name: str | None = Field(default=None, description="The owner's name.")
+    uid: str | None = Field(default=None, description="The owner's uid: the value of the takeover annotation.")
+
+
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))]
 _CONDITIONS = "State by type; Ready is always there, Reconciling and Stalled only while they hold."
 _GENERATION = "metadata.generation that the operator last acted on."
@@ -149,6 +158,9 @@ class AgentMemoryStatus(StatusModel):
     effective: EffectiveStatus | None = Field(default=None, description="The figures in force.")
     scoring: ScoringStatus | None = Field(default=None, description="The ranking that searches use.")
     plan: PlanStatus | None = Field(default=None, description="What the object asks for and is not yet so.")
+    foreign_owner: OwnerStatus | None = Field(
+        default=None, description="Whose the collection is, while this object is refused it."
+    )
 
 
 class QdrantConnectionStatus(StatusModel):

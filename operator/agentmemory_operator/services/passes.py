@@ -11,7 +11,8 @@ from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
 from agentmemory_operator.domain.reporting import connection_status, converged_status, describe_change, failed_status
-from agentmemory_operator.domain.resources import AgentMemory, Metadata
+from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory, Metadata
+from agentmemory_operator.domain.safety import describe_owner
 from agentmemory_operator.errors import (
     AgentMemoryError,
     NotOwned,
@@ -114,12 +115,18 @@ class Passes:
             store=await self.connections.store_for(memory),
             last_physical=last.get("physical"),
             last_points=last.get("points") or 0,
+            takeover=memory.metadata.annotations.get(TAKEOVER),
         )
 
     async def _report(self, document: Json, memory: AgentMemory, done: Reconciled) -> None:
         status = converged_status(
             effective_settings(memory), done.observed, done.plan, done.refusal, old=memory.status, now=self._now()
         )
+        if done.taken_from:
+            owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
+            message = f"{done.observed.physical} was {owner}'s and is this object's"
+            event = Event("Normal", "CollectionTakenOver", message)
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         if done.applied.changes:
             message = "; ".join(map(describe_change, done.applied.changes))
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, Event("Normal", "Applied", message))
@@ -163,6 +170,8 @@ class Passes:
             generation=metadata.generation,
             now=self._now(),
         )
+        if isinstance(exc, NotOwned) and exc.owner:
+            status["foreignOwner"] = dict(exc.owner)
         if _reasons(status) != _reasons(document.get("status") or {}):
             await self.cluster.post_event(document["kind"], metadata, Event("Warning", reason, str(exc)))
         return await self._write(document["kind"], document, metadata, status)

@@ -1,13 +1,15 @@
 """Refusals: what is held, and how the way out is told."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.planning import Plan, Rebuild, UpdateHnsw
 from agentmemory_operator.domain.safety import allowed, check_destroy, check_lost, check_ownership, refuse
-from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.errors import NotOwned, SpecInvalid
 from tests.support.fakes import observed_of
 from tests.support.plans import ALIAS, desired_of
 
@@ -58,6 +60,49 @@ def test_a_collection_is_ours_when_nothing_is_there_or_nobody_marked_it() -> Non
     check_ownership(observed_of(unmarked), desired)
     check_ownership(observed_of(desired), unmarked)
     check_ownership(observed_of(desired), desired)
+
+
+def foreign(**marker: Any) -> Collection:
+    """Return our collection as another object's."""
+    desired = desired_of()
+    assert desired.marker is not None
+    return replace(desired, marker=replace(desired.marker, uid="their-uid", **marker))
+
+
+FOREIGN = [{"cluster_id": "cluster-0"}, {"namespace": "other"}, {"name": "other"}]
+
+
+@pytest.mark.parametrize("marker", FOREIGN)
+@pytest.mark.parametrize("takeover", [None, "", "another-uid"])
+def test_another_owner_s_collection_is_refused_with_the_annotation_to_set(
+    marker: dict[str, str], takeover: str | None
+) -> None:
+    with pytest.raises(NotOwned) as refused:
+        check_ownership(observed_of(foreign(**marker)), desired_of(), takeover=takeover)
+
+    assert "agentmemory.dev/takeover=their-uid" in str(refused.value)
+    assert "(uid their-uid)" in str(refused.value)
+    assert refused.value.owner is not None
+    assert refused.value.owner["uid"] == "their-uid"
+
+
+@pytest.mark.parametrize("marker", FOREIGN)
+def test_the_owner_that_a_takeover_names_loses_the_collection(marker: dict[str, str]) -> None:
+    theirs = foreign(**marker)
+
+    assert check_ownership(observed_of(theirs), desired_of(), takeover="their-uid") == theirs.marker
+
+
+def test_a_marker_without_uid_cannot_be_named_for_a_takeover() -> None:
+    theirs = foreign(name="other")
+    assert theirs.marker is not None
+
+    with pytest.raises(NotOwned):
+        check_ownership(observed_of(replace(theirs, marker=replace(theirs.marker, uid=""))), desired_of(), takeover="")
+
+
+def test_a_takeover_of_what_is_ours_takes_nothing() -> None:
+    assert check_ownership(observed_of(desired_of()), desired_of(), takeover="uid-probe") is None
 
 
 @pytest.mark.parametrize(("points", "confirmation"), [(0, None), (0, "other"), (3, ALIAS)])

@@ -193,6 +193,58 @@ async def test_the_younger_takes_over_an_empty_slug_s_collection_only_if_it_is_i
     assert stage.short(younger)[1] == ("Stalled", "True", "CollectionNotOwned")
 
 
+async def taken(stage: Stage, uid: str = "uid-old") -> Key:
+    """Return the key of an object that names the owner of its slug's collection, after its pass."""
+    older = stage.put(memory_document("old", agent="bot"))
+    await stage.run(older)
+    stage.table.remove(older)
+    stage.store.points["agent_memory_bot__1"] = 3
+    key = stage.put(memory_document("new", agent="bot", metadata={"annotations": {"agentmemory.dev/takeover": uid}}))
+    await stage.run(key)
+    return key
+
+
+async def test_a_refused_object_says_in_its_status_whose_the_collection_is(stage: Stage) -> None:
+    key = await taken(stage, "uid-of-nobody")
+
+    assert stage.short(key)[1] == ("Stalled", "True", "CollectionNotOwned")
+    owner = {"clusterId": "cluster-1", "namespace": "agents", "name": "old", "uid": "uid-old"}
+    assert stage.status(key)["foreignOwner"] == owner
+    AgentMemoryStatus.model_validate(stage.status(key), by_alias=True, by_name=False)
+
+
+async def test_an_object_takes_over_the_collection_whose_owner_it_names(stage: Stage) -> None:
+    key = await taken(stage)
+
+    assert stage.short(key) == READY
+    assert "foreignOwner" not in stage.status(key)
+    marker = stage.store.collections["agent_memory_bot__1"].marker
+    assert marker is not None
+    assert (marker.name, marker.uid) == ("new", "uid-new")
+    assert stage.status(key)["collection"]["points"] == 3
+    told = {event.reason: event.message for event in stage.cluster.events}
+    assert told["CollectionTakenOver"].startswith("agent_memory_bot__1 was AgentMemory agents/old (uid uid-old)'s")
+
+
+async def test_a_takeover_is_told_once_and_stays_done(stage: Stage) -> None:
+    key = await taken(stage)
+    writes, changes = stage.cluster.writes, list(stage.store.changes)
+
+    await stage.run(key)
+
+    assert (stage.cluster.writes, stage.store.changes) == (writes, changes)
+
+
+async def test_a_refusal_s_owner_goes_with_the_refusal(stage: Stage) -> None:
+    key = await taken(stage, "uid-of-nobody")
+    stage.store.error = StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        await stage.run(key)
+
+    assert "foreignOwner" not in stage.status(key)
+
+
 async def test_an_object_without_its_connection_stalls_with_the_name(stage: Stage) -> None:
     key = stage.put(memory_document(connectionRef={"name": "none"}))
 
