@@ -10,6 +10,7 @@ AgentMemoryError
 ├── StoreRejected              the engine refused a call for good (its message, its status)
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
+    │   └── StoreUntrusted     its certificate is none that we trust; nothing was sent
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
     └── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
 
@@ -112,6 +113,10 @@ class TransientError(AgentMemoryError):
 
 class StoreUnavailable(TransientError):
     """Qdrant cannot be reached or answers 5xx or 429; the call had no effect."""
+
+
+class StoreUntrusted(StoreUnavailable):
+    """No TLS connection comes about: the server's certificate is not trusted, or it speaks no TLS."""
 
 
 class EmbedderUnavailable(TransientError):

@@ -152,20 +152,20 @@ class Stores:
 
     def collections(self, endpoint: Endpoint) -> CollectionStore:
         """Return the control store of an endpoint."""
-        url, api_key = self._place(endpoint)
-        store = QdrantCollections(url, api_key=api_key, timeout_s=endpoint.timeout_s)
+        place = self._place(endpoint)
+        store = QdrantCollections(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
         self._stack.push_async_callback(store.close)
         return store
 
     def points(self, endpoint: Endpoint) -> PointStore:
         """Return the point store of an endpoint."""
-        url, api_key = self._place(endpoint)
-        store = QdrantPoints(url, api_key=api_key, timeout_s=endpoint.timeout_s)
+        place = self._place(endpoint)
+        store = QdrantPoints(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
         self._stack.push_async_callback(store.close)
         return store
 
-    def _place(self, endpoint: Endpoint) -> tuple[str, str | None]:
-        return (self._url, self._api_key) if self._url else (endpoint.url, endpoint.api_key)
+    def _place(self, endpoint: Endpoint) -> Endpoint:
+        return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
 
 
 async def run_operator() -> None:

@@ -27,6 +27,7 @@ from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
+from tests.support.certificates import ServerFiles
 from tests.support.http_server import serve
 
 Document = dict[str, Any]
@@ -59,10 +60,12 @@ class Stack:
 
 
 @contextlib.contextmanager
-def dev_qdrant(data: pathlib.Path, *, port: int = 0) -> Iterator[str]:
+def dev_qdrant(
+    data: pathlib.Path, *, port: int = 0, api_key: str | None = None, tls: ServerFiles | None = None
+) -> Iterator[str]:
     """Serve a development Qdrant server; yields its URL."""
     data.mkdir(parents=True, exist_ok=True)
-    with serve(create_devserver(data), port=port) as url:
+    with serve(create_devserver(data, api_key=api_key), port=port, tls=tls) as url:
         yield url
 
 

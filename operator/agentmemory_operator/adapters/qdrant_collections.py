@@ -9,6 +9,7 @@ from typing import Any, assert_never
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
+from agentmemory_operator.adapters.tls import trust_of, untrusted
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
     Collection,
@@ -50,7 +51,7 @@ def mapped_errors() -> Iterator[None]:
             raise StoreRejected(status, message) from exc
         raise StoreUnavailable(message) from exc
     except ResponseHandlingException as exc:
-        raise StoreUnavailable(f"Qdrant cannot be reached: {exc.source or exc}") from exc
+        raise untrusted(exc.source) or StoreUnavailable(f"Qdrant cannot be reached: {exc.source or exc}") from exc
     except ApiException as exc:
         raise StoreUnavailable(f"Qdrant: {exc}") from exc
     except json.JSONDecodeError as exc:
@@ -65,9 +66,15 @@ class QdrantCollections:
         url: http(s) address of the server.
         api_key: a key that may manage collections, or None.
         timeout_s: of each call.
+        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+
+    Raises:
+        SpecInvalid: `ca_pem` holds no certificate.
     """
 
-    def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10) -> None:
+    def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10, ca_pem: str | None = None) -> None:
+        trust = trust_of(url, ca_pem)
+        options: dict[str, Any] = {"verify": trust} if trust else {}
         # The default Accept-Encoding makes the server compress, which costs 40 ms a call (docs/adr/0004).
         with warnings.catch_warnings():
             # Whether a key may go over plain http is for the connection's author to say; a cluster's network often may.
@@ -81,6 +88,7 @@ class QdrantCollections:
                 headers={"Accept-Encoding": "identity"},
                 # A proxy of the environment is for the outside; the points' client does not use it either.
                 trust_env=False,
+                **options,
             )
 
     async def close(self) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Self
 import aiohttp
 import orjson
 
+from agentmemory_operator.adapters.tls import trust_of, untrusted
 from agentmemory_operator.errors import NotFound, OutcomeUnknown, StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Json
 
@@ -31,10 +32,17 @@ class QdrantPoints:
     Args:
         url: base URL, without a trailing slash or with one.
         timeout_s: for one call, connecting included.
+        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+
+    Raises:
+        SpecInvalid: `ca_pem` holds no certificate.
     """
 
-    def __init__(self, url: str, *, api_key: str | None = None, timeout_s: float = 10) -> None:
+    def __init__(
+        self, url: str, *, api_key: str | None = None, timeout_s: float = 10, ca_pem: str | None = None
+    ) -> None:
         self._url = url.rstrip("/")
+        self._trust = trust_of(url, ca_pem)
         self._headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
         if api_key:
             self._headers["api-key"] = api_key
@@ -168,7 +176,9 @@ class QdrantPoints:
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE_S)
+            connector = aiohttp.TCPConnector(
+                limit=MAX_CONNECTIONS, keepalive_timeout=KEEP_ALIVE_S, ssl=self._trust or True
+            )
             self._session = aiohttp.ClientSession(
                 connector=connector, headers=self._headers, timeout=self._timeout, auto_decompress=False
             )
@@ -204,7 +214,7 @@ def _retry_after(headers: Mapping[str, str]) -> float:
 
 
 def _away(error: BaseException) -> StoreUnavailable:
-    return StoreUnavailable(f"Qdrant cannot be reached ({_name(error)})")
+    return untrusted(error) or StoreUnavailable(f"Qdrant cannot be reached ({_name(error)})")
 
 
 def _name(error: BaseException) -> str:

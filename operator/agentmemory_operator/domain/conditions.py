@@ -21,6 +21,8 @@ class Reason(StrEnum):
     COLLECTION_LOST = "CollectionLost"
     CONNECTION_NOT_FOUND = "ConnectionNotFound"
     SECRET_NOT_FOUND = "SecretNotFound"
+    INVALID_CA = "InvalidCA"
+    TLS_FAILED = "TLSFailed"
     QDRANT_UNAVAILABLE = "QdrantUnavailable"
     QDRANT_REJECTED = "QdrantRejected"
     QDRANT_TOO_OLD = "QdrantTooOld"

@@ -210,13 +210,26 @@ class AgentMemorySpec(Model):
     )
 
 
+class Tls(Model):
+    """How the server shows who it is."""
+
+    ca_secret_ref: SecretKeyRef = Field(
+        description="Certificates (PEM) of the authorities that may vouch for the server, and no others."
+    )
+
+
 class QdrantConnectionSpec(Model):
     """A Qdrant server or cluster."""
+
+    model_config = ConfigDict(json_schema_extra=validated(*rules.CONNECTION))
 
     url: QdrantUrl = Field(description="Base URL of Qdrant's REST API, as http://qdrant.qdrant.svc:6333.")
     api_key_secret_ref: SecretKeyRef | None = Field(default=None, description="The API key. Default: none is sent.")
     timeout_seconds: int | None = Field(
         default=None, ge=1, le=300, description="Seconds until a request to Qdrant is given up, 1..300. Default: 10."
+    )
+    tls: Tls | None = Field(
+        default=None, description="Whom an https server has to be vouched for by. Default: the system's authorities."
     )
 
 

@@ -117,6 +117,14 @@ CANDIDATES = Rule(
     "candidates must be Auto or a whole number 1..10000",
 )
 
+CONNECTION = (
+    Rule(
+        "!has(self.tls) || self.url.startsWith('https://')",
+        "tls has no meaning without TLS: give an https:// url, or remove tls",
+        ".tls",
+    ),
+)
+
 # Over the whole object: only there does a rule see the object's name.
 _SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
 AGENT_MEMORY = (

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.manifests import parse_connection
-from agentmemory_operator.domain.resources import AgentMemory, QdrantConnection
+from agentmemory_operator.domain.resources import AgentMemory, QdrantConnection, SecretKeyRef
 from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports import CollectionStore, Secrets
 from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable
@@ -24,22 +24,28 @@ class Endpoint:
     Attributes:
         api_key: never logged.
         timeout_s: of each call.
+        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
     """
 
     url: str
     api_key: str | None = field(repr=False)
     timeout_s: int
+    ca_pem: str | None = field(default=None, repr=False)
 
 
 async def endpoint_of(connection: QdrantConnection, secrets: Secrets) -> Endpoint:
-    """Return the connection's endpoint, its key read from the Secret.
+    """Return the connection's endpoint, with what its Secrets hold.
 
     Raises:
-        SecretMissing: the Secret or its key does not exist.
+        SecretMissing: a Secret or its key does not exist.
     """
-    ref = connection.spec.api_key_secret_ref
-    api_key = await secrets.read(connection.metadata.namespace, ref.name, ref.key) if ref else None
-    return Endpoint(connection.spec.url, api_key, connection.spec.timeout_seconds or DEFAULT_TIMEOUT_S)
+    spec, namespace = connection.spec, connection.metadata.namespace
+
+    async def read(ref: SecretKeyRef | None) -> str | None:
+        return await secrets.read(namespace, ref.name, ref.key) if ref else None
+
+    api_key, ca_pem = await read(spec.api_key_secret_ref), await read(spec.tls.ca_secret_ref if spec.tls else None)
+    return Endpoint(spec.url, api_key, spec.timeout_seconds or DEFAULT_TIMEOUT_S, ca_pem)
 
 
 class Connections:

@@ -19,6 +19,7 @@ from agentmemory_operator.errors import (
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
+    StoreUntrusted,
     TransientError,
 )
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
@@ -200,6 +201,8 @@ def reason_of(exc: AgentMemoryError) -> tuple[str, bool]:
             return exc.reason, True
         case StoreRejected():
             return Reason.QDRANT_REJECTED, True
+        case StoreUntrusted():
+            return Reason.TLS_FAILED, True
         case _:
             return Reason.QDRANT_UNAVAILABLE, False
 
