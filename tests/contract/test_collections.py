@@ -15,7 +15,15 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.devserver import create_app
-from agentmemory_operator.domain.collection import Collection, Marker, ScalarQuantization
+from agentmemory_operator.domain.collection import (
+    BinaryQuantization,
+    Collection,
+    Marker,
+    ProductQuantization,
+    Quantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
 from agentmemory_operator.domain.planning import (
     Change,
     CreateCollection,
@@ -25,6 +33,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateVectors,
     WriteMarker,
 )
 from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
@@ -118,6 +127,11 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
         UpdateOptimizers(default_segment_number=5),
         UpdateOptimizers(default_segment_number=0, indexing_threshold_kb=0),
         UpdateOptimizers(indexing_threshold_kb=7),
+        UpdateQuantization(ProductQuantization("X64", always_ram=False)),
+        UpdateQuantization(BinaryQuantization("TwoBits", "Scalar4Bits", always_ram=True)),
+        UpdateQuantization(TurboQuantization("Bits1_5", always_ram=False)),
+        UpdateVectors("Cold"),
+        UpdateVectors("Cached"),
         CreateIndexes((("userId", "keyword"),)),
         CreateIndexes((("createdAt", "integer"), ("importance", "float"), ("pending", "bool"))),
         WriteMarker(replace(MARKER, uid="another", generation=9)),
@@ -201,14 +215,66 @@ async def test_a_plain_collection_of_the_alias_s_name_is_observed_as_it_is(place
     assert (observed.collection.size, observed.collection.distance, observed.collection.marker) == (4, "Dot", None)
 
 
-async def test_another_kind_of_quantization_counts_as_none_and_is_replaced(place: Place) -> None:
-    body = {"vectors": {"size": 4, "distance": "Cosine"}, "quantization_config": {"binary": {"always_ram": True}}}
+@pytest.mark.parametrize(
+    ("config", "quantization"),
+    [
+        ({"binary": {"always_ram": True}}, BinaryQuantization("OneBit", "Default", True)),
+        ({"turbo": {}}, TurboQuantization("Bits4", False)),
+        ({"product": {"compression": "x32"}}, ProductQuantization("X32", False)),
+    ],
+)
+async def test_another_quantization_is_seen_with_the_engine_s_defaults_and_replaced_whole(
+    place: Place, config: dict[str, Any], quantization: Quantization
+) -> None:
+    body = {"vectors": {"size": 4, "distance": "Cosine"}, "quantization_config": config}
     place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
-    assert (await place.seen()).quantization is None
+    assert (await place.seen()).quantization == quantization
 
     await place.store.apply(place.physical, UpdateQuantization(DESIRED.quantization))
 
     assert (await place.seen()).quantization == DESIRED.quantization
+
+
+@pytest.mark.parametrize(
+    ("vector", "memory"),
+    [
+        ({}, "Cached"),
+        ({"on_disk": False}, "Cached"),
+        ({"on_disk": True}, "Cold"),
+        ({"memory": "cached"}, "Cached"),
+        ({"memory": "cold"}, "Cold"),
+        ({"memory": "cold", "on_disk": False}, "Cold"),
+    ],
+    ids=repr,
+)
+async def test_where_vectors_lie_is_seen_by_effect_and_changed_under_the_name_the_server_was_told(
+    tiered_url: str, vector: dict[str, Any], memory: str
+) -> None:
+    async with opened(tiered_url) as store:
+        place = Place(tiered_url, store)
+        body = {"vectors": {"size": 4, "distance": "Cosine", **vector}}
+        place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
+        assert (await place.seen()).memory == memory
+        other = "Cold" if memory == "Cached" else "Cached"
+
+        await store.apply(place.physical, UpdateVectors(other))
+
+        assert (await place.seen()).memory == other
+        config = place.http.get(f"/collections/{place.physical}").json()["result"]["config"]["params"]["vectors"]
+        assert ("memory" in config) == ("memory" in vector)
+        place.http.close()
+
+
+@pytest.mark.parametrize(("memory", "always_ram"), [("pinned", True), ("cached", False), ("cold", False)])
+async def test_where_compressed_copies_lie_is_seen_by_effect(tiered_url: str, memory: str, always_ram: bool) -> None:
+    async with opened(tiered_url) as store:
+        place = Place(tiered_url, store)
+        quantization = {"scalar": {"type": "int8", "memory": memory}}
+        body = {"vectors": {"size": 4, "distance": "Cosine"}, "quantization_config": quantization}
+        place.http.put(f"/collections/{place.physical}", json=body).raise_for_status()
+
+        assert (await place.seen()).quantization == ScalarQuantization(None, always_ram)
+        place.http.close()
 
 
 async def test_a_collection_with_named_vectors_differs_in_size(place: Place) -> None:
@@ -358,6 +424,13 @@ def keyed_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A development server that asks for a key."""
     data: pathlib.Path = tmp_path_factory.mktemp("keyed")
     with serve(create_app(data, api_key="right")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def tiered_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A development server of a version that knows memory tiers by name."""
+    with serve(create_app(tmp_path_factory.mktemp("tiered"), qdrant_version="1.19.0")) as url:
         yield url
 
 

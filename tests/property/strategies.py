@@ -1,19 +1,33 @@
 """Values of the domain for property tests."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Marker, Observed, ScalarQuantization
+from agentmemory_operator.domain.collection import (
+    BinaryQuantization,
+    Collection,
+    EmbeddingSource,
+    Marker,
+    Observed,
+    ProductQuantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
 from agentmemory_operator.domain.conditions import Reason, State
 from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
 from tests.support.fakes import observed_of
 from tests.support.plans import ALIAS
 
+T = TypeVar("T")
 FIELDS = [field for field, _ in RETRIEVAL_INDEXES] + ["ticket"]
 
-quantizations = st.none() | st.builds(
-    ScalarQuantization, st.sampled_from([None, 0.5, 0.99, 1.0]), always_ram=st.booleans()
+quantizations = (
+    st.none()
+    | st.builds(ScalarQuantization, st.sampled_from([None, 0.5, 0.99, 1.0]), always_ram=st.booleans())
+    | st.builds(ProductQuantization, st.sampled_from(["X4", "X64"]), always_ram=st.booleans())
+    | st.builds(BinaryQuantization, st.sampled_from(["OneBit", "TwoBits"]), st.just("Default"), st.booleans())
+    | st.builds(TurboQuantization, st.sampled_from(["Bits1", "Bits4"]), always_ram=st.booleans())
 )
 embeddings = st.builds(
     EmbeddingSource,
@@ -41,7 +55,7 @@ indexes = st.dictionaries(st.sampled_from(FIELDS), st.sampled_from(["keyword", "
 def collections(*, has_marker: bool = False, is_reported: bool = False) -> st.SearchStrategy[Collection]:
     """Return collections; what a server reports has every figure, what is desired may leave some open."""
 
-    def figure(*values: int) -> st.SearchStrategy[int | None]:
+    def figure(*values: T) -> st.SearchStrategy[T | None]:
         return st.sampled_from(values if is_reported else (None, *values))
 
     return st.builds(
@@ -54,6 +68,8 @@ def collections(*, has_marker: bool = False, is_reported: bool = False) -> st.Se
         default_segment_number=figure(0, 2),
         indexing_threshold_kb=figure(0, 20_000),
         quantization=quantizations,
+        datatype=figure("Float32", "Float16"),
+        memory=figure("Cached", "Cold"),
         indexes=indexes,
         marker=markers if has_marker else st.none() | markers,
     )
@@ -79,9 +95,12 @@ states = st.builds(
 _index_specs = st.fixed_dictionaries(
     {},
     optional={
+        "profile": st.sampled_from(["Balanced", "LowLatency", "LowMemory", "HighRecall", "Custom"]),
+        "expectedMemories": st.integers(1, 10**9),
         "distance": st.sampled_from(["Cosine", "Dot", "Euclid"]),
+        "vectors": st.fixed_dictionaries({}, optional={"memory": st.sampled_from(["Cached", "Cold"])}),
         "hnsw": st.fixed_dictionaries({}, optional={"m": st.integers(4, 64), "efConstruct": st.integers(64, 1000)}),
-        "quantization": st.sampled_from([{"type": "None"}, {"type": "Scalar"}])
+        "quantization": st.sampled_from(["None", "Scalar", "Product", "Binary", "Turbo"]).map(lambda t: {"type": t})
         | st.fixed_dictionaries({"type": st.just("Scalar"), "quantile": st.floats(0.5, 1)}),
         "optimizers": st.fixed_dictionaries({}, optional={"defaultSegmentNumber": st.integers(0, 256)}),
     },

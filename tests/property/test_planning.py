@@ -7,7 +7,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.collection import Collection, Marker, Observed, marker_from_json, marker_to_json
+from agentmemory_operator.domain.collection import (
+    Collection,
+    Marker,
+    Observed,
+    ScalarQuantization,
+    marker_from_json,
+    marker_to_json,
+)
 from agentmemory_operator.domain.conditions import State, merge_conditions
 from agentmemory_operator.domain.planning import ChangeClass, Plan, Rebuild, class_of, plan_changes
 from agentmemory_operator.domain.safety import allowed, refuse
@@ -127,7 +134,7 @@ def test_merging_the_same_state_again_changes_nothing(state: State) -> None:
 def _as_the_engine_keeps_it(collection: Collection) -> Collection:
     """Return the collection with its fraction kept as float32 and printed with the digits that tell it apart."""
     scalar = collection.quantization
-    if scalar is None or scalar.quantile is None:
+    if not isinstance(scalar, ScalarQuantization) or scalar.quantile is None:
         return collection
     (kept,) = struct.unpack("f", struct.pack("f", scalar.quantile))
     shortest = next(

@@ -14,6 +14,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateVectors,
     WriteMarker,
 )
 from agentmemory_operator.domain.resources import Metadata
@@ -49,7 +50,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
             return collection
         case CreateIndexes(indexes):
             return replace(live, indexes=tuple(sorted((dict(live.indexes) | dict(indexes)).items())))
-        case UpdateHnsw() | UpdateOptimizers():
+        case UpdateHnsw() | UpdateVectors() | UpdateOptimizers():
             return replace(live, **{name: value for name, value in asdict(change).items() if value is not None})
         case UpdateQuantization(quantization):
             return replace(live, quantization=quantization)

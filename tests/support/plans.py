@@ -12,9 +12,13 @@ from typing import Any
 import yaml
 
 from agentmemory_operator.domain.collection import (
+    BinaryQuantization,
     Collection,
     Observed,
+    ProductQuantization,
+    Quantization,
     ScalarQuantization,
+    TurboQuantization,
     marker_from_json,
     marker_to_json,
 )
@@ -35,6 +39,8 @@ SMALL_FORM = {
     "fullScanThresholdKB": "full_scan_threshold_kb",
     "defaultSegmentNumber": "default_segment_number",
     "indexingThresholdKB": "indexing_threshold_kb",
+    "datatype": "datatype",
+    "memory": "memory",
 }
 
 
@@ -77,8 +83,7 @@ def desired_of(spec: Mapping[str, Any] | None = None, *, generation: int = 1) ->
 def small_form(collection: Collection) -> dict[str, Any]:
     """Return the collection as cases write it."""
     form: dict[str, Any] = {name: getattr(collection, attribute) for name, attribute in SMALL_FORM.items()}
-    scalar = collection.quantization
-    form["quantization"] = {"quantile": scalar.quantile, "alwaysRam": scalar.always_ram} if scalar else None
+    form["quantization"] = _quantization_form(collection.quantization)
     form["marker"] = marker_to_json(collection.marker) if collection.marker else None
     return form
 
@@ -94,6 +99,35 @@ def plan_entries(plan: Plan, expected: tuple[Mapping[str, Any], ...]) -> list[di
             entry["with"] = {name: form[name] for name in named}
         entries.append(entry)
     return entries
+
+
+def _quantization_form(quantization: Quantization | None) -> dict[str, Any] | None:
+    match quantization:
+        case None:
+            return None
+        case ScalarQuantization(quantile, ram):
+            return {"quantile": quantile, "alwaysRam": ram}
+        case ProductQuantization(compression, ram):
+            return {"compression": compression, "alwaysRam": ram}
+        case BinaryQuantization(encoding, query_encoding, ram):
+            return {"encoding": encoding, "queryEncoding": query_encoding, "alwaysRam": ram}
+        case TurboQuantization(bits, ram):
+            return {"bits": bits, "alwaysRam": ram}
+
+
+def _quantization_of(form: Mapping[str, Any] | None) -> Quantization | None:
+    match form:
+        case None:
+            return None
+        case {"quantile": quantile, "alwaysRam": ram}:
+            return ScalarQuantization(quantile, ram)
+        case {"compression": compression, "alwaysRam": ram}:
+            return ProductQuantization(compression, ram)
+        case {"encoding": encoding, "queryEncoding": query_encoding, "alwaysRam": ram}:
+            return BinaryQuantization(encoding, query_encoding, ram)
+        case {"bits": bits, "alwaysRam": ram}:
+            return TurboQuantization(bits, ram)
+    raise AssertionError(f"no quantization: {form}")
 
 
 def _case(entry: Mapping[str, Any]) -> PlanCase:
@@ -115,10 +149,7 @@ def _observed(form: Mapping[str, Any]) -> Observed:
     indexes = {field: kind for field, kind in (dict(made.indexes) | form.get("indexes", {})).items() if kind}
     collection = replace(made, **figures, indexes=tuple(sorted(indexes.items())))
     if "quantization" in form:
-        scalar = form["quantization"]
-        collection = replace(
-            collection, quantization=ScalarQuantization(scalar["quantile"], scalar["alwaysRam"]) if scalar else None
-        )
+        collection = replace(collection, quantization=_quantization_of(form["quantization"]))
     if "marker" in form:
         base = marker_to_json(made.marker) if made.marker else {}
         marker = form["marker"]

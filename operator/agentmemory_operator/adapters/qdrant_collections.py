@@ -9,14 +9,21 @@ from typing import Any, assert_never
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
+from agentmemory_operator.adapters.qdrant_configuration import (
+    hnsw_of,
+    observed_from,
+    optimizers_of,
+    placement_of,
+    quantization_of,
+    update_of,
+    vector_of,
+)
 from agentmemory_operator.adapters.tls import trust_of, untrusted
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
     Collection,
     Marker,
     Observed,
-    ScalarQuantization,
-    marker_from_json,
     marker_to_json,
 )
 from agentmemory_operator.domain.planning import (
@@ -28,6 +35,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateVectors,
     WriteMarker,
 )
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
@@ -153,16 +161,24 @@ class QdrantCollections:
                 await self._client.update_collection_aliases([models.CreateAliasOperation(create_alias=action)])
             case UpdateHnsw() | UpdateQuantization() | UpdateOptimizers() | WriteMarker():
                 await self._client.update_collection(physical, **update_of(change))
+            case UpdateVectors(memory):
+                await self._move_vectors(physical, memory)
             case Rebuild():
                 raise StoreRejected(400, f"{change.field} cannot change in place")
             case _:
                 assert_never(change)
 
+    async def _move_vectors(self, physical: str, memory: str) -> None:
+        # Told a tier by its new name, a server heeds the old one no more; one before 1.19 knows the old one alone.
+        params = (await self._client.get_collection(physical)).config.params.vectors
+        is_tiered = isinstance(params, models.VectorParams) and params.memory is not None
+        await self._client.update_collection(physical, vectors_config={"": placement_of(memory, is_tiered=is_tiered)})
+
     async def _create(self, physical: str, collection: Collection) -> None:
         try:
             await self._client.create_collection(
                 physical,
-                vectors_config=models.VectorParams(size=collection.size, distance=models.Distance(collection.distance)),
+                vectors_config=vector_of(collection),
                 hnsw_config=hnsw_of(collection),
                 optimizers_config=optimizers_of(collection),
                 quantization_config=quantization_of(collection.quantization),
@@ -197,78 +213,3 @@ class QdrantCollections:
         """Delete the collection and its aliases; the server answers 200 for one that is gone."""
         with mapped_errors():
             await self._client.delete_collection(physical)
-
-
-def update_of(change: UpdateHnsw | UpdateQuantization | UpdateOptimizers | WriteMarker) -> dict[str, Any]:
-    """Return the arguments of the PATCH that carries the change out."""
-    match change:
-        case UpdateHnsw():
-            return {"hnsw_config": hnsw_of(change)}
-        case UpdateQuantization(quantization):
-            return {"quantization_config": quantization_of(quantization) or models.Disabled.DISABLED}
-        case UpdateOptimizers():
-            return {"optimizers_config": optimizers_of(change)}
-        case WriteMarker(marker):
-            return {"metadata": {METADATA_KEY: marker_to_json(marker)}}
-
-
-def hnsw_of(source: Collection | UpdateHnsw) -> models.HnswConfigDiff:
-    """Return the engine's HNSW body."""
-    return models.HnswConfigDiff(
-        m=source.m, ef_construct=source.ef_construct, full_scan_threshold=source.full_scan_threshold_kb
-    )
-
-
-def optimizers_of(source: Collection | UpdateOptimizers) -> models.OptimizersConfigDiff:
-    """Return the engine's optimizers body."""
-    return models.OptimizersConfigDiff(
-        default_segment_number=source.default_segment_number, indexing_threshold=source.indexing_threshold_kb
-    )
-
-
-def quantization_of(quantization: ScalarQuantization | None) -> models.ScalarQuantization | None:
-    """Return the engine's quantization body."""
-    if quantization is None:
-        return None
-    return models.ScalarQuantization(
-        scalar=models.ScalarQuantizationConfig(
-            type=models.ScalarType.INT8, quantile=quantization.quantile, always_ram=quantization.always_ram
-        )
-    )
-
-
-def observed_from(info: models.CollectionInfo, *, physical: str, is_aliased: bool) -> Observed:
-    """Return the value of what the server answered."""
-    config, metadata = info.config, info.config.metadata or {}
-    vectors = config.params.vectors
-    vector = vectors if isinstance(vectors, models.VectorParams) else models.VectorParams(size=0, distance="Cosine")
-    marker = metadata.get(METADATA_KEY)
-    collection = Collection(
-        size=vector.size,
-        distance=vector.distance.value,
-        m=config.hnsw_config.m,
-        ef_construct=config.hnsw_config.ef_construct,
-        full_scan_threshold_kb=config.hnsw_config.full_scan_threshold,
-        default_segment_number=config.optimizer_config.default_segment_number,
-        indexing_threshold_kb=config.optimizer_config.indexing_threshold,
-        quantization=quantization_from(config.quantization_config),
-        indexes=tuple(sorted((field, index.data_type.value) for field, index in info.payload_schema.items())),
-        marker=marker_from_json(marker) if marker else None,
-    )
-    queue: Any = info.update_queue
-    return Observed(
-        physical=physical,
-        is_aliased=is_aliased,
-        collection=collection,
-        points=info.points_count or 0,
-        indexed=info.indexed_vectors_count or 0,
-        state=info.status.value,
-        is_busy=info.status is not models.CollectionStatus.GREEN or bool(queue and queue.length),
-    )
-
-
-def quantization_from(config: Any) -> ScalarQuantization | None:
-    """Return scalar quantization; any other kind counts as none, so that it is replaced."""
-    if not isinstance(config, models.ScalarQuantization):
-        return None
-    return ScalarQuantization(config.scalar.quantile, bool(config.scalar.always_ram))

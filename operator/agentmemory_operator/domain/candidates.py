@@ -35,6 +35,8 @@ class CandidatePlan:
     is_exact: bool
     min_similarity: float
     search_ef: int | None
+    rescore: bool = True
+    oversampling: float = 1.0
 
     @property
     def total(self) -> int:
@@ -42,21 +44,35 @@ class CandidatePlan:
         return self.limit * len(self.filters)
 
     def query(self, vector: Sequence[float], *, distance: str) -> dict[str, Any]:
-        """Return the engine's query for the candidates, scored by the vectors as stored, not as quantized."""
+        """Return the engine's query for the candidates.
+
+        They are scored by the vectors themselves; without `rescore` by the compressed copies, except in a small set,
+        which is compared whole.
+        """
         gate = gate_of(distance, self.min_similarity)
         bounds = {"limit": self.total} | ({} if gate is None else {"score_threshold": gate})
         if len(self.filters) == 1:
-            params = {"exact": True} if self.is_exact else self._params | {"quantization": {"rescore": True}}
+            params = {"exact": True} if self.is_exact else self._params(rescore=self.rescore)
             return {"query": vector, "filter": self.filters[0], "params": params, **bounds}
         lists = [
-            {"query": vector, "filter": filter_, "params": self._params, "limit": self.limit}
+            {
+                "query": vector,
+                "filter": filter_,
+                # All of them are compared again below: it is worth doing here only where more are looked at than kept.
+                "params": self._params(rescore=self.rescore and self.oversampling > 1),
+                "limit": self.limit,
+            }
             for filter_ in self.filters
         ]
-        return {"prefetch": lists, "query": vector, "params": {"exact": True}, **bounds}
+        params = {"exact": True} if self.rescore else {"quantization": {"rescore": False}}
+        return {"prefetch": lists, "query": vector, "params": params, **bounds}
 
-    @property
-    def _params(self) -> dict[str, Any]:
-        return {} if self.search_ef is None else {"hnsw_ef": self.search_ef}
+    def _params(self, *, rescore: bool) -> dict[str, Any]:
+        """Return the parameters of a search in the index; always explicit, the engine's default differs by method."""
+        quantization: dict[str, Any] = {"rescore": rescore}
+        if rescore and self.oversampling > 1:
+            quantization["oversampling"] = self.oversampling
+        return ({} if self.search_ef is None else {"hnsw_ef": self.search_ef}) | {"quantization": quantization}
 
 
 def plan_candidates(ranking: Ranking, filter_: Filter, *, eligible: int, top_k: int, now_ms: int) -> CandidatePlan:
@@ -77,6 +93,8 @@ def plan_candidates(ranking: Ranking, filter_: Filter, *, eligible: int, top_k: 
         is_exact=eligible <= limit,
         min_similarity=ranking.min_similarity,
         search_ef=ranking.search_ef,
+        rescore=ranking.rescore,
+        oversampling=ranking.oversampling,
     )
 
 

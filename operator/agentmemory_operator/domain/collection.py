@@ -16,6 +16,34 @@ class ScalarQuantization:
     always_ram: bool
 
 
+@dataclass(frozen=True, slots=True)
+class ProductQuantization:
+    """Chunks of the vectors as numbers of centroids: X4..X64 smaller."""
+
+    compression: str
+    always_ram: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryQuantization:
+    """One to two bits for each number; the query may keep more."""
+
+    encoding: str
+    query_encoding: str
+    always_ram: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurboQuantization:
+    """Bits1..Bits4 for each number of the rotated vector."""
+
+    bits: str
+    always_ram: bool
+
+
+Quantization = ScalarQuantization | ProductQuantization | BinaryQuantization | TurboQuantization
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddingSource:
     """The embedding in force for the vectors of one collection, as its metadata says; names, never secrets."""
@@ -60,6 +88,8 @@ class Collection:
     """A collection's shape. None in a desired value means: not ours to decide.
 
     Attributes:
+        datatype: Float32, Float16 or Uint8: how the vectors are stored.
+        memory: Cached or Cold: where the vectors lie, by effect, whatever the name that the server was told.
         indexes: (field, schema type), sorted by field.
     """
 
@@ -70,7 +100,9 @@ class Collection:
     full_scan_threshold_kb: int | None = None
     default_segment_number: int | None = None
     indexing_threshold_kb: int | None = None
-    quantization: ScalarQuantization | None = None
+    quantization: Quantization | None = None
+    datatype: str | None = None
+    memory: str | None = None
     indexes: tuple[tuple[str, str], ...] = ()
     marker: Marker | None = None
 

@@ -12,6 +12,7 @@ from agentmemory_operator.domain.rules import (
     WORDLLAMA_MODEL,
 )
 from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.tuning import Tuning, tuning_of
 
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
@@ -54,6 +55,8 @@ class Ranking:
     Attributes:
         candidates: how many memories the engine scores; None sizes it from the number behind the filter.
         search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
+        rescore: candidates are compared by the vectors themselves, not by their compressed copies.
+        oversampling: how many times more candidates than wanted are rescored, at least 1.
         score_threshold: on the combined score.
         min_similarity: on the similarity, -1..1.
     """
@@ -66,6 +69,8 @@ class Ranking:
     types: tuple[MemoryType, ...]
     candidates: int | None = None
     search_ef: int | None = None
+    rescore: bool = True
+    oversampling: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +85,7 @@ class AgentSettings:
     connection: str
     ranking: Ranking
     embedding: EmbeddingSettings
+    profile: str | None = None
 
     @property
     def alias(self) -> str:
@@ -103,6 +109,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         connection=memory.spec.connection_ref.name,
         ranking=effective_ranking(memory),
         embedding=effective_embedding(memory.spec.embedding),
+        profile=memory.spec.index.profile if memory.spec.index else None,
     )
 
 
@@ -112,6 +119,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
     given = scoring.model_dump(exclude_none=True) if scoring else {}
     candidates = given.get("candidates")
     hnsw = memory.spec.index.hnsw if memory.spec.index else None
+    tuning = effective_tuning(memory)
     return Ranking(
         weights=Weights(**given["weights"]) if "weights" in given else preset.weights,
         utility_norm=given.get("utility_norm", preset.utility_norm),
@@ -121,7 +129,15 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         types=preset.types if memory.spec.types is None else tuple(map(memory_type, memory.spec.types)),
         candidates=candidates if isinstance(candidates, int) else None,
         search_ef=hnsw.search_ef if hnsw else None,
+        rescore=tuning.rescore,
+        oversampling=tuning.oversampling,
     )
+
+
+def effective_tuning(memory: AgentMemory) -> Tuning:
+    """Return the tuning of the collection and of its searches."""
+    dimensions = effective_embedding(memory.spec.embedding).dimensions
+    return tuning_of(memory.spec.index, preset_of(memory), dimensions=dimensions)
 
 
 def memory_type(spec: TypeSpec) -> MemoryType:

@@ -12,13 +12,11 @@ from agentmemory_operator.domain.schema import validated
 class HnswSpec(Model):
     """The HNSW graph of the collection."""
 
-    model_config = ConfigDict(json_schema_extra=validated(*rules.HNSW))
-
     m: int | None = Field(
         default=None,
         ge=4,
         le=64,
-        description="Edges per node, 4..64. More finds more and takes more memory. Default: the preset's."
+        description="Edges per node, 4..64. More finds more and takes more memory. Default: the profile's or preset's."
         " A change re-indexes in the background.",
     )
     ef_construct: int | None = Field(
@@ -26,7 +24,7 @@ class HnswSpec(Model):
         ge=4,
         le=1000,
         description="Neighbours considered while building, 4..1000, at least m. More builds slower and finds more."
-        " Default: the preset's. A change re-indexes in the background.",
+        " Default: the profile's or preset's. A change re-indexes in the background.",
     )
     full_scan_threshold_kb: int | None = Field(
         default=None,
@@ -34,7 +32,7 @@ class HnswSpec(Model):
         ge=10,
         le=1_000_000_000,
         description="Kilobytes of vectors up to which a full scan is preferred to the graph, 10..1000000000."
-        " Default: the preset's.",
+        " Default: the profile's or preset's.",
     )
     search_ef: int | None = Field(
         default=None,
@@ -46,13 +44,13 @@ class HnswSpec(Model):
 
 
 class QuantizationSpec(Model):
-    """Compressed copies of the vectors that the graph is searched with."""
+    """Compressed copies of the vectors that the graph is searched with; a block replaces another whole."""
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.QUANTIZATION))
 
-    type: Literal["None", "Scalar"] = Field(
-        description="Scalar keeps one byte per number, None keeps no compressed copy. A change re-indexes in the"
-        " background."
+    type: Literal["None", "Scalar", "Product", "Binary", "Turbo"] = Field(
+        description="Scalar keeps a byte of each number, Turbo 1 to 4 bits of the rotated vector, Binary 1 to 2 bits,"
+        " Product a sixteenth or less; None keeps no compressed copy. A change re-indexes in the background."
     )
     quantile: float | None = Field(
         default=None,
@@ -60,12 +58,36 @@ class QuantizationSpec(Model):
         le=1,
         allow_inf_nan=False,
         description="Share of the values that the byte range covers, 0.5..1; the rest is cut off. Only with Scalar."
-        " Default: the preset's.",
+        " Default: the profile's or preset's.",
     )
     always_ram: bool | None = Field(
         default=None,
-        description="Keep the compressed vectors in RAM wherever the originals lie. Only with Scalar."
-        " Default: the preset's.",
+        description="Keep the compressed vectors in RAM wherever the originals lie. Not with None. Default: true.",
+    )
+    compression: Literal["X4", "X8", "X16", "X32", "X64"] | None = Field(
+        default=None, description="How many times smaller the copies are. Only with Product. Default: X16."
+    )
+    encoding: Literal["OneBit", "OneAndHalfBits", "TwoBits"] | None = Field(
+        default=None, description="Bits kept of each number. Only with Binary. Default: OneBit."
+    )
+    query_encoding: Literal["Default", "Binary", "Scalar4Bits", "Scalar8Bits"] | None = Field(
+        default=None, description="What is kept of the query's numbers; Default is as of the vectors. Only with Binary."
+    )
+    bits: Literal["Bits1", "Bits1_5", "Bits2", "Bits4"] | None = Field(
+        default=None, description="Bits kept of each number. Only with Turbo. Default: Bits4."
+    )
+    rescore: bool | None = Field(
+        default=None,
+        description="Compare the candidates of a search by the vectors themselves; false trusts the compressed copies."
+        " Not with None. Default: true. Acts on the next search.",
+    )
+    oversampling: float | None = Field(
+        default=None,
+        ge=1,
+        le=16,
+        allow_inf_nan=False,
+        description="How many times more candidates are rescored than wanted, 1..16. Not with None or rescore: false."
+        " Default: by type, 1 for Scalar and Turbo Bits4, 2 to 4 for fewer bits. Acts on the next search.",
     )
 
 
@@ -77,7 +99,7 @@ class OptimizersSpec(Model):
         ge=0,
         le=256,
         description="Segments the engine aims at, 0..256; 0 is one per CPU. Fewer answer more requests a second, more"
-        " answer each one sooner. Default: the preset's.",
+        " answer each one sooner. Default: the profile's or preset's.",
     )
     indexing_threshold_kb: int | None = Field(
         default=None,
@@ -85,20 +107,54 @@ class OptimizersSpec(Model):
         ge=0,
         le=1_000_000_000,
         description="Kilobytes of vectors from which a segment gets its graph, 0..1000000000; 0 never builds one."
-        " Default: the preset's.",
+        " Default: the profile's or preset's.",
+    )
+
+
+class VectorsSpec(Model):
+    """How and where the vectors themselves are kept."""
+
+    datatype: Literal["Float32", "Float16"] | None = Field(
+        default=None,
+        description="Float16 halves the vectors for a difference in the third digit. Default: Float32. A change is a"
+        " Rebuild.",
+    )
+    memory: Literal["Cached", "Cold"] | None = Field(
+        default=None,
+        description="Cached keeps the vectors in RAM, Cold on disk, where rescoring reads them. Default: the profile's"
+        " or preset's. A change rewrites them in the background.",
     )
 
 
 class Index(Model):
     """How the collection is laid out and indexed."""
 
+    model_config = ConfigDict(json_schema_extra=validated(*rules.INDEX))
+
+    profile: Literal["Balanced", "LowLatency", "LowMemory", "HighRecall", "Custom"] | None = Field(
+        default=None,
+        description="A purpose that decides every figure not given here, over the preset's; with expectedMemories and"
+        " the dimensions: graph, full-scan threshold, segments, memory tier, quantization, rescoring. Custom is the"
+        " server's own defaults. Default: none, the preset's figures.",
+    )
+    expected_memories: int | None = Field(
+        default=None,
+        ge=1,
+        le=1_000_000_000,
+        description="How many memories the agent is sized for, 1..1000000000. Decides under a named profile; else it"
+        " changes nothing. Default: 100000.",
+    )
     distance: Literal["Cosine", "Dot", "Euclid"] | None = Field(
         default=None, description="How vectors are compared. Default: the preset's. A change is a Rebuild."
     )
-    hnsw: HnswSpec | None = Field(default=None, description="The HNSW graph. Default: the preset's figures.")
+    hnsw: HnswSpec | None = Field(default=None, description="The HNSW graph. Default: the profile's or preset's.")
     quantization: QuantizationSpec | None = Field(
-        default=None, description="Compressed copies of the vectors for searching. Default: the preset's."
+        default=None,
+        description="Compressed copies of the vectors for searching. Default: the profile's or preset's.",
+    )
+    vectors: VectorsSpec | None = Field(
+        default=None, description="The vectors themselves. Default: the profile's or preset's."
     )
     optimizers: OptimizersSpec | None = Field(
-        default=None, description="Merging and indexing of segments. Default: the preset's figures."
+        default=None, description="Merging and indexing of segments. Default: the profile's or preset's."
     )

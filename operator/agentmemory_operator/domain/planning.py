@@ -6,10 +6,11 @@
 | collection without its alias | SetAlias | InPlace | a creation that was interrupted |
 | hnsw m, ef_construct, full_scan_threshold | UpdateHnsw | Reindex | background, serves meanwhile |
 | quantization | UpdateQuantization | Reindex | the engine replaces it whole |
+| memory tier of the vectors | UpdateVectors | Reindex | the segments are rewritten |
 | optimizers | UpdateOptimizers | InPlace | |
 | payload index missing or of another type | CreateIndexes | InPlace | |
 | marker | WriteMarker | InPlace | none on an adopted collection that a Rebuild would replace |
-| size, distance, embedding identity | Rebuild | Rebuild | needs a new collection; held |
+| size, distance, datatype, embedding identity | Rebuild | Rebuild | needs a new collection; held |
 
 What the desired value leaves None is not compared. Indexes that nobody asked for stay.
 """
@@ -20,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from agentmemory_operator.domain.collection import Collection, Marker, Observed, ScalarQuantization
+from agentmemory_operator.domain.collection import Collection, Marker, Observed, Quantization
 
 
 class ChangeClass(StrEnum):
@@ -60,7 +61,14 @@ class UpdateHnsw:
 class UpdateQuantization:
     """Replace quantization; None turns it off."""
 
-    quantization: ScalarQuantization | None
+    quantization: Quantization | None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateVectors:
+    """Move the vectors to another memory tier: Cached or Cold."""
+
+    memory: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +107,7 @@ Change = (
     | SetAlias
     | UpdateHnsw
     | UpdateQuantization
+    | UpdateVectors
     | UpdateOptimizers
     | CreateIndexes
     | WriteMarker
@@ -125,7 +134,7 @@ def class_of(change: Change) -> ChangeClass:
     match change:
         case Rebuild():
             return ChangeClass.REBUILD
-        case UpdateHnsw() | UpdateQuantization():
+        case UpdateHnsw() | UpdateQuantization() | UpdateVectors():
             return ChangeClass.REINDEX
         case _:
             return ChangeClass.IN_PLACE
@@ -156,6 +165,8 @@ def _differences(desired: Collection, live: Collection) -> Iterator[Change]:
         yield UpdateHnsw(**hnsw)
     if desired.quantization != live.quantization:
         yield UpdateQuantization(desired.quantization)
+    if desired.memory is not None and desired.memory != live.memory:
+        yield UpdateVectors(desired.memory)
     if optimizers := _changed(desired, live, ("default_segment_number", "indexing_threshold_kb")):
         yield UpdateOptimizers(**optimizers)
     if missing := tuple(index for index in desired.indexes if index not in live.indexes):
@@ -170,6 +181,8 @@ def _rebuilds(desired: Collection, live: Collection) -> Iterator[Rebuild]:
         yield Rebuild("embedding.dimensions", str(live.size), str(desired.size))
     if desired.distance != live.distance:
         yield Rebuild("index.distance", live.distance, desired.distance)
+    if desired.datatype is not None and desired.datatype != live.datatype:
+        yield Rebuild("index.vectors.datatype", str(live.datatype), desired.datatype)
     if desired.marker and live.marker:
         # Two models of the same size are different vector spaces.
         (provider, model, _), (live_provider, live_model, _) = (

@@ -38,6 +38,7 @@ class Preset:
     indexing_threshold_kb: int
     quantile: float | None
     always_ram: bool
+    memory: str
     payload_indexes: tuple[tuple[str, str], ...]
 
 
@@ -82,6 +83,8 @@ CORTEX = Preset(
     indexing_threshold_kb=20_000,
     quantile=0.99,
     always_ram=True,
+    # The design places vectors, graph and quantized vectors in RAM.
+    memory="Cached",
     payload_indexes=RETRIEVAL_INDEXES,
 )
 

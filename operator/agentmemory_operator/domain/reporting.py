@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, assert_never
 
-from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Observed, ScalarQuantization
+from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Observed, Quantization
 from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
-from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.domain.effective import AgentSettings, Ranking
 from agentmemory_operator.domain.planning import (
     Change,
     ChangeClass,
@@ -18,6 +18,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateVectors,
     WriteMarker,
     class_of,
 )
@@ -36,10 +37,12 @@ from agentmemory_operator.domain.status import (
     QuantizationStatus,
     RankingStatus,
     ScoringStatus,
+    VectorsStatus,
     WeightsStatus,
 )
 
 Json = dict[str, Any]
+Tuned = UpdateHnsw | UpdateQuantization | UpdateVectors | UpdateOptimizers
 
 COSTS = {
     ChangeClass.IN_PLACE: "at once",
@@ -121,10 +124,8 @@ def describe_change(change: Change) -> str:
             return f"create collection {physical} ({collection.size} dimensions, {collection.distance})"
         case SetAlias(alias, physical):
             return f"point alias {alias} at {physical}"
-        case UpdateHnsw() | UpdateOptimizers():
-            return "set " + ", ".join(f"{name} {value}" for name, value in asdict(change).items() if value is not None)
-        case UpdateQuantization(quantization):
-            return f"set quantization {_quantization_text(quantization)}"
+        case UpdateHnsw() | UpdateQuantization() | UpdateVectors() | UpdateOptimizers():
+            return _describe_tuning(change)
         case CreateIndexes(indexes):
             return "index " + ", ".join(field for field, _ in indexes)
         case WriteMarker():
@@ -133,6 +134,16 @@ def describe_change(change: Change) -> str:
             return f"rebuild for {field} {observed} -> {desired}"
         case _:
             assert_never(change)
+
+
+def _describe_tuning(change: Tuned) -> str:
+    match change:
+        case UpdateQuantization(quantization):
+            return f"set quantization {_quantization_text(quantization)}"
+        case UpdateVectors(memory):
+            return f"keep the vectors {memory}"
+        case _:
+            return "set " + ", ".join(f"{name} {value}" for name, value in asdict(change).items() if value is not None)
 
 
 def _serving(observed: Observed, refusal: Refusal | None) -> Sequence[State]:
@@ -163,11 +174,13 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
     ranking, marker = settings.ranking, live.marker
     return EffectiveStatus(
         preset=settings.preset,
+        profile=settings.profile,
         preset_revision=marker.preset_revision if marker else None,
         embedding=_embedding(marker.embedding) if marker else None,
         hnsw=HnswStatus(m=live.m, ef_construct=live.ef_construct, full_scan_threshold_kb=live.full_scan_threshold_kb),
         distance=live.distance,
-        quantization=_quantization(live.quantization),
+        quantization=_quantization(live.quantization, ranking),
+        vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
         optimizers=OptimizersStatus(
             default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb
         ),
@@ -185,14 +198,27 @@ def _embedding(source: EmbeddingSource) -> EmbeddingStatus:
     return EmbeddingStatus(provider=source.provider, model=source.model, dimensions=source.dimensions)
 
 
-def _quantization(quantization: ScalarQuantization | None) -> QuantizationStatus:
+def _quantization(quantization: Quantization | None, ranking: Ranking) -> QuantizationStatus:
     if quantization is None:
         return QuantizationStatus(type="None")
-    return QuantizationStatus(type="Scalar", quantile=quantization.quantile, always_ram=quantization.always_ram)
+    fields = {
+        "type": _quantization_type(quantization),
+        "rescore": ranking.rescore,
+        "oversampling": ranking.oversampling if ranking.rescore else None,
+    }
+    return QuantizationStatus.model_validate(asdict(quantization) | fields)
 
 
-def _quantization_text(quantization: ScalarQuantization | None) -> str:
-    return f"Scalar (quantile {quantization.quantile})" if quantization else "None"
+def _quantization_type(quantization: Quantization) -> str:
+    return type(quantization).__name__.removesuffix("Quantization")
+
+
+def _quantization_text(quantization: Quantization | None) -> str:
+    if quantization is None:
+        return "None"
+    details = {name: value for name, value in asdict(quantization).items() if name != "always_ram"}
+    named = ", ".join(f"{name} {value}" for name, value in details.items())
+    return f"{_quantization_type(quantization)} ({named})"
 
 
 def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:

@@ -5,6 +5,7 @@ both engines share; `size` of a text counts bytes in one and characters in the o
 """
 
 from agentmemory_operator.domain.presets import CORTEX
+from agentmemory_operator.domain.profiles import LARGE_MEMORIES, PROFILES
 from agentmemory_operator.domain.schema import Rule
 
 SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
@@ -77,23 +78,65 @@ EMBEDDING = (
     *(_shortens_to(model, dimensions) for model, dimensions in OPENAI_MODELS.items()),
 )
 
+
+def _decided(preset: int, place: int) -> str:
+    """Return CEL for m (place 0) or efConstruct (1) where the field is not given: the profile's, else the preset's."""
+    chain = str(preset)
+    for name, profile in PROFILES.items():
+        small, large = profile.graph[place], profile.large_graph[place]
+        is_large = f"has(self.expectedMemories) && self.expectedMemories > {LARGE_MEMORIES}"
+        figure = str(small) if small == large else f"({is_large} ? {large} : {small})"
+        chain = f"self.profile == '{name}' ? {figure} : {chain}"
+    return f"(has(self.profile) ? ({chain}) : {preset})"
+
+
+def _given(field: str, preset: int, place: int) -> str:
+    return f"(has(self.hnsw.{field}) ? self.hnsw.{field} : {_decided(preset, place)})"
+
+
 # cortex is the only preset so far, so the rule may know its figures; with another it moves up to the spec.
-HNSW = (
+INDEX = (
     Rule(
-        f"(has(self.efConstruct) ? self.efConstruct : {CORTEX.ef_construct}) >= (has(self.m) ? self.m : {CORTEX.m})",
-        f"efConstruct must be at least m (where not given: m {CORTEX.m}, efConstruct {CORTEX.ef_construct}):"
+        f"!has(self.hnsw) || {_given('efConstruct', CORTEX.ef_construct, 1)} >= {_given('m', CORTEX.m, 0)}",
+        "efConstruct must be at least m (where one is not given, the profile's or preset's figure counts):"
         " raise efConstruct, or lower m",
-        ".efConstruct",
+        ".hnsw.efConstruct",
     ),
 )
 
-QUANTIZATION = tuple(
-    Rule(
-        f"self.type != 'None' || !has(self.{field})",
-        f"{field} has no meaning with type None: remove it, or choose type Scalar",
+
+def _only_with(field: str, type_: str) -> Rule:
+    return Rule(
+        f"self.type == '{type_}' || !has(self.{field})",
+        f"{field} has no meaning but with type {type_}: remove it, or choose type {type_}",
         f".{field}",
     )
-    for field in ("quantile", "alwaysRam")
+
+
+QUANTIZATION = (
+    *(
+        _only_with(field, type_)
+        for field, type_ in (
+            ("quantile", "Scalar"),
+            ("compression", "Product"),
+            ("encoding", "Binary"),
+            ("queryEncoding", "Binary"),
+            ("bits", "Turbo"),
+        )
+    ),
+    *(
+        Rule(
+            f"self.type != 'None' || !has(self.{field})",
+            f"{field} has no meaning with type None: remove it, or choose another type",
+            f".{field}",
+        )
+        for field in ("alwaysRam", "rescore", "oversampling")
+    ),
+    Rule(
+        "!has(self.oversampling) || !has(self.rescore) || self.rescore",
+        "oversampling has no meaning without rescoring: remove it, or rescore: false",
+        ".oversampling",
+    ),
 )
 
 TYPE = (

@@ -63,9 +63,22 @@ class HnswStatus(StatusModel):
 class QuantizationStatus(StatusModel):
     """The compressed copies in force."""
 
-    type: str | None = Field(default=None, description="None or Scalar.")
+    type: str | None = Field(default=None, description="None, Scalar, Product, Binary or Turbo.")
     quantile: float | None = Field(default=None, description="Share of the values that the byte range covers.")
     always_ram: bool | None = Field(default=None, description="Whether they are kept in RAM.")
+    compression: str | None = Field(default=None, description="How many times smaller the copies are.")
+    encoding: str | None = Field(default=None, description="Bits kept of each number.")
+    query_encoding: str | None = Field(default=None, description="What is kept of the query's numbers.")
+    bits: str | None = Field(default=None, description="Bits kept of each number of the rotated vector.")
+    rescore: bool | None = Field(default=None, description="Whether candidates are compared by the vectors themselves.")
+    oversampling: float | None = Field(default=None, description="Candidates rescored for each one wanted.")
+
+
+class VectorsStatus(StatusModel):
+    """The vectors themselves."""
+
+    datatype: str | None = Field(default=None, description="How each number is stored.")
+    memory: str | None = Field(default=None, description="Cached or Cold: where they lie.")
 
 
 class OptimizersStatus(StatusModel):
@@ -100,10 +113,12 @@ class EffectiveStatus(StatusModel):
 
     preset: str | None = Field(default=None, description="The preset in force.")
     preset_revision: int | None = Field(default=None, description="Revision of the preset's figures.")
+    profile: str | None = Field(default=None, description="The profile that the object names.")
     embedding: EmbeddingStatus | None = Field(default=None, description="What turns text into vectors.")
     hnsw: HnswStatus | None = Field(default=None, description="The graph.")
     distance: str | None = Field(default=None, description="How vectors are compared.")
     quantization: QuantizationStatus | None = Field(default=None, description="Compressed copies of the vectors.")
+    vectors: VectorsStatus | None = Field(default=None, description="The vectors themselves.")
     optimizers: OptimizersStatus | None = Field(default=None, description="Merging and indexing of segments.")
     scoring: RankingStatus | None = Field(default=None, description="How search ranks.")
 

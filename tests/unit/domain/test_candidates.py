@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_a_signal_without_weight_gets_no_list(weights: Weights, lists: int) -> N
     assert len(plan.filters) == lists
 
 
-def plan_query(ranking: Ranking, eligible: int, distance: str = "Cosine") -> dict[str, object]:
+def plan_query(ranking: Ranking, eligible: int, distance: str = "Cosine") -> dict[str, Any]:
     plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=10, now_ms=NOW_MS)
     return plan.query([1.0, 0.0], distance=distance)
 
@@ -59,7 +60,43 @@ def test_every_list_keeps_to_the_filter() -> None:
 def test_the_search_ef_of_the_object_reaches_the_index_search() -> None:
     lists = plan_query(replace(EVERYTHING, search_ef=200), 10**5)["prefetch"]
 
-    assert [list_["params"] for list_ in lists] == [{"hnsw_ef": 200}] * 3
+    assert [list_["params"]["hnsw_ef"] for list_ in lists] == [200] * 3
+
+
+@pytest.mark.parametrize(
+    ("rescore", "oversampling", "in_lists", "at_the_end"),
+    [
+        (True, 1.0, {"quantization": {"rescore": False}}, {"exact": True}),
+        (True, 2.0, {"quantization": {"rescore": True, "oversampling": 2.0}}, {"exact": True}),
+        (False, 1.0, {"quantization": {"rescore": False}}, {"quantization": {"rescore": False}}),
+        (False, 4.0, {"quantization": {"rescore": False}}, {"quantization": {"rescore": False}}),
+    ],
+)
+def test_the_union_of_large_lists_is_compared_by_the_vectors_unless_the_object_says_no(
+    rescore: bool, oversampling: float, in_lists: object, at_the_end: object
+) -> None:
+    query = plan_query(replace(EVERYTHING, rescore=rescore, oversampling=oversampling), 10**5)
+
+    assert [list_["params"] for list_ in query["prefetch"]] == [in_lists] * 3
+    assert query["params"] == at_the_end
+
+
+@pytest.mark.parametrize(
+    ("rescore", "oversampling", "quantization"),
+    [
+        (True, 1.0, {"rescore": True}),
+        (True, 4.0, {"rescore": True, "oversampling": 4.0}),
+        (False, 1.0, {"rescore": False}),
+    ],
+)
+def test_a_single_list_is_rescored_as_the_object_says(rescore: bool, oversampling: float, quantization: object) -> None:
+    ranking = replace(EVERYTHING, candidates=30, rescore=rescore, oversampling=oversampling)
+
+    assert plan_query(ranking, 10**5)["params"] == {"quantization": quantization}
+
+
+def test_a_small_set_is_compared_whole_whatever_the_copies() -> None:
+    assert plan_query(replace(EVERYTHING, rescore=False), 10)["params"] == {"exact": True}
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ FIELDS = st.sampled_from(
     (
         *("agent", "preset", "embedding", "provider", "dimensions", "baseURL", "index", "hnsw", "m", "efConstruct"),
         *("quantization", "type", "quantile", "types", "name", "halfLifeDays", "decay", "scoring", "weights"),
-        *("similarity", "recency", "utility", "candidates", "connectionRef"),
+        *("similarity", "recency", "utility", "candidates", "connectionRef", "profile", "expectedMemories", "vectors"),
     )
 )
 NEAR_SPECS = st.recursive(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.collection import Collection, ScalarQuantization
+from agentmemory_operator.domain.collection import Collection, ScalarQuantization, TurboQuantization
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.planning import (
     Change,
@@ -18,6 +18,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateVectors,
     WriteMarker,
     plan_changes,
 )
@@ -170,7 +171,14 @@ def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object
         "embedding": {"provider": "wordllama", "model": "l2_supercat", "dimensions": 256},
         "hnsw": {"m": 16, "efConstruct": 128, "fullScanThresholdKB": 10000},
         "distance": "Dot",
-        "quantization": {"type": "Scalar", "quantile": 0.99, "alwaysRam": True},
+        "quantization": {
+            "type": "Scalar",
+            "quantile": 0.99,
+            "alwaysRam": True,
+            "rescore": True,
+            "oversampling": 1.0,
+        },
+        "vectors": {"datatype": "Float32", "memory": "Cached"},
         "optimizers": {"defaultSegmentNumber": 2, "indexingThresholdKB": 20000},
         "scoring": {
             "weights": {"similarity": 0.5, "recency": 0.3, "utility": 0.2},
@@ -235,6 +243,8 @@ def test_a_connection_shows_its_version() -> None:
         (UpdateHnsw(m=4, full_scan_threshold_kb=10), "set m 4, full_scan_threshold_kb 10"),
         (UpdateOptimizers(default_segment_number=0), "set default_segment_number 0"),
         (UpdateQuantization(None), "set quantization None"),
+        (UpdateVectors("Cold"), "keep the vectors Cold"),
+        (UpdateQuantization(TurboQuantization("Bits4", True)), "set quantization Turbo (bits Bits4)"),
         (UpdateQuantization(ScalarQuantization(0.5, False)), "set quantization Scalar (quantile 0.5)"),
         (CreateIndexes((("a", "keyword"), ("b", "integer"))), "index a, b"),
         (WriteMarker(desired_of().marker), "write the ownership marker"),  # type: ignore[arg-type]

@@ -1,0 +1,62 @@
+"""The reconcile matrix against planning: each parameter created, changed, unset."""
+
+import pytest
+
+from agentmemory_operator.domain.index_spec import Index
+from agentmemory_operator.domain.planning import WriteMarker, plan_changes
+from agentmemory_operator.domain.safety import refuse
+from tests.support.fakes import observed_of
+from tests.support.matrix import MatrixRow, entries, load_matrix
+from tests.support.plans import ALIAS, desired_of, plan_entries, small_form
+
+ROWS = load_matrix()
+MARKER = {"class": "InPlace", "change": "write the ownership marker"}
+
+
+def planned(desired_spec: object, live_spec: object, *, held: bool) -> list[dict[str, object]]:
+    """Return the plan from one spec to the other, without the marker that every change of shape writes."""
+    desired, observed = desired_of(desired_spec), observed_of(desired_of(live_spec), points=5)  # type: ignore[arg-type]
+    plan = plan_changes(desired, observed, alias=ALIAS, physical="x")
+    refusal = refuse(plan, observed)
+    assert bool(refusal) == held
+    found = plan_entries(plan, ())
+    wrote = [change for change in plan.changes if isinstance(change, WriteMarker)]
+    # While a Rebuild is held the collection goes on saying what it is.
+    assert len(wrote) == (0 if held or not found else 1)
+    return [entry for entry in found if entry != MARKER]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
+def test_a_created_collection_has_it(row: MatrixRow) -> None:
+    form = small_form(desired_of(row.spec))
+
+    assert {name: form[name] for name in row.create} == row.create
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
+def test_a_change_is_planned_with_its_class(row: MatrixRow) -> None:
+    assert planned(row.spec, row.base, held=row.held) == entries(row.change)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
+def test_unset_it_goes_back_to_what_holds_without_it(row: MatrixRow) -> None:
+    assert planned(row.base, row.spec, held=row.held) == entries(row.unset)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
+def test_as_asked_it_plans_nothing(row: MatrixRow) -> None:
+    assert planned(row.spec, row.spec, held=False) == []
+
+
+def test_every_field_of_the_index_has_a_row() -> None:
+    """Blocks by their fields; a profile has rows of its own."""
+    named = " ".join(row.parameter for row in ROWS)
+    blocks = {
+        name: field.annotation.__args__[0].model_fields  # type: ignore[union-attr]
+        for name, field in Index.model_fields.items()
+        if hasattr(field.annotation.__args__[0], "model_fields")  # type: ignore[union-attr]
+    }
+    plain = [Index.model_fields[name].alias or name for name in Index.model_fields if name not in blocks]
+    nested = [f"{block}.{field.alias}" for block, fields in blocks.items() for field in fields.values()]
+
+    assert [name for name in [*plain, *nested] if name not in named and name != "quantization.type"] == []
