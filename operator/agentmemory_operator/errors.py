@@ -11,6 +11,7 @@ AgentMemoryError
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
     │   └── StoreUntrusted     its certificate is none that we trust; nothing was sent
+    │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
     └── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
 
@@ -117,6 +118,10 @@ class StoreUnavailable(TransientError):
 
 class StoreUntrusted(StoreUnavailable):
     """No TLS connection comes about: the server's certificate is not trusted, or it speaks no TLS."""
+
+
+class DeletionWaiting(StoreUnavailable):
+    """An object's collection is to be deleted and Qdrant is away."""
 
 
 class EmbedderUnavailable(TransientError):

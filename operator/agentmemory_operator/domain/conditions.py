@@ -26,6 +26,7 @@ class Reason(StrEnum):
     QDRANT_UNAVAILABLE = "QdrantUnavailable"
     QDRANT_REJECTED = "QdrantRejected"
     QDRANT_TOO_OLD = "QdrantTooOld"
+    DELETION_WAITING = "DeletionWaiting"
     CHANGE_IGNORED = "ChangeIgnored"
 
 

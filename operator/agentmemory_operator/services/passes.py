@@ -15,6 +15,7 @@ from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory, Metadat
 from agentmemory_operator.domain.safety import describe_owner
 from agentmemory_operator.errors import (
     AgentMemoryError,
+    DeletionWaiting,
     NotOwned,
     SpecInvalid,
     StoreRejected,
@@ -77,8 +78,7 @@ class Passes:
     async def _memory(self, key: Key, document: Json) -> float | None:
         metadata = Metadata.model_validate(document["metadata"])
         if metadata.deletion_timestamp:
-            is_overdue = self._is_overdue(metadata)
-            await release(document, metadata, connections=self.connections, cluster=self.cluster, is_overdue=is_overdue)
+            await self._release(document, metadata)
             return None
         try:
             memory = parse_agent_memory(document)
@@ -93,6 +93,20 @@ class Passes:
         if done.observed.is_busy:
             return self.periods.busy_s
         return self.periods.converged_s * random.uniform(0.8, 1.2)
+
+    async def _release(self, document: Json, metadata: Metadata) -> None:
+        since = datetime.fromisoformat(metadata.deletion_timestamp or self._now())
+        deadline_s = since.timestamp() + self.periods.release_s
+        is_overdue = self.clock.now_ms() / 1000 > deadline_s
+        try:
+            await release(document, metadata, connections=self.connections, cluster=self.cluster, is_overdue=is_overdue)
+        except StoreUnavailable as exc:
+            waiting = DeletionWaiting(
+                f"the deletion waits for Qdrant until {_rfc3339(deadline_s)}; then the object goes, and its collection "
+                f"is kept: {exc}"
+            )
+            await self._fail(document, metadata, waiting)
+            raise waiting from exc
 
     def _check_slug(self, key: Key, memory: AgentMemory) -> None:
         owner = self.table.owner_of(memory.slug)
@@ -186,12 +200,12 @@ class Passes:
         document["status"] = status
         return True
 
-    def _is_overdue(self, metadata: Metadata) -> bool:
-        since = datetime.fromisoformat(metadata.deletion_timestamp or self._now())
-        return self.clock.now_ms() / 1000 - since.timestamp() > self.periods.release_s
-
     def _now(self) -> str:
-        return datetime.fromtimestamp(self.clock.now_ms() // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return _rfc3339(self.clock.now_ms() / 1000)
+
+
+def _rfc3339(seconds: float) -> str:
+    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def reason_of(exc: AgentMemoryError) -> tuple[str, bool]:
@@ -201,6 +215,8 @@ def reason_of(exc: AgentMemoryError) -> tuple[str, bool]:
             return exc.reason, True
         case StoreRejected():
             return Reason.QDRANT_REJECTED, True
+        case DeletionWaiting():
+            return Reason.DELETION_WAITING, False
         case StoreUntrusted():
             return Reason.TLS_FAILED, True
         case _:

@@ -39,7 +39,7 @@ async def release(
     except AgentMemoryError as exc:
         if isinstance(exc, TransientError) and not is_overdue:
             raise
-        event = Event("Warning", "CollectionKept", f"the collection is kept: {exc}")
+        event = Event("Warning", "CollectionKept", f"the collection is kept, `agentmemory orphans` lists it: {exc}")
     if event:
         await cluster.post_event(AGENT_MEMORY, metadata, event)
     await cluster.write_finalizers(metadata, [name for name in metadata.finalizers if name != FINALIZER])
@@ -58,6 +58,6 @@ async def _destroy(memory: AgentMemory, *, connections: Connections, cluster: Cl
     points = await store.count(observed.physical)
     kept = check_destroy(alias, points=points, confirmation=memory.metadata.annotations.get(CONFIRM_DELETE))
     if kept:
-        return Event("Warning", "CollectionKept", kept)
+        return Event("Warning", "CollectionKept", f"{kept}; `agentmemory orphans` lists it")
     await store.delete(observed.physical)
     return Event("Normal", "CollectionDeleted", f"{observed.physical} with {points} memories deleted")

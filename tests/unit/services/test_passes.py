@@ -375,7 +375,7 @@ async def test_a_deleted_object_waits_for_the_server_only_so_long(stage: Stage) 
     await stage.run(key)
 
     assert stage.cluster.finalizers == [("probe", [])]
-    assert [(event.type, event.reason) for event in stage.cluster.events] == [("Warning", "CollectionKept")]
+    assert [event.reason for event in stage.cluster.events] == ["DeletionWaiting", "CollectionKept"]
 
 
 CONNECTION = key_of(connection_document())
@@ -456,3 +456,20 @@ async def test_no_secret_reaches_a_status_or_an_event(stage: Stage) -> None:
     await stage.run(key)
 
     assert "s3cret" not in str(stage.cluster.statuses) + str(stage.cluster.events)
+
+
+async def test_a_deletion_that_waits_for_qdrant_says_until_when_and_says_it_once(stage: Stage) -> None:
+    metadata: dict[str, Any] = {"finalizers": [FINALIZER], "deletionTimestamp": DELETED_AT}
+    key = stage.put(memory_document(metadata=metadata, deletionPolicy="Delete"))
+    stage.clock.value_ms = 1_794_960_000_000  # DELETED_AT
+    stage.store.error = StoreUnavailable("away")
+
+    for _ in range(2):
+        with pytest.raises(TransientError, match="waits for Qdrant"):
+            await stage.run(key)
+        stage.clock.move(ms=10_000)
+
+    assert stage.short(key) == [("Ready", "False", "DeletionWaiting"), ("Reconciling", "True", "DeletionWaiting")]
+    assert "until 2026-11-18T00:01:00Z" in stage.status(key)["conditions"][0]["message"]
+    assert [(event.type, event.reason) for event in stage.cluster.events] == [("Warning", "DeletionWaiting")]
+    assert len(stage.cluster.statuses) == 1

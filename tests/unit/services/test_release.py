@@ -181,4 +181,4 @@ async def test_a_server_that_is_away_holds_the_object_for_a_while() -> None:
     cluster = await run(deleted(), store, is_overdue=True)
 
     assert cluster.finalizers == [("probe", [])]
-    assert only(cluster).message == "the collection is kept: away"
+    assert only(cluster).message == "the collection is kept, `agentmemory orphans` lists it: away"
