@@ -29,7 +29,7 @@ from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.ports import Cluster, CollectionStore, Embedder, Json, PointStore, Secrets
+from agentmemory_operator.ports import AgentMemories, Cluster, CollectionStore, Embedder, Json, PointStore, Secrets
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.connections import DEFAULT_TIMEOUT_S, Connections, Endpoint
@@ -361,8 +361,19 @@ def run() -> None:
         devserver=run_devserver,
         default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
         inspection=Inspection(lambda url: collections_at(url, settings.qdrant_api_key), settings.qdrant_url),
+        open_objects=objects_of_cluster,
     )
     build_cli(verbs)()
+
+
+@contextlib.asynccontextmanager
+async def objects_of_cluster() -> AsyncIterator[AgentMemories]:
+    """Open the objects of the cluster that the kubeconfig names."""
+    cluster = KubernetesCluster(await load_configuration())
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
 
 
 @contextlib.asynccontextmanager

@@ -5,7 +5,7 @@ Every method is async, raises only `agentmemory_operator.errors`, and may be cal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -175,6 +175,18 @@ class Cluster(Protocol):
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
         """Tell people; an event that cannot be posted is dropped."""
+        ...
+
+
+class AgentMemories(Protocol):
+    """The objects as people's commands read and annotate them."""
+
+    async def list_objects(self, kind: str) -> tuple[list[Json], str]:
+        """Return every object of a kind, and the version to watch from."""
+        ...
+
+    async def annotate(self, metadata: Metadata, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the AgentMemory; raise TransientError if it was deleted and created again since."""
         ...
 
 

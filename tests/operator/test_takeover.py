@@ -1,9 +1,11 @@
 """A collection changes its owner only when somebody names the owner that loses it."""
 
+import subprocess
 from typing import Any
 
 import pytest
 
+from tests.support.operator import AGENTMEMORY, ROOT, clean_environment
 from tests.support.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -75,3 +77,63 @@ class TestTakeover:
 
         assert marker_of(workspace)["uid"] == OLD_UID
         assert "CollectionTakenOver" not in workspace.events(kind="Normal")
+
+
+def takeover(workspace: Workspace, *options: str) -> tuple[int, str]:
+    """Run `agentmemory takeover` as people do; return exit status and output."""
+    environment = clean_environment() | {"KUBECONFIG": str(workspace.control_plane.kubeconfig)}
+    done = subprocess.run(
+        [*AGENTMEMORY, "takeover", *options], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+class TestRebuiltCluster:
+    def test_the_command_lists_and_then_takes_over_what_the_old_cluster_had(self, workspace: Workspace) -> None:
+        leave_behind(workspace, clusterId=f"{OLD_CLUSTER}-{workspace.slug}")
+        workspace.create()
+        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+        options = ("--all", "--cluster-id", f"{OLD_CLUSTER}-{workspace.slug}")
+
+        listed = takeover(workspace, *options)
+
+        assert listed[0] == 0
+        for words in ("NAMESPACE", workspace.namespace, workspace.alias, OLD_UID, "Nothing was changed"):
+            assert words in listed[1]
+        assert "annotations" not in workspace.must_get()["metadata"]
+        assert takeover(workspace, *options, "--yes")[0] == 0
+        assert workspace.wait_ready()["status"]["collection"]["points"] == 3
+
+    @pytest.mark.parametrize("owner", [{"clusterId": "other"}, {"clusterId": OLD_CLUSTER, "name": "another"}])
+    def test_all_leaves_alone_what_is_not_the_same_object_of_that_cluster(
+        self, workspace: Workspace, owner: dict[str, str]
+    ) -> None:
+        leave_behind(workspace, **owner)
+        workspace.create()
+        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+
+        code, told = takeover(workspace, "--all", "--cluster-id", OLD_CLUSTER, "-n", workspace.namespace, "--yes")
+
+        assert (code, told.strip()) == (0, "No AgentMemory is refused a collection of that cluster.")
+        assert marker_of(workspace)["uid"] == OLD_UID
+
+    def test_one_object_is_taken_over_by_name(self, workspace: Workspace) -> None:
+        leave_behind(workspace, name="another")
+        workspace.create()
+        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+
+        assert takeover(workspace, "memory", "-n", workspace.namespace, "--yes")[0] == 0
+
+        workspace.wait_ready()
+
+    def test_an_object_that_is_refused_nothing_is_an_error(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        code, told = takeover(workspace, "memory", "-n", workspace.namespace)
+
+        assert code == 1
+        assert "is refused no such collection" in told
+
+    @pytest.mark.parametrize("options", [(), ("memory", "--all"), ("--all",)])
+    def test_what_is_meant_has_to_be_said(self, workspace: Workspace, options: tuple[str, ...]) -> None:
+        assert takeover(workspace, *options)[0] == 2

@@ -5,7 +5,7 @@ import base64
 import binascii
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import UTC, datetime
 
 from agentmemory_operator.adapters.kubernetes_transport import (
@@ -32,7 +32,7 @@ WATCH_RETRY_S = 1.0
 
 
 class KubernetesCluster:
-    """Implements ports.Cluster and ports.Secrets.
+    """Implements ports.Cluster, ports.AgentMemories and ports.Secrets.
 
     Args:
         before_write: called right before each call that changes something; what it raises stops the call.
@@ -76,6 +76,11 @@ class KubernetesCluster:
             await self._transport.call("PATCH", _path("AgentMemory", metadata), patch, content_type=MERGE_PATCH)
         except NotFound:
             return
+
+    async def annotate(self, metadata: Metadata, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the AgentMemory; another object of its name is left alone."""
+        patch = {"metadata": {"annotations": dict(annotations), "uid": metadata.uid}}
+        await self._transport.call("PATCH", _path("AgentMemory", metadata), patch, content_type=MERGE_PATCH)
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
         """Post an Event on the object; one that cannot be posted is dropped."""

@@ -12,6 +12,7 @@ from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints import crds
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
 from agentmemory_operator.entrypoints.running import run_verb
+from agentmemory_operator.entrypoints.takeover import OpenObjects, add_takeover
 from agentmemory_operator.entrypoints.validation import findings_in, manifest_files
 
 
@@ -33,6 +34,7 @@ class Verbs:
     devserver: Callable[[Path, int, str], Awaitable[None]]
     default_source: Source
     inspection: Inspection
+    open_objects: OpenObjects
 
 
 Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
@@ -52,6 +54,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     _add_development(cli, verbs)
     _add_checks(cli)
     add_inspection(cli, verbs.inspection)
+    add_takeover(cli, verbs.open_objects)
     _add_printers(cli)
     return cli
 
