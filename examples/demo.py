@@ -80,7 +80,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="The main job end to end, on this machine alone.")
     parser.add_argument("--questions", type=Path, default=QUICKSTART / "questions.toml", help="what to ask and expect")
     asked = tomllib.loads(parser.parse_args().questions.read_text("utf-8"))
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
     stack = Stack(Path(tempfile.mkdtemp(prefix="agentmemory-demo-")))
     try:
@@ -145,7 +145,7 @@ def start(story: Story) -> None:
     story.api, story.qdrant = story.stack.start()
     say(f"API     {story.api.http.base_url}  (documented under /docs)")
     say(f"Qdrant  {story.qdrant.http.base_url}")
-    ready = next(condition for condition in story.stack.status()["conditions"] if condition["type"] == "Ready")
+    ready = story.stack.ready()
     say(f"AgentMemory {AGENT}: Ready={ready['status']}, {ready['message']}")
     expect(f"condition Ready of {AGENT}", expected="True", seen=ready["status"])
 

@@ -131,10 +131,15 @@ class Stack:
         """Return the file with its log."""
         return self.folder / "stack.log"
 
-    def status(self) -> Json:
-        """Return the object's status, which lies beside the manifests."""
+    def ready(self) -> Json:
+        """Return the object's condition Ready, from the status beside the manifests; the API may serve just before."""
         path = self.manifests / ".status" / f"agents.{AGENT}.agentmemory.json"
-        return dict(json.loads(path.read_text("utf-8"))["status"])
+
+        def written() -> Json | None:
+            conditions = json.loads(path.read_text("utf-8"))["status"].get("conditions", [])
+            return next((condition for condition in conditions if condition["type"] == "Ready"), None)
+
+        return wait_for(written, what=f"the status of {AGENT} is written", limit_s=START_S)
 
     def start(self) -> tuple[Api, Qdrant]:
         """Start it on free ports; return once it serves the agent."""
