@@ -1,8 +1,11 @@
 """The adapter for collections against a server: each change carried out and observed, each fault told as what it is."""
 
+import asyncio
 import contextlib
 import json
 import pathlib
+import random
+import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
@@ -12,8 +15,10 @@ from typing import Any
 
 import httpx
 import pytest
+from qdrant_client import models
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant_configuration import observed_from
 from agentmemory_operator.devserver import create_app
 from agentmemory_operator.domain.collection import (
     BinaryQuantization,
@@ -24,6 +29,7 @@ from agentmemory_operator.domain.collection import (
     ScalarQuantization,
     TurboQuantization,
 )
+from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
     Change,
     CreateCollection,
@@ -34,10 +40,11 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateVectors,
+    WakeOptimizers,
     WriteMarker,
 )
 from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
-from agentmemory_operator.services.reconcile import Reconciled, reconcile
+from agentmemory_operator.services.reconcile import reconcile
 from tests.support.controlplane import free_port
 from tests.support.fakes import apply_change
 from tests.support.http_server import serve
@@ -132,6 +139,7 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
         UpdateQuantization(TurboQuantization("Bits1_5", always_ram=False)),
         UpdateVectors("Cold"),
         UpdateVectors("Cached"),
+        WakeOptimizers(),
         CreateIndexes((("userId", "keyword"),)),
         CreateIndexes((("createdAt", "integer"), ("importance", "float"), ("pending", "bool"))),
         WriteMarker(replace(MARKER, uid="another", generation=9)),
@@ -521,3 +529,50 @@ async def test_an_answer_that_is_no_qdrant_s_is_unavailable(body: bytes) -> None
             for name in ("version", "observe", "count"):
                 with pytest.raises(StoreUnavailable):
                     await CALLS[name](store)
+
+
+LOW_THRESHOLD_KB = 100
+INDEXED = replace(DESIRED, indexing_threshold_kb=LOW_THRESHOLD_KB, size=64, full_scan_threshold_kb=10)
+
+
+async def test_a_collection_that_a_restart_left_grey_is_green_after_it_was_woken(tmp_path: pathlib.Path) -> None:
+    """The server is started twice on one folder, so this is always the development server."""
+    name = "agent_memory_grey__1"
+    points = [{"id": number, "vector": [random.gauss(0, 1) for _ in range(64)]} for number in range(1500)]
+    with serve(create_app(tmp_path)) as url:
+        async with opened(url) as store:
+            await store.apply(name, CreateCollection(name, replace(INDEXED, indexing_threshold_kb=0, indexes=())))
+            httpx.put(f"{url}/collections/{name}/points?wait=true", json={"points": points}).raise_for_status()
+            await store.apply(name, UpdateOptimizers(indexing_threshold_kb=LOW_THRESHOLD_KB))
+    with serve(create_app(tmp_path)) as url:
+        async with opened(url) as store:
+            states = [await state_of(store, name)]
+            await store.apply(name, WriteMarker(replace(MARKER, uid="another")))
+            states.append(await state_of(store, name))
+            await store.apply(name, WakeOptimizers())
+            states.append(await state_of(store, name))
+            deadline = time.monotonic() + 60
+            while await state_of(store, name) != "green":
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.1)
+            observed = await store.observe(name, name)
+
+    assert states == ["grey", "grey", "yellow"]
+    assert observed is not None
+    assert observed.indexed == len(points)
+
+
+async def state_of(store: QdrantCollections, name: str) -> str:
+    observed = await store.observe(name, name)
+    assert observed is not None
+    return observed.state
+
+
+async def test_the_words_for_what_stopped_the_optimizers_are_observed(place: Place) -> None:
+    await place.create()
+    told = place.http.get(f"/collections/{place.physical}").json()["result"]
+    told |= {"status": "red", "optimizer_status": {"error": "no space left on device"}}
+
+    observed = observed_from(models.CollectionInfo.model_validate(told), physical=place.physical, is_aliased=False)
+
+    assert (observed.state, observed.is_busy, observed.fault) == ("red", True, "no space left on device")

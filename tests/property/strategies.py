@@ -81,7 +81,7 @@ observations: st.SearchStrategy[Observed | None] = st.none() | st.builds(
     physical=st.sampled_from([ALIAS, f"{ALIAS}__1", f"{ALIAS}__3"]),
     is_aliased=st.booleans(),
     points=st.integers(0, 9),
-    is_busy=st.booleans(),
+    state=st.sampled_from(["green", "yellow", "grey", "red"]),
 )
 
 states = st.builds(

@@ -6,6 +6,7 @@ from typing import assert_never
 
 from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.planning import (
+    WAKING,
     Change,
     CreateCollection,
     CreateIndexes,
@@ -15,6 +16,7 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateVectors,
+    WakeOptimizers,
     WriteMarker,
 )
 from agentmemory_operator.domain.resources import Metadata
@@ -29,9 +31,11 @@ def observed_of(
     is_aliased: bool = True,
     points: int = 0,
     is_busy: bool = False,
+    state: str | None = None,
+    fault: str = "",
 ) -> Observed:
-    """Return what a server with this collection answers."""
-    state = "yellow" if is_busy else "green"
+    """Return what a server with this collection answers; another state than green is busy."""
+    state = state or ("yellow" if is_busy else "green")
     return Observed(
         physical=physical,
         is_aliased=is_aliased,
@@ -39,7 +43,8 @@ def observed_of(
         points=points,
         indexed=points,
         state=state,
-        is_busy=is_busy,
+        is_busy=state != "green",
+        fault=fault,
     )
 
 
@@ -56,7 +61,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
             return replace(live, quantization=quantization)
         case WriteMarker(marker):
             return replace(live, marker=marker)
-        case SetAlias() | Rebuild():
+        case SetAlias() | WakeOptimizers() | Rebuild():
             return live
         case _:
             assert_never(change)
@@ -71,7 +76,8 @@ def apply_changes(observed: Observed | None, changes: Iterable[Change]) -> Obser
             case SetAlias() if observed is not None:
                 observed = replace(observed, is_aliased=True)
             case _ if observed is not None:
-                observed = replace(observed, collection=apply_change(observed.collection, change))
+                state = "yellow" if observed.state == "grey" and isinstance(change, WAKING) else observed.state
+                observed = replace(observed, collection=apply_change(observed.collection, change), state=state)
     return observed
 
 
@@ -83,6 +89,7 @@ class FakeCollectionStore:
         collections: by physical name.
         aliases: alias -> physical name.
         points: exact numbers by physical name.
+        states: by physical name; a collection that is not named is green, or yellow where everything `is_busy`.
         error: raised by every call while it is set.
         fails_after: number of changes after which every further one raises `error_on_change`.
         ignored: types of changes that are accepted and not carried out.
@@ -94,6 +101,7 @@ class FakeCollectionStore:
     points: dict[str, int] = field(default_factory=dict)
     server_version: str = "1.18.3"
     is_busy: bool = False
+    states: dict[str, str] = field(default_factory=dict)
     error: AgentMemoryError | None = None
     fails_after: int | None = None
     error_on_change: AgentMemoryError = field(default_factory=lambda: AgentMemoryError("set error_on_change"))
@@ -115,6 +123,7 @@ class FakeCollectionStore:
             is_aliased=alias in self.aliases,
             points=self.points.get(physical, 0),
             is_busy=self.is_busy,
+            state=self.states.get(physical),
         )
 
     async def apply(self, physical: str, change: Change) -> None:
@@ -130,6 +139,8 @@ class FakeCollectionStore:
                 self.aliases[alias] = physical
             case _:
                 self.collections[physical] = apply_change(self.collections[physical], change)
+                if self.states.get(physical) == "grey" and isinstance(change, WAKING):
+                    self.states[physical] = "yellow"
 
     async def count(self, physical: str) -> int:
         self._called("count", physical)

@@ -159,4 +159,5 @@ def _observed(form: Mapping[str, Any]) -> Observed:
         physical=form.get("physical", f"{ALIAS}__1"),
         is_aliased=form.get("aliased", True),
         points=form.get("points", 0),
+        state=form.get("state"),
     )

@@ -36,6 +36,7 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateVectors,
+    WakeOptimizers,
     WriteMarker,
 )
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
@@ -159,7 +160,7 @@ class QdrantCollections:
             case SetAlias(alias, _):
                 action = models.CreateAlias(collection_name=physical, alias_name=alias)
                 await self._client.update_collection_aliases([models.CreateAliasOperation(create_alias=action)])
-            case UpdateHnsw() | UpdateQuantization() | UpdateOptimizers() | WriteMarker():
+            case UpdateHnsw() | UpdateQuantization() | UpdateOptimizers() | WakeOptimizers() | WriteMarker():
                 await self._client.update_collection(physical, **update_of(change))
             case UpdateVectors(memory):
                 await self._move_vectors(physical, memory)

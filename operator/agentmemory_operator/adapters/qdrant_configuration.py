@@ -16,7 +16,13 @@ from agentmemory_operator.domain.collection import (
     marker_from_json,
     marker_to_json,
 )
-from agentmemory_operator.domain.planning import UpdateHnsw, UpdateOptimizers, UpdateQuantization, WriteMarker
+from agentmemory_operator.domain.planning import (
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    WakeOptimizers,
+    WriteMarker,
+)
 from agentmemory_operator.domain.profiles import CACHED, COLD
 
 FLOAT32 = "Float32"
@@ -25,7 +31,9 @@ ENCODING_NAMES = {value: name for name, value in ENCODINGS.items()}
 QUERY_ENCODING_NAMES = {name.lower(): name for name in ("Default", "Binary", "Scalar4Bits", "Scalar8Bits")}
 
 
-def update_of(change: UpdateHnsw | UpdateQuantization | UpdateOptimizers | WriteMarker) -> dict[str, Any]:
+def update_of(
+    change: UpdateHnsw | UpdateQuantization | UpdateOptimizers | WakeOptimizers | WriteMarker,
+) -> dict[str, Any]:
     """Return the arguments of the PATCH that carries the change out."""
     match change:
         case UpdateHnsw():
@@ -34,6 +42,8 @@ def update_of(change: UpdateHnsw | UpdateQuantization | UpdateOptimizers | Write
             return {"quantization_config": quantization_of(quantization) or models.Disabled.DISABLED}
         case UpdateOptimizers():
             return {"optimizers_config": optimizers_of(change)}
+        case WakeOptimizers():
+            return {"optimizers_config": models.OptimizersConfigDiff()}
         case WriteMarker(marker):
             return {"metadata": {METADATA_KEY: marker_to_json(marker)}}
 
@@ -123,6 +133,7 @@ def observed_from(info: models.CollectionInfo, *, physical: str, is_aliased: boo
         indexed=info.indexed_vectors_count or 0,
         state=info.status.value,
         is_busy=info.status is not models.CollectionStatus.GREEN or bool(queue and queue.length),
+        fault=getattr(info.optimizer_status, "error", ""),
     )
 
 

@@ -92,9 +92,11 @@ class Optimizations:
         schedule = self._schedules.get(collection.folder)
         if schedule is not None and (schedule.queued or schedule.run is not None):
             return "yellow"
+        if collection.failure is not None:
+            return "red"
         if not self.is_pending(collection):
             return "green"
-        return "yellow" if collection.awake and collection.failure is None else "grey"
+        return "yellow" if collection.awake else "grey"
 
     def is_running(self, collection: Collection) -> bool:
         """Tell whether an optimization of the collection is under way."""

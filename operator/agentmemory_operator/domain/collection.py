@@ -7,6 +7,9 @@ from typing import Any
 METADATA_KEY = "agentmemory"
 """The one key of the collection's metadata that holds the marker; a PATCH merges metadata key by key."""
 
+GREEN, GREY, RED = "green", "grey", "red"
+"""Of Qdrant's words for a collection's state, those that decide something here."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScalarQuantization:
@@ -116,6 +119,7 @@ class Observed:
         points: approximate number of points, tombstones included.
         state: green, yellow, grey or red.
         is_busy: optimizations are queued or running.
+        fault: the engine's words for what stopped its optimizers; empty when nothing did.
     """
 
     physical: str
@@ -125,6 +129,7 @@ class Observed:
     indexed: int
     state: str
     is_busy: bool
+    fault: str = ""
 
 
 def marker_to_json(marker: Marker) -> dict[str, Any]:

@@ -14,6 +14,7 @@ class Reason(StrEnum):
     SERVING = "Serving"
     CONVERGED = "Converged"
     INDEXING = "Indexing"
+    COLLECTION_RED = "CollectionRed"
     AWAITING_APPROVAL = "AwaitingApproval"
     INVALID_SPEC = "InvalidSpec"
     SLUG_TAKEN = "SlugTaken"

@@ -9,6 +9,7 @@
 | memory tier of the vectors | UpdateVectors | Reindex | the segments are rewritten |
 | optimizers | UpdateOptimizers | InPlace | |
 | payload index missing or of another type | CreateIndexes | InPlace | |
+| state grey, and no figure changes | WakeOptimizers | InPlace | after a restart the engine waits for an update |
 | marker | WriteMarker | InPlace | none on an adopted collection that a Rebuild would replace |
 | size, distance, datatype, embedding identity | Rebuild | Rebuild | needs a new collection; held |
 
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from agentmemory_operator.domain.collection import Collection, Marker, Observed, Quantization
+from agentmemory_operator.domain.collection import GREY, Collection, Marker, Observed, Quantization
 
 
 class ChangeClass(StrEnum):
@@ -80,6 +81,11 @@ class UpdateOptimizers:
 
 
 @dataclass(frozen=True, slots=True)
+class WakeOptimizers:
+    """Let a grey collection go on with what it had pending when Qdrant was restarted."""
+
+
+@dataclass(frozen=True, slots=True)
 class CreateIndexes:
     """Create, or replace, payload indexes: (field, schema type)."""
 
@@ -109,10 +115,15 @@ Change = (
     | UpdateQuantization
     | UpdateVectors
     | UpdateOptimizers
+    | WakeOptimizers
     | CreateIndexes
     | WriteMarker
     | Rebuild
 )
+
+
+WAKING = (CreateCollection, UpdateHnsw, UpdateQuantization, UpdateVectors, UpdateOptimizers, WakeOptimizers)
+"""Changes after which the engine looks at its segments again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +138,11 @@ class Plan:
         """First 12 hex digits of a SHA-256 over the changes; the same plan has the same digest."""
         content = [[type(change).__name__, asdict(change)] for change in self.changes]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def without_wake(plan: Plan) -> Plan:
+    """Return the plan without waking: a woken collection may be called grey for a moment more."""
+    return replace(plan, changes=tuple(change for change in plan.changes if not isinstance(change, WakeOptimizers)))
 
 
 def class_of(change: Change) -> ChangeClass:
@@ -155,7 +171,14 @@ def plan_changes(desired: Collection, observed: Observed | None, *, alias: str, 
     changes = list(_differences(desired, observed.collection))
     if not observed.is_aliased and observed.physical != alias:
         changes.append(SetAlias(alias, observed.physical))
-    return Plan(observed.physical, tuple(changes))
+    return with_wake(Plan(observed.physical, tuple(changes)), observed)
+
+
+def with_wake(plan: Plan, observed: Observed) -> Plan:
+    """Return the plan with what wakes a grey collection; a change of a figure wakes it by itself."""
+    if observed.state != GREY or any(isinstance(change, WAKING) for change in plan.changes):
+        return plan
+    return replace(plan, changes=(*plan.changes, WakeOptimizers()))
 
 
 def _differences(desired: Collection, live: Collection) -> Iterator[Change]:

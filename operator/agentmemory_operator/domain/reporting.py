@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, assert_never
 
-from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Observed, Quantization
+from agentmemory_operator.domain.collection import GREEN, RED, Collection, EmbeddingSource, Observed, Quantization
 from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
+from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
     Change,
     ChangeClass,
@@ -19,6 +20,7 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateVectors,
+    WakeOptimizers,
     WriteMarker,
     class_of,
 )
@@ -51,36 +53,29 @@ COSTS = {
 }
 
 
-def converged_status(
-    settings: AgentSettings,
-    observed: Observed,
-    plan: Plan,
-    refusal: Refusal | None,
-    *,
-    old: Mapping[str, Any],
-    now: str,
-) -> Json:
+ALWAYS_THE_SAME = {WakeOptimizers: "wake the optimizers", WriteMarker: "write the ownership marker"}
+
+
+def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[str, Any], now: str) -> Json:
     """Return the status of an object whose collection serves.
 
     Args:
         settings: the object's.
-        observed: its collection after the pass.
-        plan: what is still to do, all of it held.
-        refusal: why.
+        done: what the pass came to.
         old: the status before.
         now: RFC 3339 UTC.
     """
     conditions = merge_conditions(
-        old.get("conditions") or [], list(_serving(observed, refusal)), generation=settings.generation, now=now
+        old.get("conditions") or [], list(_serving(done)), generation=settings.generation, now=now
     )
     status = AgentMemoryStatus(
         observed_generation=settings.generation,
         agent=settings.slug,
         conditions=tuple(Condition.model_validate(condition) for condition in conditions),
-        collection=_collection(settings.alias, observed),
-        effective=_effective(settings, observed.collection),
+        collection=_collection(settings.alias, done.observed, woken_at=_woken_at(done, old, now)),
+        effective=_effective(settings, done.observed.collection),
         scoring=ScoringStatus(generation=settings.generation),
-        plan=plan_status(plan, refusal),
+        plan=plan_status(done.plan, done.refusal),
     )
     return _dump(status)
 
@@ -128,8 +123,8 @@ def describe_change(change: Change) -> str:
             return _describe_tuning(change)
         case CreateIndexes(indexes):
             return "index " + ", ".join(field for field, _ in indexes)
-        case WriteMarker():
-            return "write the ownership marker"
+        case WakeOptimizers() | WriteMarker():
+            return ALWAYS_THE_SAME[type(change)]
         case Rebuild(field, observed, desired):
             return f"rebuild for {field} {observed} -> {desired}"
         case _:
@@ -146,19 +141,37 @@ def _describe_tuning(change: Tuned) -> str:
             return "set " + ", ".join(f"{name} {value}" for name, value in asdict(change).items() if value is not None)
 
 
-def _serving(observed: Observed, refusal: Refusal | None) -> Sequence[State]:
-    ready = State("Ready", True, Reason.SERVING, f"{observed.physical} serves")
-    if refusal:
+def _serving(done: Reconciled) -> Sequence[State]:
+    refusal = done.refusal
+    if refusal and done.observed.collection.marker is None:
         # A collection that never was as an object asked says nothing of its vectors: the API cannot serve it.
-        if observed.collection.marker is None:
-            ready = State("Ready", False, refusal.reason, refusal.message)
-        return ready, State("InSync", False, refusal.reason, refusal.message)
+        ready = State("Ready", False, refusal.reason, refusal.message)
+    else:
+        ready = State("Ready", True, Reason.SERVING, f"{done.observed.physical} serves")
+    return ready, _in_sync(done)
+
+
+def _in_sync(done: Reconciled) -> State:
+    observed, refusal = done.observed, done.refusal
+    if observed.state == RED:
+        words = observed.fault or "its log says why"
+        return State("InSync", False, Reason.COLLECTION_RED, f"Qdrant cannot optimize {observed.physical}: {words}")
+    if refusal:
+        return State("InSync", False, refusal.reason, refusal.message)
     if observed.is_busy:
-        return ready, State("InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})")
-    return ready, State("InSync", True, Reason.CONVERGED, "the collection is as the object asks")
+        return State("InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})")
+    return State("InSync", True, Reason.CONVERGED, "the collection is as the object asks")
 
 
-def _collection(alias: str, observed: Observed) -> CollectionStatus:
+def _woken_at(done: Reconciled, old: Mapping[str, Any], now: str) -> str | None:
+    """Return when the collection was last woken, while it is not green again."""
+    if done.is_woken:
+        return now
+    before: str | None = (old.get("collection") or {}).get("wokenAt")
+    return None if done.observed.state == GREEN else before
+
+
+def _collection(alias: str, observed: Observed, *, woken_at: str | None) -> CollectionStatus:
     marker = observed.collection.marker
     return CollectionStatus(
         alias=alias,
@@ -167,6 +180,7 @@ def _collection(alias: str, observed: Observed) -> CollectionStatus:
         indexed=observed.indexed,
         state=observed.state,
         config_hash=marker.config_hash if marker else None,
+        woken_at=woken_at,
     )
 
 

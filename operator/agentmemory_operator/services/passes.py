@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from agentmemory_operator.domain.collection import RED
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
-from agentmemory_operator.domain.reporting import connection_status, converged_status, describe_change, failed_status
+from agentmemory_operator.domain.outcomes import Reconciled
+from agentmemory_operator.domain.reporting import connection_status, converged_status, failed_status
 from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory, Metadata
 from agentmemory_operator.domain.safety import describe_owner
 from agentmemory_operator.errors import (
@@ -25,8 +27,9 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
 from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.news import events_of
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.services.reconcile import Reconciled, reconcile
+from agentmemory_operator.services.reconcile import reconcile
 from agentmemory_operator.services.release import FINALIZER, release
 
 
@@ -90,6 +93,8 @@ class Passes:
                 raise
             return self.periods.stalled_s
         await self._report(document, memory, done)
+        if done.observed.state == RED:
+            return self.periods.stalled_s
         if done.observed.is_busy:
             return self.periods.busy_s
         return self.periods.converged_s * random.uniform(0.8, 1.2)
@@ -134,19 +139,13 @@ class Passes:
         )
 
     async def _report(self, document: Json, memory: AgentMemory, done: Reconciled) -> None:
-        status = converged_status(
-            effective_settings(memory), done.observed, done.plan, done.refusal, old=memory.status, now=self._now()
-        )
+        status = converged_status(effective_settings(memory), done, old=memory.status, now=self._now())
         if done.taken_from:
             owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
             message = f"{done.observed.physical} was {owner}'s and is this object's"
             event = Event("Normal", "CollectionTakenOver", message)
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
-        if done.applied.changes:
-            message = "; ".join(map(describe_change, done.applied.changes))
-            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, Event("Normal", "Applied", message))
-        if done.refusal and (document.get("status") or {}).get("plan") != status.get("plan"):
-            event = Event("Warning", done.refusal.reason, done.refusal.message)
+        for event in events_of(done, old=document.get("status") or {}, new=status):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         await self._write(AGENT_MEMORY, document, memory.metadata, status)
 

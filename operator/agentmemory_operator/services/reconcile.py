@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.naming import physical_names
-from agentmemory_operator.domain.planning import Plan, plan_changes
+from agentmemory_operator.domain.outcomes import Reconciled
+from agentmemory_operator.domain.planning import Plan, plan_changes, without_wake
 from agentmemory_operator.domain.safety import Refusal, allowed, check_lost, check_ownership, refuse
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import CollectionStore
@@ -24,21 +25,6 @@ class Draft:
     observed: Observed | None
     plan: Plan
     refusal: Refusal | None
-    taken_from: Marker | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Reconciled:
-    """What holds after a pass; `plan` is what is still to do, all of it held by `refusal`.
-
-    Attributes:
-        taken_from: the owner that lost the collection to this object in this pass.
-    """
-
-    observed: Observed
-    plan: Plan
-    refusal: Refusal | None
-    applied: Plan
     taken_from: Marker | None = None
 
 
@@ -100,7 +86,7 @@ async def reconcile(
         await store.apply(plan.physical, change)
     if todo or observed is None:
         observed = await store.observe(alias, plan.physical)
-    remaining = plan_changes(desired, observed, alias=alias, physical=fresh)
+    remaining = without_wake(plan_changes(desired, observed, alias=alias, physical=fresh))
     if observed is None or allowed(remaining, refusal):
         raise SpecInvalid(
             "ChangeIgnored", f"the server accepted {', '.join(type(c).__name__ for c in todo)} and changed nothing"

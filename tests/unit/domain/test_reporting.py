@@ -8,6 +8,7 @@ import pytest
 
 from agentmemory_operator.domain.collection import Collection, ScalarQuantization, TurboQuantization
 from agentmemory_operator.domain.effective import effective_settings
+from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
     Change,
     CreateCollection,
@@ -19,6 +20,7 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateVectors,
+    WakeOptimizers,
     WriteMarker,
     plan_changes,
 )
@@ -39,12 +41,14 @@ def status_of(
     *,
     old: Mapping[str, Any] | None = None,
     now: str = NOW,
+    applied: tuple[Change, ...] = (),
     **observed: Any,
 ) -> dict[str, Any]:
     """Return the status of agents/probe over `live`, which is as the object asks unless given."""
     found = observed_of(live or desired_of(spec), **observed)
     plan = plan_changes(desired_of(spec), found, alias=ALIAS, physical="x")
-    return converged_status(effective_settings(probe(spec)), found, plan, refuse(plan, found), old=old or {}, now=now)
+    done = Reconciled(found, plan, refuse(plan, found), Plan("x", applied))
+    return converged_status(effective_settings(probe(spec)), done, old=old or {}, now=now)
 
 
 def nulls_of(value: Any, path: str = "") -> list[str]:
@@ -65,6 +69,7 @@ def in_short(status: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 STATUSES = {
     "converged": status_of(points=5),
     "busy": status_of(is_busy=True),
+    "woken": status_of(applied=(WakeOptimizers(),), state="yellow"),
     "held": status_of(DOT, desired_of(), points=5),
     "without compressed copies": status_of(NO_COPY),
     "unmarked and held": status_of(DOT, replace(desired_of(), marker=None)),
@@ -87,6 +92,25 @@ def test_a_collection_as_asked_is_ready_and_in_sync() -> None:
 
 def test_a_collection_that_the_engine_works_on_is_ready_and_not_in_sync() -> None:
     assert in_short(status_of(is_busy=True)) == [("Ready", "True", "Serving"), ("InSync", "False", "Indexing")]
+
+
+@pytest.mark.parametrize("spec", [None, DOT])
+def test_a_collection_that_the_engine_gave_up_is_not_in_sync_and_says_the_engine_s_words(
+    spec: Mapping[str, Any] | None,
+) -> None:
+    status = status_of(spec, desired_of(), state="red", fault="no space left on device")
+
+    assert in_short(status) == [("Ready", "True", "Serving"), ("InSync", "False", "CollectionRed")]
+    assert "no space left on device" in status["conditions"][1]["message"]
+
+
+def test_a_woken_collection_says_when_until_it_is_green() -> None:
+    woken = status_of(applied=(WakeOptimizers(),), state="grey")
+    busy = status_of(old=woken, now=LATER, state="yellow")
+    green = status_of(old=busy, now=LATER)
+
+    assert [status["collection"].get("wokenAt") for status in (woken, busy, green)] == [NOW, NOW, None]
+    assert in_short(woken)[1] == ("InSync", "False", "Indexing")
 
 
 def test_a_held_plan_is_ready_and_awaits_approval_whatever_the_engine_does() -> None:
@@ -124,7 +148,8 @@ def test_changes_beside_a_held_one_are_shown_as_not_held() -> None:
     rebuild = Rebuild("index.distance", "Cosine", "Dot")
     plan = Plan("p", (rebuild, UpdateHnsw(m=4)))
 
-    status = converged_status(effective_settings(probe()), found, plan, refuse(plan, found), old={}, now=NOW)
+    done = Reconciled(found, plan, refuse(plan, found), Plan("p", ()))
+    status = converged_status(effective_settings(probe()), done, old={}, now=NOW)
 
     assert [(change["class"], change["held"]) for change in status["plan"]["changes"]] == [
         ("Rebuild", True),
@@ -134,9 +159,9 @@ def test_changes_beside_a_held_one_are_shown_as_not_held() -> None:
 
 
 def test_a_plan_that_nothing_refuses_is_shown_without_refusal() -> None:
-    plan = Plan("p", (UpdateHnsw(m=4),))
+    done = Reconciled(observed_of(desired_of()), Plan("p", (UpdateHnsw(m=4),)), None, Plan("p", ()))
 
-    status = converged_status(effective_settings(probe()), observed_of(desired_of()), plan, None, old={}, now=NOW)
+    status = converged_status(effective_settings(probe()), done, old={}, now=NOW)
 
     assert "refusal" not in status["plan"]
     assert status["plan"]["changes"][0]["held"] is False
@@ -246,6 +271,7 @@ def test_a_connection_shows_its_version() -> None:
         (UpdateVectors("Cold"), "keep the vectors Cold"),
         (UpdateQuantization(TurboQuantization("Bits4", True)), "set quantization Turbo (bits Bits4)"),
         (UpdateQuantization(ScalarQuantization(0.5, False)), "set quantization Scalar (quantile 0.5)"),
+        (WakeOptimizers(), "wake the optimizers"),
         (CreateIndexes((("a", "keyword"), ("b", "integer"))), "index a, b"),
         (WriteMarker(desired_of().marker), "write the ownership marker"),  # type: ignore[arg-type]
         (Rebuild("f", "a", "b"), "rebuild for f a -> b"),

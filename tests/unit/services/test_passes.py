@@ -32,6 +32,7 @@ from tests.support.fakes import (
 )
 
 PERIODS = Periods(converged_s=300, busy_s=5, stalled_s=30, probe_s=6, release_s=60)
+FIRST = "agent_memory_probe__1"
 DELETED_AT = "2026-11-18T00:00:00Z"
 
 
@@ -128,6 +129,32 @@ async def test_an_object_whose_collection_is_indexed_is_looked_at_soon(stage: St
     stage.store.is_busy = True
 
     assert await stage.run(stage.put(memory_document())) == PERIODS.busy_s
+
+
+async def test_a_grey_collection_is_woken_and_told_once_until_it_is_green(stage: Stage) -> None:
+    """A second restart before it is green wakes it again and is no news; one after that is."""
+    key = stage.put(memory_document())
+    await stage.run(key)
+    stage.cluster.events.clear()
+
+    for state in ("grey", "grey", "yellow", "green"):
+        stage.store.states[FIRST] = state
+        await stage.run(key)
+    assert [event.reason for event in stage.cluster.events] == ["OptimizersWoken"]
+    stage.store.states[FIRST] = "grey"
+    await stage.run(key)
+
+    assert [event.reason for event in stage.cluster.events] == ["OptimizersWoken"] * 2
+    assert stage.store.changes[3:] == ["WakeOptimizers"] * 3
+
+
+async def test_a_red_collection_is_said_and_looked_at_as_what_only_a_person_can_mend(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    await stage.run(key)
+    stage.store.states[FIRST] = "red"
+
+    assert await stage.run(key) == PERIODS.stalled_s
+    assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "CollectionRed")]
 
 
 async def test_an_object_that_is_gone_is_not_looked_at_again(stage: Stage) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.domain.collection import Collection
+from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
     CreateCollection,
     CreateIndexes,
@@ -13,10 +14,11 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    WakeOptimizers,
     WriteMarker,
 )
 from agentmemory_operator.errors import NotOwned, SpecInvalid, StoreUnavailable
-from agentmemory_operator.services.reconcile import Reconciled, reconcile
+from agentmemory_operator.services.reconcile import reconcile
 from tests.support.fakes import FakeCollectionStore
 from tests.support.plans import ALIAS, desired_of
 
@@ -196,6 +198,25 @@ async def test_a_plain_collection_of_the_alias_s_name_is_adopted_in_place() -> N
     done = await run(store)
 
     assert (done.observed.physical, done.observed.is_aliased, store.aliases) == (ALIAS, False, {})
+
+
+async def test_a_grey_collection_is_woken_and_need_not_be_green_at_once() -> None:
+    store = await made()
+    store.states[FIRST] = "grey"
+
+    done = await run(store, last=FIRST)
+
+    assert store.changes == ["WakeOptimizers"]
+    assert (done.observed.state, done.is_woken, done.plan.changes) == ("yellow", True, ())
+
+
+async def test_a_collection_that_is_still_grey_after_it_was_woken_is_no_fault() -> None:
+    store = await made(ignored=(WakeOptimizers,))
+    store.states[FIRST] = "grey"
+
+    done = await run(store, last=FIRST)
+
+    assert (done.observed.state, done.is_woken, done.plan.changes) == ("grey", True, ())
 
 
 async def test_a_server_that_is_away_is_told_as_it_is() -> None:

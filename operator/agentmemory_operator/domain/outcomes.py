@@ -1,0 +1,27 @@
+"""What a pass came to."""
+
+from dataclasses import dataclass
+
+from agentmemory_operator.domain.collection import Marker, Observed
+from agentmemory_operator.domain.planning import Plan, WakeOptimizers
+from agentmemory_operator.domain.safety import Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What holds after a pass; `plan` is what is still to do, all of it held by `refusal`.
+
+    Attributes:
+        taken_from: the owner that lost the collection to this object in this pass.
+    """
+
+    observed: Observed
+    plan: Plan
+    refusal: Refusal | None
+    applied: Plan
+    taken_from: Marker | None = None
+
+    @property
+    def is_woken(self) -> bool:
+        """Tell whether the pass woke a grey collection."""
+        return any(isinstance(change, WakeOptimizers) for change in self.applied.changes)

@@ -1,0 +1,50 @@
+"""A collection that a restart of Qdrant left grey is woken by the operator: a real server, killed while it had work."""
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.controlplane import ControlPlane, free_port
+from tests.support.operator import ForkedOperator, Nursery, running, start_qdrant
+from tests.support.workspace import Workspace
+
+PERIODS = {"stalled_s": 1.0, "probe_s": 0.5, "busy_s": 0.5}
+POINTS = 2000
+# 2,000 x 8 dimensions are 62 KiB.
+THRESHOLD_KB = 10
+GREEN_WITHIN_S = 40.0
+
+
+@pytest.fixture(scope="module")
+def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
+    """The operator, looking again after half a second."""
+    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
+    yield nursery.start(periods=PERIODS)
+    nursery.close()
+
+
+@pytest.mark.usefixtures("quick_operator")
+def test_a_collection_left_grey_by_a_killed_server_is_woken_told_once_and_indexed(
+    control_plane: ControlPlane, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    port = free_port()
+    program, url = start_qdrant(tmp_path / "qdrant", port=port)
+    workspace = Workspace(control_plane, namespace, url)
+    with running(program):
+        workspace.create_ready(index={"optimizers": {"indexingThresholdKB": THRESHOLD_KB}})
+        workspace.store_points(POINTS)
+        program.kill()
+        workspace.wait_condition("Ready", "False/QdrantUnavailable")
+    program, _ = start_qdrant(tmp_path / "qdrant", port=port)
+    with running(program):
+        workspace.wait_condition("InSync", "False/Indexing", seconds=10)
+        woken_at = workspace.status()["collection"].get("wokenAt")
+
+        found = workspace.wait_ready(seconds=GREEN_WITHIN_S)
+
+        collection = found["status"]["collection"]
+        assert woken_at
+        assert (collection["state"], collection["indexed"], "wokenAt" in collection) == ("green", POINTS, False)
+        assert workspace.events(kind="Normal")["OptimizersWoken"].count("was grey") == 1
+        workspace.clean()
