@@ -13,7 +13,8 @@ AgentMemoryError
     │   └── StoreUntrusted     its certificate is none that we trust; nothing was sent
     │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
-    └── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
+    ├── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
+    └── LeadershipLost         another operator may lead; nothing was written, and the process ends
 
 Adapters raise these `from` the vendor's error; only entrypoints translate them.
 """
@@ -130,3 +131,7 @@ class EmbedderUnavailable(TransientError):
 
 class OutcomeUnknown(TransientError):
     """A write was sent and its answer lost: it may have taken effect."""
+
+
+class LeadershipLost(TransientError):
+    """This operator may not write any more; whoever leads finishes what it began."""

@@ -5,18 +5,19 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes_transport import Configuration, load_configuration
+from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
+from agentmemory_operator.adapters.kubernetes_transport import load_configuration
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
@@ -25,10 +26,10 @@ from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.routes import Services
-from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.cli import OperatorOptions, Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
-from agentmemory_operator.errors import TransientError
+from agentmemory_operator.entrypoints.operating import KINDS, cancel, operate
 from agentmemory_operator.ports import AgentMemories, Cluster, CollectionStore, Embedder, Json, PointStore, Secrets
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
@@ -36,8 +37,9 @@ from agentmemory_operator.services.connections import DEFAULT_TIMEOUT_S, Connect
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed, OperatorFeed
+from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.memories import Memories
-from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.services.objects import Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.recall import Recall
@@ -49,8 +51,6 @@ from agentmemory_operator.settings import SettingInvalid, Settings
 log = logging.getLogger(__name__)
 
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
-KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
-LIST_RETRY_S = 2.0
 
 
 class Operator:
@@ -143,17 +143,28 @@ class Stores:
 
     Args:
         url, api_key: a server in the place of every connection's, for development.
+        before_write: called right before each control call that changes something; what it raises stops the call.
     """
 
-    def __init__(self, stack: AsyncExitStack, *, url: str | None = None, api_key: str | None = None) -> None:
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        before_write: Callable[[], None] | None = None,
+    ) -> None:
         self._stack = stack
         self._url = url
         self._api_key = api_key
+        self._before_write = before_write
 
     def collections(self, endpoint: Endpoint) -> CollectionStore:
         """Return the control store of an endpoint."""
         place = self._place(endpoint)
         store = QdrantCollections(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
+        if self._before_write is not None:
+            store.check_writes(self._before_write)
         self._stack.push_async_callback(store.close)
         return store
 
@@ -168,59 +179,17 @@ class Stores:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
 
 
-async def run_operator() -> None:
-    """Run the operator until it is told to stop."""
+async def run_operator(options: OperatorOptions) -> None:
+    """Run the operator until it is told to stop, or loses the lease."""
     configuration = await load_configuration()
     async with AsyncExitStack() as stack:
-        cluster = KubernetesCluster(configuration)
+        lease = KubernetesLease(configuration, options.lease_namespace or own_namespace())
+        stack.push_async_callback(lease.close)
+        leadership = Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
+        cluster = KubernetesCluster(configuration, before_write=leadership.check)
         stack.push_async_callback(cluster.close)
-        await operate(Operator(cluster, cluster, Stores(stack).collections), cluster, configuration)
-
-
-async def operate(operator: Operator, cluster: KubernetesCluster, configuration: Configuration) -> None:
-    """Work on the objects of a cluster until SIGTERM or SIGINT."""
-    # kopf and its imports are of no use to the other verbs.
-    from agentmemory_operator.entrypoints.handlers import build_registry, run_kopf
-
-    await fill(operator.feed, cluster)
-    tasks = [
-        asyncio.create_task(operator.queue.run()),
-        asyncio.create_task(resync(operator.feed, cluster, period_s=operator.periods.resync_s)),
-    ]
-    # At its end kopf waits 5 s for tasks that were not there when it began: let the workers begin first.
-    await asyncio.sleep(0)
-    log.info("watching AgentMemories and QdrantConnections of the whole cluster")
-    await run_kopf(build_registry(operator.feed, configuration))
-    await cancel(*tasks)
-
-
-async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:
-    """Find objects whose deletion fell into a gap of the watch: kopf lists anew then, and tells nothing of them."""
-    while True:
-        await asyncio.sleep(period_s)
-        for kind in KINDS:
-            known = feed.known(kind)
-            try:
-                documents, _ = await cluster.list_objects(kind)
-            except TransientError as exc:
-                log.warning("cannot list %s: %s; again in %.0f s", kind, exc, period_s)
-            else:
-                feed.drop_absent(known, documents)
-
-
-async def fill(feed: OperatorFeed, cluster: KubernetesCluster) -> None:
-    """Read every object once before the first pass: who owns a slug is decided among all of them."""
-    for kind in KINDS:
-        while True:
-            try:
-                documents, _ = await cluster.list_objects(kind)
-            except TransientError as exc:
-                log.warning("cannot list %s: %s (are the CRDs applied?); again in %.0f s", kind, exc, LIST_RETRY_S)
-                await asyncio.sleep(LIST_RETRY_S)
-            else:
-                break
-        for document in documents:
-            feed.take("ADDED", document)
+        operator = Operator(cluster, cluster, Stores(stack, before_write=leadership.check).collections)
+        await operate(operator, cluster, configuration, leadership=leadership)
 
 
 async def run_api_kubernetes(settings: Settings, host: str | None, port: int) -> None:
@@ -327,13 +296,6 @@ async def until_stopped(*tasks: asyncio.Task[None]) -> None:
     await cancel(waiting)
     for task in done - {waiting}:
         task.result()
-
-
-async def cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def default_host(settings: Settings) -> str:

@@ -178,6 +178,42 @@ class Cluster(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Who of several operators may write.
+
+    Attributes:
+        holder: identity of a process; empty when it was given back.
+        duration_s: how long it binds the others after its last renewal.
+        acquired_at, renewed_at: the holder's wall clock, RFC 3339, for people.
+        transitions: how often the holder changed.
+        version: changes with every write; empty before the first.
+    """
+
+    holder: str = ""
+    duration_s: int = 0
+    acquired_at: str = ""
+    renewed_at: str = ""
+    transitions: int = 0
+    version: str = ""
+
+
+class LeaseStore(Protocol):
+    """The one lease of an installation."""
+
+    async def read(self) -> Lease | None:
+        """Return the lease, None before the first one."""
+        ...
+
+    async def write(self, lease: Lease) -> Lease:
+        """Write the lease in the place of the version that it was read as; return it with its new version.
+
+        Raises:
+            Conflict: somebody else wrote meanwhile.
+        """
+        ...
+
+
 class AgentMemories(Protocol):
     """The objects as people's commands read and annotate them."""
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.support.controlplane import ControlPlane
-from tests.support.operator import WATCHING, Program, wait_until
+from tests.support.operator import LEADING, Program, wait_until
 from tests.support.workspace import Workspace, confirm_delete
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -94,7 +94,7 @@ class TestDelete:
         workspace.delete()
         assert workspace.get() is not None, "the finalizer holds it"
 
-        operator.restart(WATCHING)
+        operator.restart(LEADING)
 
         workspace.wait_gone()
         assert workspace.physicals() == []

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.controlplane import ControlPlane
-from tests.support.operator import WATCHING, Program, wait_until
+from tests.support.operator import LEADING, Program, wait_until
 from tests.support.proxy import Proxy
 from tests.support.workspace import READY_WITHIN_S, Workspace, conditions_of
 
@@ -256,7 +256,7 @@ class TestQuiet:
         forget_calls(proxy)
         versions = {kind: workspace.must_get(name, kind)["metadata"] for kind, name in OBJECTS}
 
-        operator.restart(WATCHING)
+        operator.restart(LEADING)
         wait_until(lambda: len(observations(proxy)) > 0, seconds=10, what="the pass after the start")
         time.sleep(1)
 
@@ -270,7 +270,7 @@ class TestQuiet:
         operator.stop()
         took = time.monotonic() - started
         code, log = operator.returncode, operator.log
-        operator.restart(WATCHING)
+        operator.restart(LEADING)
 
         assert (code, "Traceback" in log) == (0, False), log[-1500:]
         assert took < 5
@@ -282,7 +282,7 @@ class TestQuiet:
         operator.kill()
         workspace.patch(index={"hnsw": {"m": 20}})
 
-        operator.restart(WATCHING)
+        operator.restart(LEADING)
 
         workspace.wait_ready(seconds=10)
         assert workspace.config()["hnsw_config"]["m"] == 20

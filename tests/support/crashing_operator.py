@@ -24,7 +24,8 @@ from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import Change, CreateIndexes
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.entrypoints.logs import configure_logging
-from agentmemory_operator.main import Operator, Stores, operate
+from agentmemory_operator.entrypoints.operating import operate
+from agentmemory_operator.main import Operator, Stores
 from agentmemory_operator.ports import CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Endpoint
 from agentmemory_operator.services.objects import AGENT_MEMORY

@@ -21,6 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 AGENTMEMORY = (sys.executable, "-m", "agentmemory_operator")
 START_TIMEOUT_S = 30.0
 WATCHING = "watching AgentMemories"
+LEADING = "leading: "
 LOG_TAIL_CHARS = 1500
 # What a developer's shell may hold and a test must not see.
 FOREIGN = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
@@ -103,10 +104,22 @@ class Program:
         self._process = self._start()
         self.wait_for(ready)
 
+    def pause(self) -> None:
+        """Stop the process where it is, until `go_on`."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a paused process run again."""
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def terminate(self) -> None:
+        """Ask it to end, as Kubernetes does, and do not wait."""
+        self._process.terminate()
+
     def stop(self) -> None:
         """End it as Kubernetes does; one that has ended is no error."""
         if self.returncode is None:
-            self._process.terminate()
+            self.terminate()
             try:
                 self._process.wait(15)
             except subprocess.TimeoutExpired:
@@ -128,10 +141,17 @@ def running(program: Program) -> Iterator[Program]:
         program.kill()
 
 
-def start_operator(control_plane: ControlPlane, folder: pathlib.Path) -> Program:
-    """Start `agentmemory operator` and return when it watches."""
-    program = Program(folder / "operator.log", *AGENTMEMORY, "operator", KUBECONFIG=str(control_plane.kubeconfig))
-    program.wait_for(WATCHING)
+def start_operator(
+    control_plane: ControlPlane, folder: pathlib.Path, *options: str, name: str = "operator", ready: str = LEADING
+) -> Program:
+    """Start `agentmemory operator` and return when it works, which takes until the lease of a killed one has ended.
+
+    Args:
+        ready: what to wait for in its log.
+    """
+    kubeconfig = str(control_plane.kubeconfig)
+    program = Program(folder / f"{name}.log", *AGENTMEMORY, "operator", *options, KUBECONFIG=kubeconfig)
+    program.wait_for(ready)
     return program
 
 

@@ -2,13 +2,14 @@
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
+from agentmemory_operator.adapters.qdrant_calls import check_writes
 from agentmemory_operator.adapters.qdrant_configuration import (
     hnsw_of,
     observed_from,
@@ -99,6 +100,10 @@ class QdrantCollections:
                 trust_env=False,
                 **options,
             )
+
+    def check_writes(self, before_write: Callable[[], None]) -> None:
+        """Call `before_write` right before each call that changes something; what it raises stops the call."""
+        check_writes(self._client, before_write)
 
     async def close(self) -> None:
         """Close the connections."""

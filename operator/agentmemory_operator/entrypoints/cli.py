@@ -23,11 +23,22 @@ class Source(StrEnum):
     FILES = "files"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorOptions:
+    """Options of the operator.
+
+    Attributes:
+        lease_namespace: None is the pod's own.
+    """
+
+    lease_namespace: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Verbs:
     """What main composes: each runs until it is stopped."""
 
-    operator: Callable[[], Awaitable[None]]
+    operator: Callable[[OperatorOptions], Awaitable[None]]
     api_kubernetes: Callable[[str | None, int], Awaitable[None]]
     api_files: Callable[[str | None, int, Path], Awaitable[None]]
     dev: Callable[[Path, Path, int, str | None], Awaitable[None]]
@@ -61,9 +72,13 @@ def build_cli(verbs: Verbs) -> typer.Typer:
 
 def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
     @cli.command()
-    def operator() -> None:
-        """Run the operator, in a cluster or with a kubeconfig."""
-        run_verb(verbs.operator())
+    def operator(
+        lease_namespace: Annotated[
+            str | None, typer.Option(help="Where the lease lies. Default: the pod's namespace; outside: default.")
+        ] = None,
+    ) -> None:
+        """Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works."""
+        run_verb(verbs.operator(OperatorOptions(lease_namespace=lease_namespace)))
 
     @cli.command()
     def api(

@@ -4,6 +4,7 @@ Only `on.event` handlers are registered: they are level-triggered, write no anno
 and leave retries to one place, the work queue (docs/adr/0003).
 """
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import kopf
@@ -17,13 +18,24 @@ KINDS = {"agentmemories": "AgentMemory", "qdrantconnections": "QdrantConnection"
 WATCH_TIMEOUT_S = 300
 
 
-def build_registry(feed: OperatorFeed, configuration: client.Configuration) -> kopf.OperatorRegistry:
-    """Return kopf's handlers: every event of every kind goes to the feed."""
+def build_registry(
+    feed: OperatorFeed, configuration: client.Configuration, *, on_stop: Callable[[], Awaitable[None]]
+) -> kopf.OperatorRegistry:
+    """Return kopf's handlers: every event of every kind goes to the feed.
+
+    Args:
+        on_stop: ends what else runs. Called when the watches have ended, because kopf then waits 5 s for every task
+            that was not there when it began.
+    """
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return await connection_info(configuration)
+
+    @kopf.on.cleanup(registry=registry)
+    async def stop(**_: Any) -> None:
+        await on_stop()
 
     for plural, kind in KINDS.items():
 

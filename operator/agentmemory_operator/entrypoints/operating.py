@@ -1,0 +1,128 @@
+"""The operator's life: list, watch, wait for the lease, work, stop in good order."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from typing import Any, Protocol
+
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_transport import Configuration
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.services.feeds import OperatorFeed
+from agentmemory_operator.services.leadership import Leadership
+from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key
+from agentmemory_operator.services.passes import Periods
+from agentmemory_operator.services.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
+LIST_RETRY_S = 2.0
+
+
+class Operated(Protocol):
+    """What main composes of the reconcile half."""
+
+    feed: OperatorFeed
+    queue: WorkQueue[Key]
+    periods: Periods
+
+
+async def operate(
+    operator: Operated,
+    cluster: KubernetesCluster,
+    configuration: Configuration,
+    *,
+    leadership: Leadership | None = None,
+) -> None:
+    """Work on the objects of a cluster until SIGTERM or SIGINT.
+
+    Args:
+        leadership: passes run only while it is held; a standby lists and watches meanwhile. None works at once.
+
+    Raises:
+        LeadershipLost: the process has to end.
+    """
+    # kopf and its imports are of no use to the other verbs.
+    from agentmemory_operator.entrypoints.handlers import build_registry, run_kopf
+
+    await fill(operator.feed, cluster)
+    tasks = [
+        asyncio.create_task(work(operator.queue, leadership)),
+        asyncio.create_task(resync(operator.feed, cluster, period_s=operator.periods.resync_s)),
+    ]
+
+    async def stop() -> None:
+        await cancel(*tasks)
+        if leadership is not None:
+            await leadership.release()
+
+    log.info("watching AgentMemories and QdrantConnections of the whole cluster")
+    watching = asyncio.create_task(run_kopf(build_registry(operator.feed, configuration, on_stop=stop)))
+    for task in tasks:
+        task.add_done_callback(lambda ended: None if ended.cancelled() else watching.cancel())
+    try:
+        await asyncio.wait([watching])
+    finally:
+        await stop()
+        await cancel(watching)
+    for task in (*tasks, watching):
+        if not task.cancelled():
+            task.result()
+
+
+async def work(queue: WorkQueue[Key], leadership: Leadership | None) -> None:
+    """Run passes, once this process leads and for as long as it does."""
+    if leadership is None:
+        await queue.run()
+        return
+    await leadership.acquire()
+    log.info("leading: passes run in this process")
+    await race(queue.run(), leadership.keep())
+
+
+async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:
+    """Find objects whose deletion fell into a gap of the watch: kopf lists anew then, and tells nothing of them."""
+    while True:
+        await asyncio.sleep(period_s)
+        for kind in KINDS:
+            known = feed.known(kind)
+            try:
+                documents, _ = await cluster.list_objects(kind)
+            except TransientError as exc:
+                log.warning("cannot list %s: %s; again in %.0f s", kind, exc, period_s)
+            else:
+                feed.drop_absent(known, documents)
+
+
+async def fill(feed: OperatorFeed, cluster: KubernetesCluster) -> None:
+    """Read every object once before the first pass: who owns a slug is decided among all of them."""
+    for kind in KINDS:
+        while True:
+            try:
+                documents, _ = await cluster.list_objects(kind)
+            except TransientError as exc:
+                log.warning("cannot list %s: %s (are the CRDs applied?); again in %.0f s", kind, exc, LIST_RETRY_S)
+                await asyncio.sleep(LIST_RETRY_S)
+            else:
+                break
+        for document in documents:
+            feed.take("ADDED", document)
+
+
+async def race(*runs: Coroutine[Any, Any, None]) -> None:
+    """Run all until the first ends, cancel the others, and raise what it raised."""
+    tasks = [asyncio.create_task(run) for run in runs]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await cancel(*tasks)
+    for task in done:
+        task.result()
+
+
+async def cancel(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,193 @@
+"""One writer among several operators: a lease in the API server, judged by this process's own monotonic clock.
+
+The leader may write until `deadline_s` after it sent the last renewal that was accepted. A standby takes the lease when
+it has seen no renewal for the lease's whole duration, counted from when it first saw the last one. So the one has
+stopped before the other begins, however their clocks differ; a process that slept finds its deadline past.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from agentmemory_operator.errors import Conflict, LeadershipLost, TransientError
+from agentmemory_operator.ports import Lease, LeaseStore
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseTiming:
+    """Seconds; a hand-over after a kill takes at most duration + two tries.
+
+    Attributes:
+        duration_s: how long a lease that is not renewed binds the others.
+        deadline_s: how long after its last renewal a leader may write; the rest is for calls under way.
+        renew_s: between renewals.
+        try_s: between a standby's looks.
+        call_s: how long one call to the API server may take.
+    """
+
+    duration_s: int = 10
+    deadline_s: float = 8.0
+    renew_s: float = 2.0
+    try_s: float = 0.5
+    call_s: float = 3.0
+
+
+def monotonic_s() -> float:
+    """Return seconds of a clock that nobody sets and that goes on while the machine sleeps, where there is one."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+class Leadership:
+    """Takes, keeps and gives back the lease.
+
+    Args:
+        store: where the lease lies.
+        identity: names this process, and no other, ever.
+        now_s: a monotonic clock.
+        sleep: waits seconds of that clock.
+    """
+
+    def __init__(
+        self,
+        store: LeaseStore,
+        identity: str,
+        *,
+        timing: LeaseTiming | None = None,
+        now_s: Callable[[], float] = monotonic_s,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._store = store
+        self._identity = identity
+        self._timing = timing or LeaseTiming()
+        self._now_s = now_s
+        self._sleep = sleep
+        self._held: Lease | None = None
+        self._deadline_s = 0.0
+        self._seen: Lease | None = None
+        self._seen_s = 0.0
+        self._trouble = ""
+
+    @property
+    def is_leading(self) -> bool:
+        """Whether this process may write now."""
+        return self._held is not None and self._now_s() < self._deadline_s
+
+    def check(self) -> None:
+        """Pass while this process may write.
+
+        Raises:
+            LeadershipLost: it may not; says for how long it could not renew.
+        """
+        if self.is_leading:
+            return
+        late_s = self._now_s() - self._deadline_s
+        raise LeadershipLost(
+            f"the lease was not renewed in time ({late_s:.1f} s over): another operator may lead now"
+            if self._held
+            else "this operator does not hold the lease"
+        )
+
+    async def acquire(self) -> None:
+        """Wait until this process leads."""
+        while not await self._attempt():
+            await self._sleep(self._timing.try_s)
+
+    async def keep(self) -> None:
+        """Renew until the lease is lost.
+
+        Raises:
+            LeadershipLost: somebody else took it, or it could not be renewed in time.
+        """
+        pause_s = self._timing.renew_s
+        while True:
+            await self._sleep(min(pause_s, max(self._deadline_s - self._now_s(), 0.0)))
+            self.check()
+            try:
+                await self._renew()
+                pause_s, self._trouble = self._timing.renew_s, ""
+            except LeadershipLost:
+                raise
+            except TransientError as exc:
+                self._tell(f"cannot renew the lease: {exc}")
+                pause_s = self._timing.try_s
+
+    async def release(self) -> None:
+        """Give the lease back, so that a standby need not wait for its end; one that is lost is no error."""
+        held, self._held = self._held, None
+        if held is None or self._now_s() >= self._deadline_s:
+            return
+        try:
+            await self._bounded(self._store.write(replace(held, holder="", duration_s=1, renewed_at=_now())))
+        except (Conflict, TransientError) as exc:
+            log.warning("the lease was not given back: %s", exc)
+
+    async def _attempt(self) -> bool:
+        """Take the lease if it is free; tell whether this process leads."""
+        try:
+            found = await self._bounded(self._store.read())
+            if found is None or self._is_free(found):
+                await self._take(found)
+        except Conflict:
+            return False
+        except TransientError as exc:
+            self._tell(f"cannot ask for the lease: {exc}")
+            return False
+        self._trouble = ""
+        return self.is_leading
+
+    def _is_free(self, found: Lease) -> bool:
+        """Tell whether nobody holds the lease: given back, or not renewed for as long as it binds."""
+        if not found.holder:
+            return True
+        if self._seen is None or self._seen.version != found.version:
+            self._seen, self._seen_s = found, self._now_s()
+        return self._now_s() - self._seen_s >= found.duration_s
+
+    async def _take(self, found: Lease | None) -> None:
+        base = found or Lease()
+        taken = replace(base, acquired_at=_now(), transitions=base.transitions + (found is not None))
+        await self._write(taken)
+
+    async def _renew(self) -> None:
+        held = self._held
+        assert held is not None
+        try:
+            await self._write(held)
+        except Conflict:
+            # Ours as well, if a renewal's answer was lost.
+            found = await self._bounded(self._store.read())
+            if found is None or found.holder != self._identity:
+                self._held = None
+                raise LeadershipLost(f"{found.holder if found else 'somebody'} took the lease") from None
+            self._held = found
+            raise TransientError("a renewal's answer was lost") from None
+
+    async def _write(self, lease: Lease) -> None:
+        sent_s = self._now_s()
+        wanted = replace(lease, holder=self._identity, duration_s=self._timing.duration_s, renewed_at=_now())
+        self._held = await self._bounded(self._store.write(wanted))
+        self._deadline_s = sent_s + self._timing.deadline_s
+
+    async def _bounded(self, call: Awaitable[Lease | None]) -> Lease | None:
+        try:
+            async with asyncio.timeout(self._timing.call_s):
+                return await call
+        except TimeoutError as exc:
+            raise TransientError("the API server did not answer in time") from exc
+
+    def _tell(self, trouble: str) -> None:
+        """Log what is wrong once, not at each try."""
+        if trouble != self._trouble:
+            log.warning("%s", trouble)
+        self._trouble = trouble
+
+
+def _now() -> str:
+    """Return the time as it stands in a Lease; nobody decides by it."""
+    return datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")

@@ -1,0 +1,162 @@
+"""Several operators at once: one works, the others are ready, and nobody writes after its time."""
+
+import contextlib
+import pathlib
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import LEADING, WATCHING, Program, start_operator, wait_until
+from tests.support.proxy import Proxy
+from tests.support.workspace import Workspace
+
+AFTER_A_KILL_S, AFTER_A_STOP_S = 15.0, 2.0
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases/agentmemory-operator"
+
+
+@pytest.fixture
+def pair(control_plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[tuple[Program, Program]]:
+    """A leader and a standby with a lease of their own."""
+    namespace = control_plane.create_namespace("lease-")
+    options = ("--lease-namespace", namespace)
+    with contextlib.ExitStack() as stack:
+        leader = start_operator(control_plane, tmp_path, *options, name="leader")
+        stack.callback(leader.kill)
+        standby = start_operator(control_plane, tmp_path, *options, name="standby", ready=WATCHING)
+        stack.callback(standby.kill)
+        yield leader, standby
+
+
+def test_a_standby_works_within_15_s_after_the_leader_was_killed(
+    workspace: Workspace, pair: tuple[Program, Program]
+) -> None:
+    leader, standby = pair
+    workspace.create_ready()
+    assert LEADING not in standby.log
+
+    started = time.monotonic()
+    leader.kill()
+    workspace.patch(index={"hnsw": {"m": 24}})
+    workspace.wait_ready(seconds=AFTER_A_KILL_S + 5)
+
+    assert time.monotonic() - started < AFTER_A_KILL_S
+    assert workspace.config()["hnsw_config"]["m"] == 24
+
+
+def test_a_standby_works_within_2_s_after_the_leader_was_told_to_stop(
+    workspace: Workspace, pair: tuple[Program, Program]
+) -> None:
+    leader, standby = pair
+    workspace.create_ready()
+    workspace.patch(index={"hnsw": {"m": 24}})
+    workspace.wait_ready()
+
+    started = time.monotonic()
+    leader.terminate()
+    standby.wait_for(LEADING)
+    took = time.monotonic() - started
+    wait_until(lambda: leader.returncode is not None, seconds=10, what="the end of the leader")
+
+    assert took < AFTER_A_STOP_S
+    assert leader.returncode == 0
+
+
+def test_a_standby_that_takes_over_finds_nothing_to_do(
+    workspace: Workspace, proxy: Proxy, pair: tuple[Program, Program]
+) -> None:
+    leader, standby = pair
+    workspace.connect(url=proxy.url)
+    workspace.create()
+    version = workspace.wait_ready()["metadata"]["resourceVersion"]
+    proxy.calls.clear()
+
+    leader.stop()
+    standby.wait_for(LEADING)
+    wait_until(lambda: any(path.startswith("/collections") for _, path in proxy.calls), seconds=10, what="a pass")
+    time.sleep(1)
+
+    assert proxy.mutations() == []
+    assert workspace.must_get()["metadata"]["resourceVersion"] == version
+
+
+def test_a_leader_that_slept_over_its_lease_writes_nothing_and_ends(
+    workspace: Workspace, proxy: Proxy, pair: tuple[Program, Program]
+) -> None:
+    leader, standby = pair
+    workspace.connect(url=proxy.url)
+    workspace.create()
+    workspace.wait_ready()
+
+    leader.pause()
+    workspace.patch(index={"hnsw": {"m": 24}})
+    standby.wait_for(LEADING)
+    workspace.wait_ready(seconds=10)
+    # What the sleeper would mend if it could: it has not seen the change, and the one that leads has no reason to look.
+    undo = {"hnsw_config": {"m": 16}}
+    workspace.qdrant.patch(f"/collections/{workspace.physical}", json=undo).raise_for_status()
+    version = workspace.must_get()["metadata"]["resourceVersion"]
+    proxy.calls.clear()
+    leader.go_on()
+    wait_until(lambda: leader.returncode is not None, seconds=10, what="the end of the leader")
+
+    assert leader.returncode == 1
+    assert "agentmemory: the lease was not renewed in time" in leader.log
+    assert "Traceback" not in leader.log
+    assert proxy.mutations() == []
+    assert workspace.config()["hnsw_config"]["m"] == 16
+    assert workspace.must_get()["metadata"]["resourceVersion"] == version
+    assert standby.returncode is None
+
+
+def test_a_leader_stopped_amid_its_work_leaves_nothing_half_done(
+    workspace: Workspace, proxy: Proxy, pair: tuple[Program, Program]
+) -> None:
+    leader, standby = pair
+    workspace.connect(url=proxy.url)
+    workspace.wait_condition("Ready", "True/Serving", name="main", of="QdrantConnection")
+    workspace.create()
+    wait_until(lambda: proxy.mutations(), seconds=5, what="its first write")
+    leader.pause()
+    standby.wait_for(LEADING)
+    workspace.wait_ready(seconds=10)
+    proxy.calls.clear()
+
+    leader.go_on()
+    wait_until(lambda: leader.returncode is not None, seconds=10, what="the end of the leader")
+
+    assert leader.returncode == 1
+    assert proxy.mutations() == []
+    workspace.request_pass()
+    workspace.wait_ready()
+    assert workspace.physicals() == [workspace.physical]
+    assert workspace.aliases() == {workspace.alias: workspace.physical}
+
+
+def test_the_lease_lies_where_it_was_asked_to_and_is_given_back(
+    control_plane: ControlPlane, namespace: str, tmp_path: pathlib.Path
+) -> None:
+    program = start_operator(control_plane, tmp_path, "--lease-namespace", namespace)
+    held = control_plane.http.get(LEASES.format(namespace)).raise_for_status().json()["spec"]
+
+    program.stop()
+    given = control_plane.http.get(LEASES.format(namespace)).raise_for_status().json()["spec"]
+
+    assert (bool(held["holderIdentity"]), held["leaseDurationSeconds"]) == (True, 10)
+    assert given.get("holderIdentity", "") == ""
+
+
+def test_a_lease_that_cannot_be_had_is_told_once_and_waited_for(
+    control_plane: ControlPlane, tmp_path: pathlib.Path
+) -> None:
+    program = start_operator(
+        control_plane, tmp_path, "--lease-namespace", "no-such-namespace", ready="cannot ask for the lease"
+    )
+    time.sleep(2)
+    log = program.log
+    program.stop()
+
+    assert log.count("cannot ask for the lease") == 1
+    assert "no-such-namespace" in log
+    assert program.returncode == 0
