@@ -39,6 +39,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateReplication,
     UpdateVectors,
     WakeOptimizers,
     WriteMarker,
@@ -51,7 +52,14 @@ from tests.support.http_server import serve
 from tests.support.plans import desired_of
 
 EMBEDDING = {"embedding": {"provider": "none", "dimensions": 4}}
-DESIRED = desired_of(EMBEDDING)
+
+
+def as_reported(desired: Collection) -> Collection:
+    """Return the desired collection with what the server decides where the object does not."""
+    return replace(desired, shard_number=1, replication_factor=1)
+
+
+DESIRED = as_reported(desired_of(EMBEDDING))
 
 
 def marker_of(desired: Collection) -> Marker:
@@ -137,6 +145,7 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
         UpdateQuantization(ProductQuantization("X64", always_ram=False)),
         UpdateQuantization(BinaryQuantization("TwoBits", "Scalar4Bits", always_ram=True)),
         UpdateQuantization(TurboQuantization("Bits1_5", always_ram=False)),
+        UpdateReplication(2),
         UpdateVectors("Cold"),
         UpdateVectors("Cached"),
         WakeOptimizers(),
@@ -343,7 +352,7 @@ async def test_a_reconcile_is_done_at_once_and_the_second_changes_nothing(place:
     ids=repr,
 )
 async def test_every_figure_converges_on_creation_and_as_a_change(place: Place, index: dict[str, Any]) -> None:
-    desired = desired_of(EMBEDDING | {"index": index})
+    desired = as_reported(desired_of(EMBEDDING | {"index": index}))
     created = await place.reconcile(desired)
     assert created.observed.collection == desired
     await place.store.delete(place.physical)

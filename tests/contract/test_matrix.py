@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
@@ -11,10 +12,9 @@ from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.planning import Change
 from agentmemory_operator.services.reconcile import Reconciled, reconcile
 from tests.support.matrix import MatrixRow, load_matrix
-from tests.support.plans import desired_of
+from tests.support.plans import desired_of, small_form
 
 ROWS = load_matrix()
-SMALL = {"embedding": {"provider": "none", "dimensions": 8}}
 
 
 class Counting(QdrantCollections):
@@ -60,22 +60,31 @@ async def bench(qdrant_url: str) -> AsyncIterator[Bench]:
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
 async def test_it_is_created_changed_and_unset_as_the_server_reads_back(bench: Bench, row: MatrixRow) -> None:
-    base, wanted = desired_of(SMALL | dict(row.base or {})), desired_of(SMALL | dict(row.spec))
+    base, wanted = desired_of(row.base), desired_of(row.spec)
 
     created = await bench.bring(wanted)
+    assert created.plan.changes == ()
+    assert shown(created, row) == {name: value for name, value in row.create.items() if value is not None}
     await bench.drop()
-    await bench.bring(base)
+
+    started = await bench.bring(base)
     changed = await bench.bring(wanted)
     unset = await bench.bring(base)
 
-    assert created.observed.collection == wanted
-    assert changed.observed.collection == (base if row.held else wanted)
-    assert unset.observed.collection == base
+    assert bool(changed.plan.changes) == row.held
+    assert shown(changed, row) == shown(started if row.held else created, row)
+    assert unset.plan.changes == ()
+
+
+def shown(done: Reconciled, row: MatrixRow) -> dict[str, Any]:
+    """Return the part of the observed collection that shows the parameter."""
+    form = small_form(done.observed.collection)
+    return {name: form[name] for name, value in row.create.items() if value is not None}
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.parameter)
 async def test_nothing_is_sent_where_nothing_differs(bench: Bench, row: MatrixRow) -> None:
-    wanted = desired_of(SMALL | dict(row.spec))
+    wanted = desired_of(row.spec)
     await bench.bring(wanted)
     bench.store.sent.clear()
 

@@ -70,6 +70,8 @@ def collections(*, has_marker: bool = False, is_reported: bool = False) -> st.Se
         quantization=quantizations,
         datatype=figure("Float32", "Float16"),
         memory=figure("Cached", "Cold"),
+        shard_number=figure(1, 2),
+        replication_factor=figure(1, 2),
         indexes=indexes,
         marker=markers if has_marker else st.none() | markers,
     )

@@ -15,6 +15,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateReplication,
     UpdateVectors,
     WakeOptimizers,
     WriteMarker,
@@ -55,7 +56,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
             return collection
         case CreateIndexes(indexes):
             return replace(live, indexes=tuple(sorted((dict(live.indexes) | dict(indexes)).items())))
-        case UpdateHnsw() | UpdateVectors() | UpdateOptimizers():
+        case UpdateHnsw() | UpdateVectors() | UpdateOptimizers() | UpdateReplication():
             return replace(live, **{name: value for name, value in asdict(change).items() if value is not None})
         case UpdateQuantization(quantization):
             return replace(live, quantization=quantization)

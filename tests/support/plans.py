@@ -25,6 +25,7 @@ from agentmemory_operator.domain.collection import (
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.planning import CreateCollection, Plan, class_of
+from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.domain.reporting import describe_change
 from agentmemory_operator.domain.resources import AgentMemory
 from tests.support.fakes import memory_document, observed_of
@@ -41,6 +42,8 @@ SMALL_FORM = {
     "indexingThresholdKB": "indexing_threshold_kb",
     "datatype": "datatype",
     "memory": "memory",
+    "shardNumber": "shard_number",
+    "replicationFactor": "replication_factor",
 }
 
 
@@ -84,6 +87,7 @@ def small_form(collection: Collection) -> dict[str, Any]:
     """Return the collection as cases write it."""
     form: dict[str, Any] = {name: getattr(collection, attribute) for name, attribute in SMALL_FORM.items()}
     form["quantization"] = _quantization_form(collection.quantization)
+    form["extraIndexes"] = dict(set(collection.indexes) - set(RETRIEVAL_INDEXES))
     form["marker"] = marker_to_json(collection.marker) if collection.marker else None
     return form
 

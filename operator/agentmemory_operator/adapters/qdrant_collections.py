@@ -36,6 +36,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateReplication,
     UpdateVectors,
     WakeOptimizers,
     WriteMarker,
@@ -165,7 +166,14 @@ class QdrantCollections:
             case SetAlias(alias, _):
                 action = models.CreateAlias(collection_name=physical, alias_name=alias)
                 await self._client.update_collection_aliases([models.CreateAliasOperation(create_alias=action)])
-            case UpdateHnsw() | UpdateQuantization() | UpdateOptimizers() | WakeOptimizers() | WriteMarker():
+            case (
+                UpdateHnsw()
+                | UpdateQuantization()
+                | UpdateOptimizers()
+                | WakeOptimizers()
+                | UpdateReplication()
+                | WriteMarker()
+            ):
                 await self._client.update_collection(physical, **update_of(change))
             case UpdateVectors(memory):
                 await self._move_vectors(physical, memory)
@@ -185,6 +193,8 @@ class QdrantCollections:
             await self._client.create_collection(
                 physical,
                 vectors_config=vector_of(collection),
+                shard_number=collection.shard_number,
+                replication_factor=collection.replication_factor,
                 hnsw_config=hnsw_of(collection),
                 optimizers_config=optimizers_of(collection),
                 quantization_config=quantization_of(collection.quantization),

@@ -20,6 +20,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateReplication,
     WakeOptimizers,
     WriteMarker,
 )
@@ -32,7 +33,7 @@ QUERY_ENCODING_NAMES = {name.lower(): name for name in ("Default", "Binary", "Sc
 
 
 def update_of(
-    change: UpdateHnsw | UpdateQuantization | UpdateOptimizers | WakeOptimizers | WriteMarker,
+    change: UpdateHnsw | UpdateQuantization | UpdateOptimizers | WakeOptimizers | UpdateReplication | WriteMarker,
 ) -> dict[str, Any]:
     """Return the arguments of the PATCH that carries the change out."""
     match change:
@@ -42,6 +43,8 @@ def update_of(
             return {"quantization_config": quantization_of(quantization) or models.Disabled.DISABLED}
         case UpdateOptimizers():
             return {"optimizers_config": optimizers_of(change)}
+        case UpdateReplication(factor):
+            return {"collection_params": models.CollectionParamsDiff(replication_factor=factor)}
         case WakeOptimizers():
             return {"optimizers_config": models.OptimizersConfigDiff()}
         case WriteMarker(marker):
@@ -122,6 +125,8 @@ def observed_from(info: models.CollectionInfo, *, physical: str, is_aliased: boo
         indexes=tuple(sorted((field, index.data_type.value) for field, index in info.payload_schema.items())),
         datatype=vector.datatype.value.capitalize() if vector.datatype else FLOAT32,
         memory=memory_from(vector),
+        shard_number=config.params.shard_number,
+        replication_factor=config.params.replication_factor,
         marker=marker_from_json(marker) if marker else None,
     )
     queue: Any = info.update_queue

@@ -106,6 +106,8 @@ class Collection:
     quantization: Quantization | None = None
     datatype: str | None = None
     memory: str | None = None
+    shard_number: int | None = None
+    replication_factor: int | None = None
     indexes: tuple[tuple[str, str], ...] = ()
     marker: Marker | None = None
 

@@ -11,7 +11,7 @@ from agentmemory_operator.domain.effective import (
     effective_tuning,
     preset_of,
 )
-from agentmemory_operator.domain.index_spec import Index
+from agentmemory_operator.domain.index_spec import Index, ShardingSpec
 from agentmemory_operator.domain.resources import AgentMemory
 
 
@@ -20,6 +20,8 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
     preset, index = preset_of(memory), memory.spec.index or Index()
     embedding = embedding_source(effective_embedding(memory.spec.embedding))
     tuning = effective_tuning(memory)
+    sharding = index.sharding or ShardingSpec()
+    extra = ((entry.field, entry.type) for entry in index.payload_indexes or ())
     shape = Collection(
         size=embedding.dimensions,
         distance=index.distance or preset.distance,
@@ -31,7 +33,9 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         quantization=tuning.quantization,
         datatype=tuning.datatype,
         memory=tuning.memory,
-        indexes=tuple(sorted(preset.payload_indexes)),
+        shard_number=sharding.shard_number,
+        replication_factor=sharding.replication_factor,
+        indexes=tuple(sorted({*preset.payload_indexes, *extra})),
     )
     marker = Marker(
         cluster_id=cluster_id,

@@ -1,12 +1,12 @@
 """`spec.index` of an AgentMemory: how its collection is laid out and indexed."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.model import Model
-from agentmemory_operator.domain.schema import validated
+from agentmemory_operator.domain.schema import keyed_by, validated
 
 
 class HnswSpec(Model):
@@ -126,6 +126,38 @@ class VectorsSpec(Model):
     )
 
 
+class ShardingSpec(Model):
+    """How the collection is spread over the servers of a Qdrant cluster."""
+
+    shard_number: int | None = Field(
+        default=None,
+        ge=1,
+        le=1024,
+        description="Parts of the collection that servers can hold apart, 1..1024. Default: the server's, left as it"
+        " is. A change is a Rebuild.",
+    )
+    replication_factor: int | None = Field(
+        default=None,
+        ge=1,
+        le=64,
+        description="Copies of each part that the collection is to have, 1..64. Default: the server's, and left as it"
+        " is. A change is written at once; the server makes no copies of what exists, its cluster calls do.",
+    )
+
+
+class PayloadIndexSpec(Model):
+    """An index on a field of the memories."""
+
+    model_config = ConfigDict(json_schema_extra=validated(*rules.PAYLOAD_INDEX))
+
+    field: Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$")] = Field(
+        description="Path of the field, as metadata.ticket."
+    )
+    type: Literal["keyword", "integer", "float", "bool", "datetime", "geo", "text", "uuid"] = Field(
+        description="What the field holds. Another type replaces the index."
+    )
+
+
 class Index(Model):
     """How the collection is laid out and indexed."""
 
@@ -154,6 +186,17 @@ class Index(Model):
     )
     vectors: VectorsSpec | None = Field(
         default=None, description="The vectors themselves. Default: the profile's or preset's."
+    )
+    sharding: ShardingSpec | None = Field(
+        default=None, description="Spread over a cluster of servers. Default: the server's."
+    )
+    payload_indexes: tuple[PayloadIndexSpec, ...] | None = Field(
+        default=None,
+        strict=False,
+        max_length=32,
+        description="Indexes beyond those that retrieval needs, at most 32, each field once; for filters on them. One"
+        " that is taken out stays in the collection.",
+        json_schema_extra=keyed_by("field"),
     )
     optimizers: OptimizersSpec | None = Field(
         default=None, description="Merging and indexing of segments. Default: the profile's or preset's."

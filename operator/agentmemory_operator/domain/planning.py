@@ -7,11 +7,12 @@
 | hnsw m, ef_construct, full_scan_threshold | UpdateHnsw | Reindex | background, serves meanwhile |
 | quantization | UpdateQuantization | Reindex | the engine replaces it whole |
 | memory tier of the vectors | UpdateVectors | Reindex | the segments are rewritten |
+| replication factor | UpdateReplication | InPlace | the number only: the engine copies no shard |
 | optimizers | UpdateOptimizers | InPlace | |
 | payload index missing or of another type | CreateIndexes | InPlace | |
 | state grey, and no figure changes | WakeOptimizers | InPlace | after a restart the engine waits for an update |
 | marker | WriteMarker | InPlace | none on an adopted collection that a Rebuild would replace |
-| size, distance, datatype, embedding identity | Rebuild | Rebuild | needs a new collection; held |
+| size, distance, datatype, shard number, embedding identity | Rebuild | Rebuild | needs a new collection; held |
 
 What the desired value leaves None is not compared. Indexes that nobody asked for stay.
 """
@@ -81,6 +82,13 @@ class UpdateOptimizers:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateReplication:
+    """Change the number of copies that each shard is to have."""
+
+    replication_factor: int
+
+
+@dataclass(frozen=True, slots=True)
 class WakeOptimizers:
     """Let a grey collection go on with what it had pending when Qdrant was restarted."""
 
@@ -115,6 +123,7 @@ Change = (
     | UpdateQuantization
     | UpdateVectors
     | UpdateOptimizers
+    | UpdateReplication
     | WakeOptimizers
     | CreateIndexes
     | WriteMarker
@@ -192,6 +201,8 @@ def _differences(desired: Collection, live: Collection) -> Iterator[Change]:
         yield UpdateVectors(desired.memory)
     if optimizers := _changed(desired, live, ("default_segment_number", "indexing_threshold_kb")):
         yield UpdateOptimizers(**optimizers)
+    if desired.replication_factor not in (None, live.replication_factor):
+        yield UpdateReplication(desired.replication_factor or 1)
     if missing := tuple(index for index in desired.indexes if index not in live.indexes):
         yield CreateIndexes(missing)
     marker = _marker_to_write(desired, live, is_held=bool(rebuilds))
@@ -206,6 +217,8 @@ def _rebuilds(desired: Collection, live: Collection) -> Iterator[Rebuild]:
         yield Rebuild("index.distance", live.distance, desired.distance)
     if desired.datatype is not None and desired.datatype != live.datatype:
         yield Rebuild("index.vectors.datatype", str(live.datatype), desired.datatype)
+    if desired.shard_number is not None and desired.shard_number != live.shard_number:
+        yield Rebuild("index.sharding.shardNumber", str(live.shard_number), str(desired.shard_number))
     if desired.marker and live.marker:
         # Two models of the same size are different vector spaces.
         (provider, model, _), (live_provider, live_model, _) = (

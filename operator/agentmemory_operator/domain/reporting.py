@@ -19,6 +19,7 @@ from agentmemory_operator.domain.planning import (
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
+    UpdateReplication,
     UpdateVectors,
     WakeOptimizers,
     WriteMarker,
@@ -39,12 +40,13 @@ from agentmemory_operator.domain.status import (
     QuantizationStatus,
     RankingStatus,
     ScoringStatus,
+    ShardingStatus,
     VectorsStatus,
     WeightsStatus,
 )
 
 Json = dict[str, Any]
-Tuned = UpdateHnsw | UpdateQuantization | UpdateVectors | UpdateOptimizers
+Tuned = UpdateHnsw | UpdateQuantization | UpdateVectors | UpdateOptimizers | UpdateReplication
 
 COSTS = {
     ChangeClass.IN_PLACE: "at once",
@@ -119,7 +121,7 @@ def describe_change(change: Change) -> str:
             return f"create collection {physical} ({collection.size} dimensions, {collection.distance})"
         case SetAlias(alias, physical):
             return f"point alias {alias} at {physical}"
-        case UpdateHnsw() | UpdateQuantization() | UpdateVectors() | UpdateOptimizers():
+        case UpdateHnsw() | UpdateQuantization() | UpdateVectors() | UpdateOptimizers() | UpdateReplication():
             return _describe_tuning(change)
         case CreateIndexes(indexes):
             return "index " + ", ".join(field for field, _ in indexes)
@@ -194,6 +196,7 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
         hnsw=HnswStatus(m=live.m, ef_construct=live.ef_construct, full_scan_threshold_kb=live.full_scan_threshold_kb),
         distance=live.distance,
         quantization=_quantization(live.quantization, ranking),
+        sharding=ShardingStatus(shard_number=live.shard_number, replication_factor=live.replication_factor),
         vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
         optimizers=OptimizersStatus(
             default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb

@@ -4,7 +4,7 @@ Each runs twice: in the API server, as part of the CRD, and in `manifests` over 
 both engines share; `size` of a text counts bytes in one and characters in the other, so pair it with a pattern.
 """
 
-from agentmemory_operator.domain.presets import CORTEX
+from agentmemory_operator.domain.presets import CORTEX, RETRIEVAL_INDEXES
 from agentmemory_operator.domain.profiles import LARGE_MEMORIES, PROFILES
 from agentmemory_operator.domain.schema import Rule
 
@@ -136,6 +136,14 @@ QUANTIZATION = (
         "!has(self.oversampling) || !has(self.rescore) || self.rescore",
         "oversampling has no meaning without rescoring: remove it, or rescore: false",
         ".oversampling",
+    ),
+)
+
+PAYLOAD_INDEX = (
+    Rule(
+        f"!(self.field in {[field for field, _ in RETRIEVAL_INDEXES]})",
+        "field is indexed by the operator, as retrieval needs it: remove the entry",
+        ".field",
     ),
 )
 

@@ -86,6 +86,13 @@ class VectorsStatus(StatusModel):
     memory: str | None = Field(default=None, description="Cached or Cold: where they lie.")
 
 
+class ShardingStatus(StatusModel):
+    """The collection's spread over servers."""
+
+    shard_number: int | None = Field(default=None, description="Parts of the collection.")
+    replication_factor: int | None = Field(default=None, description="Copies that each part is to have.")
+
+
 class OptimizersStatus(StatusModel):
     """The optimizer figures in force."""
 
@@ -123,6 +130,7 @@ class EffectiveStatus(StatusModel):
     hnsw: HnswStatus | None = Field(default=None, description="The graph.")
     distance: str | None = Field(default=None, description="How vectors are compared.")
     quantization: QuantizationStatus | None = Field(default=None, description="Compressed copies of the vectors.")
+    sharding: ShardingStatus | None = Field(default=None, description="Spread over a cluster of servers.")
     vectors: VectorsStatus | None = Field(default=None, description="The vectors themselves.")
     optimizers: OptimizersStatus | None = Field(default=None, description="Merging and indexing of segments.")
     scoring: RankingStatus | None = Field(default=None, description="How search ranks.")
