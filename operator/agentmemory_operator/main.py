@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from uuid import uuid4
+from weakref import WeakSet
 
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
@@ -33,11 +34,12 @@ from agentmemory_operator.entrypoints.operating import KINDS, cancel, operate
 from agentmemory_operator.ports import AgentMemories, Cluster, CollectionStore, Embedder, Json, PointStore, Secrets
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
-from agentmemory_operator.services.connections import DEFAULT_TIMEOUT_S, Connections, Endpoint
+from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed, OperatorFeed
 from agentmemory_operator.services.leadership import Leadership
+from agentmemory_operator.services.links import DEFAULT_TIMEOUT_S, Endpoint
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.objects import Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
@@ -154,7 +156,9 @@ class Stores:
         api_key: str | None = None,
         before_write: Callable[[], None] | None = None,
     ) -> None:
-        self._stack = stack
+        # Those whose connection has changed are closed by whoever used them, and are no more.
+        self._open: WeakSet[QdrantCollections | QdrantPoints] = WeakSet()
+        stack.push_async_callback(self._close)
         self._url = url
         self._api_key = api_key
         self._before_write = before_write
@@ -165,15 +169,19 @@ class Stores:
         store = QdrantCollections(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
         if self._before_write is not None:
             store.check_writes(self._before_write)
-        self._stack.push_async_callback(store.close)
+        self._open.add(store)
         return store
 
     def points(self, endpoint: Endpoint) -> PointStore:
         """Return the point store of an endpoint."""
         place = self._place(endpoint)
         store = QdrantPoints(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
-        self._stack.push_async_callback(store.close)
+        self._open.add(store)
         return store
+
+    async def _close(self) -> None:
+        for store in list(self._open):
+            await store.close()
 
     def _place(self, endpoint: Endpoint) -> Endpoint:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint

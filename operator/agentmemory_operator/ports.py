@@ -25,6 +25,10 @@ class PointStore(Protocol):
     StoreRejected carries the engine's 4xx. A missing collection is StoreUnavailable (it is not there yet, or no more).
     """
 
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        ...
+
     async def describe(self, collection: str) -> Json:
         """Return `result` of `GET /collections/{collection}`.
 
@@ -129,6 +133,10 @@ class CollectionStore(Protocol):
 
     Raises as PointStore does.
     """
+
+    async def close(self) -> None:
+        """Close the connections."""
+        ...
 
     async def version(self) -> str:
         """Return the server's version.

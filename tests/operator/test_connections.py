@@ -6,17 +6,20 @@ The operator here is the ordinary one with shorter waiting times.
 import pathlib
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.support.api_stack import dev_qdrant
 from tests.support.certificates import Authority
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ForkedOperator, Nursery
+from tests.support.controlplane import ControlPlane, free_port
+from tests.support.operator import ForkedOperator, Nursery, Program, running, start_api, start_qdrant, wait_until
 from tests.support.workspace import CONNECTION, Workspace
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
+KEY = {"name": "qdrant-key", "key": "api-key"}
+PICKED_UP_WITHIN_S = 5.0
 TLS = {"caSecretRef": {"name": "qdrant-ca", "key": "ca.crt"}}
 
 
@@ -26,6 +29,16 @@ def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPat
     nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
     yield nursery.start(periods=PERIODS)
     nursery.close()
+
+
+@pytest.fixture(scope="module")
+def api(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Program, httpx.Client]]:
+    """`agentmemory api` on the cluster, and a client of it."""
+    program, url = start_api(control_plane, tmp_path_factory.mktemp("api"))
+    with running(program), httpx.Client(base_url=url, timeout=30) as client:
+        yield program, client
 
 
 @pytest.fixture
@@ -73,3 +86,83 @@ class TestTls:
         condition = workspace.wait_condition("Stalled", "True/InvalidCA", name=CONNECTION, of="QdrantConnection")
         assert "spec.tls.caSecretRef" in condition["message"]
         assert "s3cret" not in condition["message"]
+
+
+def is_served(api: tuple[Program, httpx.Client], workspace: Workspace) -> bool:
+    """Tell whether the API answers a search of the workspace's agent."""
+    asked = {"user_id": "u", "vector": [1.0] * 8}
+    return api[1].post(f"/v1/agents/{workspace.slug}/search", json=asked).status_code == 200
+
+
+class TestRotation:
+    def test_a_rotated_key_is_picked_up_by_operator_and_api_without_a_restart(
+        self, workspace: Workspace, api: tuple[Program, httpx.Client], tmp_path: pathlib.Path
+    ) -> None:
+        port = free_port()
+        program, url = start_qdrant(tmp_path, port=port, api_key="first")
+        workspace.create_secret("qdrant-key", **{"api-key": "first"})
+        workspace.connect(url=url, apiKeySecretRef=KEY)
+        workspace.create()
+        workspace.wait_ready()
+        wait_until(lambda: is_served(api, workspace), seconds=5, what="the agent in the API")
+        program.stop()
+
+        program, _ = start_qdrant(tmp_path, port=port, api_key="second")
+        with running(program):
+            workspace.wait_condition("Stalled", "True/QdrantRejected")
+            assert not is_served(api, workspace)
+            workspace.change_secret("qdrant-key", **{"api-key": "second"})
+
+            wait_until(lambda: is_served(api, workspace), seconds=PICKED_UP_WITHIN_S, what="a search with the new key")
+            workspace.patch(index={"hnsw": {"m": 24}})
+            workspace.wait_ready(seconds=PICKED_UP_WITHIN_S)
+
+        assert api[0].returncode is None
+
+    def test_an_authority_that_is_replaced_is_picked_up_by_operator_and_api_without_a_restart(
+        self, workspace: Workspace, api: tuple[Program, httpx.Client], authority: Authority, tmp_path: pathlib.Path
+    ) -> None:
+        port, second = free_port(), Authority(tmp_path)
+        workspace.create_secret("qdrant-ca", **{"ca.crt": authority.pem})
+        with dev_qdrant(tmp_path / "data", port=port, tls=authority.issue()) as url:
+            workspace.connect(url=url, tls=TLS)
+            workspace.create()
+            workspace.wait_ready()
+            wait_until(lambda: is_served(api, workspace), seconds=5, what="the agent in the API")
+
+        with dev_qdrant(tmp_path / "data", port=port, tls=second.issue()):
+            workspace.wait_condition("Stalled", "True/TLSFailed")
+            assert not is_served(api, workspace)
+            workspace.change_secret("qdrant-ca", **{"ca.crt": second.pem})
+
+            wait_until(lambda: is_served(api, workspace), seconds=PICKED_UP_WITHIN_S, what="a search")
+            workspace.wait_ready(seconds=PICKED_UP_WITHIN_S)
+
+
+class TestGoingAway:
+    def test_a_deleted_connection_leaves_its_objects_not_ready_with_their_collections_and_comes_back(
+        self, workspace: Workspace
+    ) -> None:
+        workspace.create_ready()
+        before = workspace.status()["collection"]
+
+        workspace.delete(CONNECTION, "QdrantConnection")
+
+        condition = workspace.wait_condition("Ready", "False/ConnectionNotFound")
+        assert f"{workspace.namespace}/{CONNECTION}" in condition["message"]
+        assert workspace.status()["collection"] == before
+        assert workspace.physicals() == [workspace.physical]
+        workspace.connect()
+        workspace.wait_ready()
+        assert workspace.status()["collection"] == before
+
+    def test_a_deleted_connection_holds_the_deletion_of_no_object(self, workspace: Workspace) -> None:
+        workspace.create_ready(deletionPolicy="Delete")
+        workspace.delete(CONNECTION, "QdrantConnection")
+        workspace.wait_condition("Ready", "False/ConnectionNotFound")
+
+        workspace.delete()
+
+        workspace.wait_gone()
+        assert "ConnectionNotFound" in workspace.events() or "CollectionKept" in workspace.events()
+        assert workspace.physicals() == [workspace.physical]

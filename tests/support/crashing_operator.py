@@ -27,7 +27,7 @@ from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main import Operator, Stores
 from agentmemory_operator.ports import CollectionStore, Event, Json
-from agentmemory_operator.services.connections import Endpoint
+from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import AGENT_MEMORY
 from agentmemory_operator.services.passes import Periods
 from tests.support.controlplane import die_with_parent
@@ -78,6 +78,9 @@ class CrashingStore:
     def __init__(self, store: CollectionStore, steps: Steps) -> None:
         self._store = store
         self._steps = steps
+
+    async def close(self) -> None:
+        await self._store.close()
 
     async def version(self) -> str:
         return await self._store.version()

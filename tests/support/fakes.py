@@ -108,6 +108,10 @@ class FakeCollectionStore:
     error_on_change: AgentMemoryError = field(default_factory=lambda: AgentMemoryError("set error_on_change"))
     ignored: tuple[type, ...] = ()
     calls: list[tuple[str, str]] = field(default_factory=list)
+    is_closed: bool = False
+
+    async def close(self) -> None:
+        self.is_closed = True
 
     async def version(self) -> str:
         self._called("version", "")

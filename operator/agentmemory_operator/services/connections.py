@@ -4,56 +4,27 @@ One probe a connection finds out whether its server answers; the passes of its o
 thousand objects do not hammer a server that is away.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-from agentmemory_operator.domain.manifests import parse_connection
-from agentmemory_operator.domain.resources import AgentMemory, QdrantConnection, SecretKeyRef
+from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable
-from agentmemory_operator.ports import CollectionStore, Secrets
-from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.ports import CollectionStore, Json, Secrets
+from agentmemory_operator.services.links import Endpoint, Link
+from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable, key_of
 
 MINIMUM_VERSION = (1, 18)
-DEFAULT_TIMEOUT_S = 10
 
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """How to reach a server.
-
-    Attributes:
-        api_key: never logged.
-        timeout_s: of each call.
-        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
-    """
-
-    url: str
-    api_key: str | None = field(repr=False)
-    timeout_s: int
-    ca_pem: str | None = field(default=None, repr=False)
-
-
-async def endpoint_of(connection: QdrantConnection, secrets: Secrets) -> Endpoint:
-    """Return the connection's endpoint, with what its Secrets hold.
-
-    Raises:
-        SecretMissing: a Secret or its key does not exist.
-    """
-    spec, namespace = connection.spec, connection.metadata.namespace
-
-    async def read(ref: SecretKeyRef | None) -> str | None:
-        return await secrets.read(namespace, ref.name, ref.key) if ref else None
-
-    api_key, ca_pem = await read(spec.api_key_secret_ref), await read(spec.tls.ca_secret_ref if spec.tls else None)
-    return Endpoint(spec.url, api_key, spec.timeout_seconds or DEFAULT_TIMEOUT_S, ca_pem)
+T = TypeVar("T")
 
 
 class Connections:
-    """Stores by endpoint, and what the last probe of each connection found.
+    """Stores by connection, and what the last probe of each found.
 
     Args:
         table: the objects as they last came.
-        secrets: where API keys are read.
+        secrets: where keys and certificates are read: with each probe, and when a server refuses.
         open_store: makes the store of an endpoint.
     """
 
@@ -61,11 +32,15 @@ class Connections:
         self._table = table
         self._secrets = secrets
         self._open_store = open_store
-        self._stores: dict[Endpoint, CollectionStore] = {}
+        self._links: dict[Key, Link[CollectionStore]] = {}
         self._faults: dict[Key, AgentMemoryError] = {}
+        self._closing: set[asyncio.Task[None]] = set()
 
-    async def store_for(self, memory: AgentMemory) -> CollectionStore:
-        """Return the store of the object's connection.
+    async def use(self, memory: AgentMemory, work: Callable[[CollectionStore], Awaitable[T]]) -> T:
+        """Return what `work` makes of the store of the object's connection.
+
+        Args:
+            work: runs once more if the server refused its key and another one has come.
 
         Raises:
             SpecInvalid: there is no such connection, or its Secret is missing.
@@ -81,7 +56,7 @@ class Connections:
             )
         if key in self._faults:
             raise self._faults[key].with_traceback(None)
-        return await self._store(parse_connection(document))
+        return await self._link(key).use(document, work)
 
     async def check_embedding_secret(self, memory: AgentMemory) -> None:
         """Pass unless the object's embedding names a Secret that is not there.
@@ -93,18 +68,22 @@ class Connections:
         if ref:
             await self._secrets.read(memory.metadata.namespace, ref.name, ref.key)
 
-    async def probe(self, connection: QdrantConnection) -> tuple[str, bool]:
-        """Ask the server for its version; return it, and whether the last probe had found a fault.
+    async def probe(self, document: Json) -> tuple[str, bool]:
+        """Read the Secrets and ask the server for its version; return it, and whether the last probe found a fault.
+
+        Args:
+            document: the QdrantConnection as it last came.
 
         Raises:
-            SpecInvalid: the Secret is missing, or the server is too old.
+            SpecInvalid: the connection is not valid, its Secret is missing, or the server is too old.
             StoreRejected: it refuses the key.
             StoreUnavailable: it does not answer.
         """
-        key = Key(QDRANT_CONNECTION, connection.metadata.namespace, connection.metadata.name)
+        key = key_of(document)
+        link = self._link(key)
         try:
-            store = await self._store(connection)
-            version = await store.version()
+            await link.renew(document)
+            version = await link.use(document, lambda store: store.version())
             _check_version(version)
         except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
             self._faults[key] = exc
@@ -114,12 +93,16 @@ class Connections:
     def forget(self, key: Key) -> None:
         """Drop what is known of a connection that is gone."""
         self._faults.pop(key, None)
+        link = self._links.pop(key, None)
+        if link is not None:
+            closing = asyncio.get_running_loop().create_task(link.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
-    async def _store(self, connection: QdrantConnection) -> CollectionStore:
-        endpoint = await endpoint_of(connection, self._secrets)
-        if endpoint not in self._stores:
-            self._stores[endpoint] = self._open_store(endpoint)
-        return self._stores[endpoint]
+    def _link(self, key: Key) -> Link[CollectionStore]:
+        if key not in self._links:
+            self._links[key] = Link(self._secrets, self._open_store)
+        return self._links[key]
 
 
 def _check_version(version: str) -> None:

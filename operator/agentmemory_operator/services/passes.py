@@ -10,7 +10,7 @@ from agentmemory_operator.domain.collection import RED
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.effective import effective_settings
-from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
+from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.reporting import connection_status, converged_status, failed_status
 from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory, Metadata
@@ -129,13 +129,17 @@ class Passes:
             await self.cluster.write_finalizers(memory.metadata, [*others, *wanted])
         await self.connections.check_embedding_secret(memory)
         last = memory.status.get("collection") or {}
-        return await reconcile(
-            effective_settings(memory).alias,
-            desired_collection(memory, cluster_id=await self.cluster.cluster_id()),
-            store=await self.connections.store_for(memory),
-            last_physical=last.get("physical"),
-            last_points=last.get("points") or 0,
-            takeover=memory.metadata.annotations.get(TAKEOVER),
+        desired = desired_collection(memory, cluster_id=await self.cluster.cluster_id())
+        return await self.connections.use(
+            memory,
+            lambda store: reconcile(
+                effective_settings(memory).alias,
+                desired,
+                store=store,
+                last_physical=last.get("physical"),
+                last_points=last.get("points") or 0,
+                takeover=memory.metadata.annotations.get(TAKEOVER),
+            ),
         )
 
     async def _report(self, document: Json, memory: AgentMemory, done: Reconciled) -> None:
@@ -153,7 +157,7 @@ class Passes:
         metadata = Metadata.model_validate(document["metadata"])
         old = document.get("status") or {}
         try:
-            version, was_down = await self.connections.probe(parse_connection(document))
+            version, was_down = await self.connections.probe(document)
         except AgentMemoryError as exc:
             if await self._fail(document, metadata, exc):
                 self._request_users(key)

@@ -1,13 +1,16 @@
-"""The point store of each agent's connection, shared by all agents of one endpoint."""
+"""The point store of each agent's connection, shared by all agents of one connection."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar
 
 from agentmemory_operator.domain.effective import AgentSettings
-from agentmemory_operator.domain.manifests import parse_connection
 from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
 from agentmemory_operator.ports import Json, PointStore, Secrets
-from agentmemory_operator.services.connections import Endpoint, endpoint_of
+from agentmemory_operator.services.links import Endpoint, Link
 from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable
+
+T = TypeVar("T")
 
 
 class PointStores:
@@ -15,16 +18,15 @@ class PointStores:
 
     Args:
         table: the objects as they last came.
-        secrets: where API keys are read; once a change of the connection.
-        open_store: makes the store of an endpoint; whoever composes closes it.
+        secrets: where keys and certificates are read: once a change of the connection, and when the server refuses.
+        open_store: makes the store of an endpoint.
     """
 
     def __init__(self, table: ObjectTable, secrets: Secrets, open_store: Callable[[Endpoint], PointStore]) -> None:
         self._table = table
         self._secrets = secrets
         self._open_store = open_store
-        self._by_endpoint: dict[Endpoint, PointStore] = {}
-        self._by_connection: dict[Key, tuple[Json, PointStore]] = {}
+        self._linked: dict[Key, LinkedPoints] = {}
 
     async def store_for(self, settings: AgentSettings) -> PointStore:
         """Return the store of the agent's connection: the same one until the connection's spec changes.
@@ -33,17 +35,112 @@ class PointStores:
             StoreUnavailable: there is no such connection, or its Secret is missing.
         """
         key = Key(QDRANT_CONNECTION, settings.namespace, settings.connection)
-        document = self._table.get(key)
+        document, known = self._table.get(key), self._linked.get(key)
+        if document is not None and known is not None and known.spec == document.get("spec"):
+            return await known.opened()
+        if known is not None:
+            del self._linked[key]
+            await known.close()
         if document is None:
             raise StoreUnavailable(f"the QdrantConnection {key.namespace}/{key.name} of this agent does not exist")
-        known = self._by_connection.get(key)
-        if known is not None and known[0] == document.get("spec"):
-            return known[1]
-        try:
-            endpoint = await endpoint_of(parse_connection(document), self._secrets)
-        except SpecInvalid as exc:
-            raise StoreUnavailable(f"the connection of this agent cannot be used: {exc}") from exc
-        if endpoint not in self._by_endpoint:
-            self._by_endpoint[endpoint] = self._open_store(endpoint)
-        self._by_connection[key] = document["spec"], self._by_endpoint[endpoint]
-        return self._by_endpoint[endpoint]
+        linked = self._linked.setdefault(key, LinkedPoints(document, Link(self._secrets, self._open_store)))
+        return await linked.opened()
+
+
+class LinkedPoints:
+    """Implements ports.PointStore: each call goes to the link's store of the moment.
+
+    A key that was rotated is read anew when the server refuses the old one, and the call is made once more: what is
+    refused has changed nothing.
+    """
+
+    def __init__(self, document: Json, link: Link[PointStore]) -> None:
+        self._document = document
+        self._link = link
+
+    @property
+    def spec(self) -> Json:
+        """The connection's, as it came."""
+        spec: Json = self._document["spec"]
+        return spec
+
+    async def opened(self) -> Self:
+        """Return itself once its Secrets were read.
+
+        Raises:
+            StoreUnavailable: they are missing, or the connection is not valid.
+        """
+        with _unavailable():
+            await self._link.open(self._document)
+        return self
+
+    async def close(self) -> None:
+        """Close the connections after their last use."""
+        await self._link.close()
+
+    async def describe(self, collection: str) -> Json:
+        """Return `result` of `GET /collections/{collection}`."""
+        return await self._use(lambda store: store.describe(collection))
+
+    async def query(self, collection: str, body: Json) -> list[Json]:
+        """Return the scored points of `POST /points/query`, best first."""
+        return await self._use(lambda store: store.query(collection, body))
+
+    async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
+        """Return the scored points of each query of `POST /points/query/batch`, in order."""
+        return await self._use(lambda store: store.query_batch(collection, bodies))
+
+    async def retrieve(self, collection: str, ids: Sequence[str]) -> list[Json]:
+        """Return the existing points among `ids` with payload, without vector, in any order."""
+        return await self._use(lambda store: store.retrieve(collection, ids))
+
+    async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
+        """Return points of `POST /points/scroll` and the next page's offset, None at the end."""
+        return await self._use(lambda store: store.scroll(collection, body))
+
+    async def count(self, collection: str, filter_: Json | None, *, exact: bool = True) -> int:
+        """Return how many points match."""
+        return await self._use(lambda store: store.count(collection, filter_, exact=exact))
+
+    async def upsert(
+        self,
+        collection: str,
+        points: Sequence[Json],
+        *,
+        insert_only: bool = False,
+        update_filter: Json | None = None,
+        strong: bool = False,
+    ) -> None:
+        """Write points durably."""
+        await self._use(
+            lambda store: store.upsert(
+                collection, points, insert_only=insert_only, update_filter=update_filter, strong=strong
+            )
+        )
+
+    async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
+        """Merge `payload` into every point that matches, durably; atomic per point."""
+        await self._use(lambda store: store.set_payload(collection, payload, filter_, strong=strong))
+
+    async def batch(
+        self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
+    ) -> None:
+        """Run operations of `POST /points/batch` in order; not atomic."""
+        await self._use(lambda store: store.batch(collection, operations, wait=wait, strong=strong))
+
+    async def delete(self, collection: str, filter_: Json) -> None:
+        """Delete every point that matches, durably."""
+        await self._use(lambda store: store.delete(collection, filter_))
+
+    async def _use(self, work: Callable[[PointStore], Awaitable[T]]) -> T:
+        with _unavailable():
+            return await self._link.use(self._document, work)
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    """Turn what only the connection's author can mend into what a caller of the API may be told."""
+    try:
+        yield
+    except SpecInvalid as exc:
+        raise StoreUnavailable(f"the connection of this agent cannot be used: {exc}") from exc

@@ -7,13 +7,14 @@ cannot be deleted is kept, said in an event, and the object is released.
 from collections.abc import Mapping
 from typing import Any
 
+from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of, physical_names
 from agentmemory_operator.domain.resources import CONFIRM_DELETE, GROUP, AgentMemory, Metadata
 from agentmemory_operator.domain.safety import check_destroy, check_ownership
 from agentmemory_operator.errors import AgentMemoryError, TransientError
-from agentmemory_operator.ports import Cluster, Event
+from agentmemory_operator.ports import Cluster, CollectionStore, Event
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import AGENT_MEMORY
 
@@ -49,12 +50,17 @@ async def _destroy(memory: AgentMemory, *, connections: Connections, cluster: Cl
     """Delete the collection, or return the event that says why it is kept."""
     if memory.spec.deletion_policy != "Delete":
         return None
-    store, alias = await connections.store_for(memory), alias_of(memory.slug)
+    ours = desired_collection(memory, cluster_id=await cluster.cluster_id())
+    return await connections.use(memory, lambda store: _delete_from(store, memory, ours))
+
+
+async def _delete_from(store: CollectionStore, memory: AgentMemory, ours: Collection) -> Event | None:
+    alias = alias_of(memory.slug)
     likely, _ = physical_names(alias, (memory.status.get("collection") or {}).get("physical"))
     observed = await store.observe(alias, likely)
     if observed is None:
         return None
-    check_ownership(observed, desired_collection(memory, cluster_id=await cluster.cluster_id()))
+    check_ownership(observed, ours)
     points = await store.count(observed.physical)
     kept = check_destroy(alias, points=points, confirmation=memory.metadata.annotations.get(CONFIRM_DELETE))
     if kept:

@@ -9,6 +9,7 @@ from agentmemory_operator.errors import (
     Conflict,
     EmbedderUnavailable,
     FieldError,
+    LeadershipLost,
     NotFound,
     NotOwned,
     OutcomeUnknown,
@@ -17,6 +18,7 @@ from agentmemory_operator.errors import (
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
+    StoreUntrusted,
 )
 
 
@@ -32,6 +34,7 @@ from agentmemory_operator.errors import (
         (NotOwned("SlugTaken", "x"), 503, "30"),
         (StoreUnavailable("x"), 503, "1"),
         (StoreUnavailable("x", retry_after_s=0), 503, "1"),
+        (StoreUntrusted("x"), 503, "1"),
         (EmbedderUnavailable("x", retry_after_s=2.1), 503, "3"),
         (OutcomeUnknown("x"), 504, "1"),
         (AgentMemoryError("x"), 500, None),
@@ -46,7 +49,8 @@ def test_each_error_has_its_status(error: AgentMemoryError, status: int, retry_a
 def test_no_error_is_forgotten() -> None:
     raised = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, AgentMemoryError)}
 
-    assert raised - set(PROBLEM_OF) == {SecretMissing}  # a SpecInvalid
+    # A SpecInvalid, a StoreUnavailable, and what only the operator meets.
+    assert raised - set(PROBLEM_OF) == {SecretMissing, StoreUntrusted, LeadershipLost}
 
 
 def test_names_are_unique() -> None:

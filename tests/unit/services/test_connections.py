@@ -1,20 +1,26 @@
 """Connections: from a reference to a store, and what a probe found."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.manifests import parse_agent_memory, parse_connection
+from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.errors import AgentMemoryError, SecretMissing, SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports import CollectionStore
-from agentmemory_operator.services.connections import Connections, Endpoint, endpoint_of
+from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import ObjectTable, key_of
 from tests.support.fakes import FakeCollectionStore, FakeSecrets, connection_document, memory_document
 
 KEYED = connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"}, timeoutSeconds=3)
 SECRETS = {("agents", "qdrant", "k"): "s3cret"}
 MEMORY = parse_agent_memory(memory_document())
-CONNECTION = parse_connection(connection_document())
+CONNECTION = connection_document()
+
+
+async def itself(store: CollectionStore) -> CollectionStore:
+    return store
 
 
 class Bench:
@@ -32,44 +38,34 @@ class Bench:
         return self.store if len(self.opened) == 1 else FakeCollectionStore()
 
 
-async def test_an_endpoint_is_the_connection_with_its_key() -> None:
-    endpoint = await endpoint_of(parse_connection(KEYED), FakeSecrets(SECRETS))
-
-    assert endpoint == Endpoint("http://qdrant:6333", "s3cret", 3)
-    assert await endpoint_of(CONNECTION, FakeSecrets()) == Endpoint("http://qdrant:6333", None, 10)
-
-
-async def test_an_endpoint_does_not_show_its_key() -> None:
-    endpoint = await endpoint_of(parse_connection(KEYED), FakeSecrets(SECRETS))
-
-    assert "s3cret" not in repr(endpoint)
-
-
-async def test_one_endpoint_has_one_store() -> None:
+async def test_a_connection_has_one_store_for_all_its_objects() -> None:
     bench = Bench()
     bench.table.put(connection_document())
-    bench.table.put(connection_document("other"))
 
-    first = await bench.connections.store_for(MEMORY)
-    other = parse_agent_memory(memory_document("b", connectionRef={"name": "other"}))
+    first = await bench.connections.use(MEMORY, itself)
+    other = parse_agent_memory(memory_document("b"))
 
-    assert await bench.connections.store_for(other) is first
+    assert await bench.connections.use(other, itself) is first
     assert len(bench.opened) == 1
 
 
-async def test_another_key_is_another_endpoint() -> None:
+async def test_a_probe_finds_another_key() -> None:
     bench = Bench()
     bench.table.put(KEYED)
     bench.secrets.values = SECRETS
-    first = await bench.connections.store_for(MEMORY)
+    first = await bench.connections.use(MEMORY, itself)
     bench.secrets.values = {("agents", "qdrant", "k"): "rotated"}
 
-    assert await bench.connections.store_for(MEMORY) is not first
+    await bench.connections.probe(KEYED)
+
+    assert await bench.connections.use(MEMORY, itself) is not first
+    assert [endpoint.api_key for endpoint in bench.opened] == ["s3cret", "rotated"]
+    assert bench.store.is_closed
 
 
 async def test_a_connection_that_is_not_there_is_named() -> None:
     with pytest.raises(SpecInvalid, match="agents/main") as caught:
-        await Bench().connections.store_for(MEMORY)
+        await Bench().connections.use(MEMORY, itself)
 
     assert caught.value.reason == "ConnectionNotFound"
 
@@ -81,7 +77,7 @@ async def test_a_connection_in_another_namespace_does_not_count() -> None:
     bench.table.put(document)
 
     with pytest.raises(SpecInvalid):
-        await bench.connections.store_for(MEMORY)
+        await bench.connections.use(MEMORY, itself)
 
 
 async def test_a_missing_key_is_named() -> None:
@@ -89,7 +85,7 @@ async def test_a_missing_key_is_named() -> None:
     bench.table.put(KEYED)
 
     with pytest.raises(SecretMissing, match="agents/qdrant"):
-        await bench.connections.store_for(MEMORY)
+        await bench.connections.use(MEMORY, itself)
 
 
 @pytest.mark.parametrize("spec", [{}, {"embedding": {"provider": "openai"}}])
@@ -139,11 +135,11 @@ async def test_what_a_probe_found_objects_are_told_without_asking(error: AgentMe
     bench.store.error = None
 
     with pytest.raises(type(error), match=str(error)):
-        await bench.connections.store_for(MEMORY)
+        await bench.connections.use(MEMORY, itself)
 
     assert await bench.connections.probe(CONNECTION) == ("1.18.3", True)
     assert await bench.connections.probe(CONNECTION) == ("1.18.3", False)
-    assert await bench.connections.store_for(MEMORY) is bench.store
+    assert await bench.connections.use(MEMORY, itself) is bench.store
 
 
 async def test_the_last_fault_found_is_the_one_told() -> None:
@@ -155,7 +151,7 @@ async def test_the_last_fault_found_is_the_one_told() -> None:
             await bench.connections.probe(CONNECTION)
 
     with pytest.raises(StoreRejected, match="wrong key"):
-        await bench.connections.store_for(MEMORY)
+        await bench.connections.use(MEMORY, itself)
 
 
 async def test_a_connection_that_is_gone_is_known_no_more() -> None:
@@ -168,4 +164,15 @@ async def test_a_connection_that_is_gone_is_known_no_more() -> None:
     bench.connections.forget(key_of(connection_document()))
     bench.connections.forget(key_of(connection_document()))
 
-    assert await bench.connections.store_for(MEMORY) is bench.store
+    assert await bench.connections.use(MEMORY, itself) is not None
+
+
+async def test_the_store_of_a_connection_that_is_gone_is_closed() -> None:
+    bench = Bench()
+    bench.table.put(connection_document())
+    await bench.connections.use(MEMORY, itself)
+
+    bench.connections.forget(key_of(connection_document()))
+    await asyncio.sleep(0.01)
+
+    assert bench.store.is_closed

@@ -1,14 +1,16 @@
 """The point store of each agent's connection."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
 
 from agentmemory_operator.domain.effective import AgentSettings, effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports import PointStore
-from agentmemory_operator.services.connections import Endpoint
+from agentmemory_operator.services import links
+from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import ObjectTable, key_of
 from agentmemory_operator.services.point_stores import PointStores
 from tests.support.fakes import FakeSecrets, connection_document, memory_document
@@ -22,24 +24,80 @@ class Bench:
     def __init__(self, *documents: dict[str, Any]) -> None:
         self.table, self.secrets = ObjectTable(), FakeSecrets({("agents", "qdrant", "k"): "s3cret"})
         self.opened: list[Endpoint] = []
+        self.closed: list[str] = []
+        self.server_key = "s3cret"
         self.stores = PointStores(self.table, self.secrets, self._open)
         for document in documents:
             self.table.put(document)
 
     def _open(self, endpoint: Endpoint) -> PointStore:
         self.opened.append(endpoint)
-        return cast(PointStore, object())
+        return cast(PointStore, Points(endpoint, self))
+
+
+class Points:
+    """The calls of a point store that the tests make."""
+
+    def __init__(self, endpoint: Endpoint, bench: Bench) -> None:
+        self._endpoint = endpoint
+        self._bench = bench
+
+    async def count(self, collection: str, filter_: dict[str, Any] | None, *, exact: bool = True) -> int:
+        if self._endpoint.api_key != self._bench.server_key:
+            raise StoreRejected(401, "wrong key")
+        return 1
+
+    async def close(self) -> None:
+        self._bench.closed.append(str(self._endpoint.api_key))
+
+
+def _refuse(endpoint: Endpoint) -> PointStore:
+    raise SpecInvalid("InvalidCA", "it is no certificate")
 
 
 def agent(connection: str = "main") -> AgentSettings:
     return effective_settings(parse_agent_memory(memory_document(connectionRef={"name": connection})))
 
 
-async def test_agents_of_one_endpoint_share_a_store() -> None:
-    bench = Bench(connection_document(), connection_document("other"))
+async def test_agents_of_one_connection_share_a_store() -> None:
+    bench = Bench(connection_document())
 
-    assert await bench.stores.store_for(agent()) is await bench.stores.store_for(agent("other"))
+    assert await bench.stores.store_for(agent()) is await bench.stores.store_for(agent())
     assert len(bench.opened) == 1
+
+
+async def test_agents_that_come_together_share_a_store() -> None:
+    bench = Bench(KEYED)
+
+    first, second = await asyncio.gather(*(bench.stores.store_for(agent()) for _ in range(2)))
+
+    assert first is second
+    assert len(bench.opened) == 1
+
+
+async def test_a_rotated_key_is_read_again_when_the_server_refuses_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever holds the store goes on with it: no agent is opened anew for that."""
+    monkeypatch.setattr(links, "LEAST_BETWEEN_READS_S", 0.0)
+    bench = Bench(KEYED)
+    store = await bench.stores.store_for(agent())
+    assert await store.count("c", None) == 1
+    bench.server_key = "rotated"
+    with pytest.raises(StoreRejected):
+        await store.count("c", None)
+
+    bench.secrets.values = {("agents", "qdrant", "k"): "rotated"}
+
+    assert await store.count("c", None) == 1
+    assert await bench.stores.store_for(agent()) is store
+    assert bench.closed == ["s3cret"]
+
+
+async def test_what_a_secret_holds_by_mistake_is_unavailable_with_the_reason() -> None:
+    bench = Bench(KEYED)
+    bench.stores = PointStores(bench.table, bench.secrets, _refuse)
+
+    with pytest.raises(StoreUnavailable, match="no certificate"):
+        await bench.stores.store_for(agent())
 
 
 async def test_the_key_is_read_once_while_the_connection_stays() -> None:

@@ -1,0 +1,193 @@
+"""The store of one connection, opened anew when its spec or its Secrets change; an old one closes after its last use.
+
+Nothing watches Secrets: they are read again when somebody asks (the operator, with each probe) and when the server
+refuses the key or cannot be trusted any more.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from agentmemory_operator.domain.manifests import parse_connection
+from agentmemory_operator.domain.resources import QdrantConnection, SecretKeyRef
+from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable, StoreUntrusted
+from agentmemory_operator.ports import Json, Secrets
+
+DEFAULT_TIMEOUT_S = 10
+REFUSED_KEY = (401, 403)
+# A wrong key is met by every call; the API server is not asked that often.
+LEAST_BETWEEN_READS_S = 1.0
+
+
+class Closable(Protocol):
+    """What a link holds."""
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        ...
+
+
+S = TypeVar("S", bound=Closable)
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How to reach a server.
+
+    Attributes:
+        api_key: never logged.
+        timeout_s: of each call.
+        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+    """
+
+    url: str
+    api_key: str | None = field(repr=False)
+    timeout_s: int
+    ca_pem: str | None = field(default=None, repr=False)
+
+
+async def endpoint_of(connection: QdrantConnection, secrets: Secrets) -> Endpoint:
+    """Return the connection's endpoint, with what its Secrets hold.
+
+    Raises:
+        SecretMissing: a Secret or its key does not exist.
+    """
+    spec, namespace = connection.spec, connection.metadata.namespace
+
+    async def read(ref: SecretKeyRef | None) -> str | None:
+        return await secrets.read(namespace, ref.name, ref.key) if ref else None
+
+    api_key, ca_pem = await read(spec.api_key_secret_ref), await read(spec.tls.ca_secret_ref if spec.tls else None)
+    return Endpoint(spec.url, api_key, spec.timeout_seconds or DEFAULT_TIMEOUT_S, ca_pem)
+
+
+@dataclass(slots=True)
+class _Held(Generic[S]):
+    """One store, and how many use it.
+
+    Attributes:
+        spec: the connection's, as it came.
+    """
+
+    spec: Json
+    endpoint: Endpoint
+    store: S
+    uses: int = 0
+    is_retired: bool = False
+
+    async def run(self, work: Callable[[S], Awaitable[T]]) -> T:
+        self.uses += 1
+        try:
+            return await work(self.store)
+        finally:
+            self.uses -= 1
+            await self._close_unused()
+
+    async def retire(self) -> None:
+        self.is_retired = True
+        await self._close_unused()
+
+    async def _close_unused(self) -> None:
+        if self.is_retired and not self.uses:
+            await self.store.close()
+
+
+class Link(Generic[S]):
+    """Gives the store of one connection to whoever works with it.
+
+    Args:
+        secrets: where keys and certificates are read.
+        open_store: makes the store of an endpoint.
+    """
+
+    def __init__(self, secrets: Secrets, open_store: Callable[[Endpoint], S]) -> None:
+        self._secrets = secrets
+        self._open_store = open_store
+        self._held: _Held[S] | None = None
+        self._read_at = float("-inf")
+        self._lock = asyncio.Lock()
+
+    async def use(self, document: Json, work: Callable[[S], Awaitable[T]]) -> T:
+        """Return what `work` makes of the store; it runs once more if the key or the authority was just replaced.
+
+        Args:
+            document: the QdrantConnection as it last came.
+            work: may be repeated after a call that the server refused.
+
+        Raises:
+            SpecInvalid: the connection is not valid, or what its Secrets hold.
+        """
+        held = await self._current(document)
+        try:
+            return await held.run(work)
+        except (StoreRejected, StoreUntrusted) as exc:
+            if not _may_be_rotated(exc):
+                raise
+            renewed = await self._renewed_after(held, document)
+            if renewed is None:
+                raise
+        return await renewed.run(work)
+
+    async def open(self, document: Json) -> None:
+        """Read the Secrets, if they were not read for this spec.
+
+        Raises:
+            SpecInvalid: the connection is not valid, or what its Secrets hold.
+        """
+        await self._current(document)
+
+    async def renew(self, document: Json) -> None:
+        """Read the Secrets again, and open another store if they or the spec have changed.
+
+        Raises:
+            SpecInvalid: the connection is not valid, or what its Secrets hold.
+            TransientError: the Secrets cannot be read.
+        """
+        async with self._lock:
+            await self._renew(document)
+
+    async def close(self) -> None:
+        """Close the store after its last use."""
+        held, self._held = self._held, None
+        if held is not None:
+            await held.retire()
+
+    async def _current(self, document: Json) -> _Held[S]:
+        held = self._held
+        if held is not None and held.spec == document.get("spec"):
+            return held
+        async with self._lock:
+            if self._held is not None and self._held.spec == document.get("spec"):
+                return self._held
+            return await self._renew(document)
+
+    async def _renewed_after(self, refused: _Held[S], document: Json) -> _Held[S] | None:
+        """Return another store than the one that was refused, None where there is none."""
+        async with self._lock:
+            now = asyncio.get_running_loop().time()
+            if self._held is refused and now - self._read_at >= LEAST_BETWEEN_READS_S:
+                try:
+                    await self._renew(document)
+                except AgentMemoryError:
+                    # What the server said is the news; what is wrong with the Secret, the next reading tells.
+                    return None
+            return self._held if self._held is not refused else None
+
+    async def _renew(self, document: Json) -> _Held[S]:
+        self._read_at = asyncio.get_running_loop().time()
+        endpoint = await endpoint_of(parse_connection(document), self._secrets)
+        held = self._held
+        if held is not None and held.endpoint == endpoint:
+            held.spec = document["spec"]
+            return held
+        self._held = _Held(document["spec"], endpoint, self._open_store(endpoint))
+        if held is not None:
+            await held.retire()
+        return self._held
+
+
+def _may_be_rotated(exc: StoreRejected | StoreUnavailable) -> bool:
+    """Tell whether another key or another authority may help."""
+    return not isinstance(exc, StoreRejected) or exc.status in REFUSED_KEY
