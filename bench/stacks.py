@@ -48,7 +48,7 @@ class Stack:
             _wait(lambda: _answers(api, f"/v1/agents/{slug}"), f"agent {slug} is not ready", limit_s=READY_S)
 
     def wait_indexed(self, alias: str) -> int:
-        """Wait until the engine has nothing left to build, three looks in a row; return how many vectors are indexed."""
+        """Wait until the engine has nothing left to build, three looks in a row; return the indexed vectors."""
         with Client(self.qdrant_url) as qdrant:
             _wait(lambda: _is_settled(qdrant, alias), f"collection {alias} is not green", limit_s=INDEXED_S)
             return int(qdrant.call("GET", f"/collections/{alias}")["result"]["indexed_vectors_count"])
