@@ -194,10 +194,10 @@ async def run_operator(options: OperatorOptions) -> None:
         lease = KubernetesLease(configuration, options.lease_namespace or own_namespace())
         stack.push_async_callback(lease.close)
         leadership = Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
-        cluster = KubernetesCluster(configuration, before_write=leadership.check)
+        cluster = KubernetesCluster(configuration, before_write=leadership.check, namespaces=options.namespaces)
         stack.push_async_callback(cluster.close)
         operator = Operator(cluster, cluster, Stores(stack, before_write=leadership.check).collections)
-        await operate(operator, cluster, configuration, leadership=leadership)
+        await operate(operator, cluster, configuration, leadership=leadership, namespaces=options.namespaces)
 
 
 async def run_api_kubernetes(settings: Settings, host: str | None, port: int) -> None:

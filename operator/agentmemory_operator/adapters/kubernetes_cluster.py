@@ -18,7 +18,7 @@ from agentmemory_operator.adapters.kubernetes_transport import (
     mapped_errors,
 )
 from agentmemory_operator.domain.definitions import KINDS
-from agentmemory_operator.domain.resources import API_VERSION, Metadata
+from agentmemory_operator.domain.resources import API_VERSION, GROUP, Metadata
 from agentmemory_operator.errors import NotFound, SecretMissing, TransientError
 from agentmemory_operator.ports import Event, Json
 
@@ -36,10 +36,18 @@ class KubernetesCluster:
 
     Args:
         before_write: called right before each call that changes something; what it raises stops the call.
+        namespaces: whose objects `list_all` returns; none is all.
     """
 
-    def __init__(self, configuration: Configuration, *, before_write: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        before_write: Callable[[], None] | None = None,
+        namespaces: Sequence[str] = (),
+    ) -> None:
         self._transport = KubernetesTransport(configuration, before_write=before_write)
+        self._namespaces = namespaces
         self._cluster_id: str | None = None
 
     async def close(self) -> None:
@@ -122,10 +130,34 @@ class KubernetesCluster:
         except (binascii.Error, UnicodeDecodeError) as exc:
             raise SecretMissing(namespace, name, key) from exc
 
+    async def check_served(self) -> None:
+        """Pass when the kinds stand in the API server's discovery, which follows their creation with a delay.
+
+        Raises:
+            TransientError: they do not yet; kopf would not find them, and not look again.
+        """
+        groups = await self._transport.call("GET", "/apis")
+        try:
+            resources = await self._transport.call("GET", f"/apis/{API_VERSION}")
+        except NotFound:
+            resources = {"resources": []}
+        is_listed = any(group["name"] == GROUP for group in groups["groups"])
+        if not is_listed or not set(PLURALS.values()) <= {found["name"] for found in resources["resources"]}:
+            raise TransientError(f"the API server does not announce the kinds of {API_VERSION} yet: apply the CRDs")
+
+    async def list_all(self, kind: str) -> list[Json]:
+        """Return every object of a kind in the namespaces that are looked after."""
+        folders = [f"namespaces/{namespace}/" for namespace in self._namespaces] or [""]
+        lists = [await self._list(kind, f"/apis/{API_VERSION}/{folder}{PLURALS[kind]}") for folder in folders]
+        return [document for documents, _ in lists for document in documents]
+
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return every object of a kind, and the version to watch from."""
+        return await self._list(kind, _path(kind))
+
+    async def _list(self, kind: str, path: str) -> tuple[list[Json], str]:
         try:
-            answer = await self._transport.call("GET", _path(kind))
+            answer = await self._transport.call("GET", path)
         except NotFound as exc:
             raise TransientError(f"the kind {kind} is unknown to the API server: apply the CRDs") from exc
         items = [{"apiVersion": API_VERSION, "kind": kind} | item for item in answer["items"]]

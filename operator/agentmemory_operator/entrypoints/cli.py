@@ -28,9 +28,11 @@ class OperatorOptions:
     """Options of the operator.
 
     Attributes:
+        namespaces: those to watch; none is all.
         lease_namespace: None is the pod's own.
     """
 
+    namespaces: tuple[str, ...] = ()
     lease_namespace: str | None = None
 
 
@@ -73,12 +75,16 @@ def build_cli(verbs: Verbs) -> typer.Typer:
 def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
     @cli.command()
     def operator(
+        namespace: Annotated[
+            list[str] | None, typer.Option("--namespace", help="Watch only this one; repeatable. Default: all.")
+        ] = None,
         lease_namespace: Annotated[
             str | None, typer.Option(help="Where the lease lies. Default: the pod's namespace; outside: default.")
         ] = None,
     ) -> None:
         """Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works."""
-        run_verb(verbs.operator(OperatorOptions(lease_namespace=lease_namespace)))
+        options = OperatorOptions(namespaces=tuple(namespace or ()), lease_namespace=lease_namespace)
+        run_verb(verbs.operator(options))
 
     @cli.command()
     def api(

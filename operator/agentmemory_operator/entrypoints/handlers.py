@@ -4,7 +4,7 @@ Only `on.event` handlers are registered: they are level-triggered, write no anno
 and leave retries to one place, the work queue (docs/adr/0003).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import kopf
@@ -51,6 +51,8 @@ def operator_settings() -> kopf.OperatorSettings:
     """Return kopf's settings with the known traps closed (docs/adr/0003)."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
+    # Watching CRDs and namespaces takes rights in the whole cluster; the kinds are there before kopf starts.
+    settings.scanning.disabled = True
     settings.watching.server_timeout = WATCH_TIMEOUT_S
     settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
     # A worker keeps its slot for this long after its object is done; no worker_limit for the same reason.
@@ -59,9 +61,15 @@ def operator_settings() -> kopf.OperatorSettings:
     return settings
 
 
-async def run_kopf(registry: kopf.OperatorRegistry) -> None:
-    """Watch until SIGTERM or SIGINT."""
-    await kopf.operator(registry=registry, settings=operator_settings(), standalone=True, clusterwide=True)
+async def run_kopf(registry: kopf.OperatorRegistry, namespaces: Sequence[str]) -> None:
+    """Watch the namespaces, all where none is named, until SIGTERM or SIGINT."""
+    await kopf.operator(
+        registry=registry,
+        settings=operator_settings(),
+        standalone=True,
+        clusterwide=not namespaces,
+        namespaces=namespaces,
+    )
 
 
 async def connection_info(configuration: client.Configuration) -> kopf.ConnectionInfo:

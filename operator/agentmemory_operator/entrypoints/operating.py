@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, Protocol
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
@@ -34,11 +34,14 @@ async def operate(
     configuration: Configuration,
     *,
     leadership: Leadership | None = None,
+    namespaces: Sequence[str] = (),
 ) -> None:
     """Work on the objects of a cluster until SIGTERM or SIGINT.
 
     Args:
         leadership: passes run only while it is held; a standby lists and watches meanwhile. None works at once.
+
+        namespaces: those to watch; none is all.
 
     Raises:
         LeadershipLost: the process has to end.
@@ -57,8 +60,9 @@ async def operate(
         if leadership is not None:
             await leadership.release()
 
-    log.info("watching AgentMemories and QdrantConnections of the whole cluster")
-    watching = asyncio.create_task(run_kopf(build_registry(operator.feed, configuration, on_stop=stop)))
+    where = f"namespaces {', '.join(namespaces)}" if namespaces else "the whole cluster"
+    log.info("watching AgentMemories and QdrantConnections of %s", where)
+    watching = asyncio.create_task(run_kopf(build_registry(operator.feed, configuration, on_stop=stop), namespaces))
     for task in tasks:
         task.add_done_callback(lambda ended: None if ended.cancelled() else watching.cancel())
     try:
@@ -88,7 +92,7 @@ async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: fl
         for kind in KINDS:
             known = feed.known(kind)
             try:
-                documents, _ = await cluster.list_objects(kind)
+                documents = await cluster.list_all(kind)
             except TransientError as exc:
                 log.warning("cannot list %s: %s; again in %.0f s", kind, exc, period_s)
             else:
@@ -100,7 +104,8 @@ async def fill(feed: OperatorFeed, cluster: KubernetesCluster) -> None:
     for kind in KINDS:
         while True:
             try:
-                documents, _ = await cluster.list_objects(kind)
+                await cluster.check_served()
+                documents = await cluster.list_all(kind)
             except TransientError as exc:
                 log.warning("cannot list %s: %s (are the CRDs applied?); again in %.0f s", kind, exc, LIST_RETRY_S)
                 await asyncio.sleep(LIST_RETRY_S)

@@ -1,0 +1,88 @@
+"""An operator that looks after some namespaces, with no more rights than that takes."""
+
+import pathlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from agentmemory_operator.domain.resources import GROUP
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import AGENTMEMORY, LEADING, Program, running
+from tests.support.workspace import Workspace
+
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ACCOUNT = "operator"
+RULES = [
+    {"apiGroups": [GROUP], "resources": ["agentmemories"], "verbs": ["list", "watch", "patch"]},
+    {"apiGroups": [GROUP], "resources": ["qdrantconnections"], "verbs": ["list", "watch"]},
+    {"apiGroups": [GROUP], "resources": ["agentmemories/status", "qdrantconnections/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "get", "patch"]},
+]
+LEASE = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}]
+KUBE_SYSTEM = [{"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}]
+
+
+def allow(control_plane: ControlPlane, home: str, rules: list[Any], *, namespace: str | None) -> None:
+    """Give the account of `home` rights in a namespace, or in the cluster."""
+    kind, folder = ("Role", f"{RBAC}/namespaces/{namespace}/") if namespace else ("ClusterRole", f"{RBAC}/")
+    name = f"{home}-{len(rules)}"
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": home}],
+    }
+    for plural, body in ((f"{kind.lower()}s", {"metadata": {"name": name}, "rules": rules}), ("bindings", binding)):
+        path = folder + (f"{kind.lower()}bindings" if plural == "bindings" else plural)
+        control_plane.http.post(path, json=body).raise_for_status()
+
+
+def login(control_plane: ControlPlane, home: str, folder: pathlib.Path) -> pathlib.Path:
+    """Return a kubeconfig with the account's own token."""
+    accounts = f"/api/v1/namespaces/{home}/serviceaccounts"
+    control_plane.http.post(accounts, json={"metadata": {"name": ACCOUNT}}).raise_for_status()
+    answer = control_plane.http.post(f"{accounts}/{ACCOUNT}/token", json={"spec": {"expirationSeconds": 3600}})
+    config = yaml.safe_load(control_plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": answer.raise_for_status().json()["status"]["token"]}
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+@pytest.fixture
+def program(control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path) -> Iterator[Program]:
+    """An operator of the workspace's namespace and one more, with rights in those two."""
+    home, second = control_plane.create_namespace("home-"), control_plane.create_namespace()
+    kubeconfig = login(control_plane, home, tmp_path)
+    allow(control_plane, home, KUBE_SYSTEM, namespace=None)
+    allow(control_plane, home, LEASE, namespace=home)
+    for namespace in (workspace.namespace, second):
+        allow(control_plane, home, RULES, namespace=namespace)
+    options = ["--namespace", workspace.namespace, "--namespace", second, "--lease-namespace", home]
+    with running(Program(tmp_path / "log", *AGENTMEMORY, "operator", *options, KUBECONFIG=str(kubeconfig))) as made:
+        made.wait_for(LEADING)
+        yield made
+
+
+def test_objects_of_the_named_namespaces_are_looked_after_and_no_others(
+    control_plane: ControlPlane, workspace: Workspace, program: Program
+) -> None:
+    outside = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url)
+    outside.connect()
+    outside.create()
+
+    workspace.create_ready(deletionPolicy="Delete")
+    workspace.patch(index={"hnsw": {"m": 24}})
+    workspace.wait_ready()
+    workspace.delete()
+    workspace.wait_gone()
+    time.sleep(1)
+
+    assert outside.status() == {}
+    assert outside.physicals() == []
+    assert "403" not in program.log, program.log[-1500:]
+    assert "permission" not in program.log.lower()
+    outside.clean()
