@@ -16,6 +16,7 @@ class Reason(StrEnum):
     INDEXING = "Indexing"
     COLLECTION_RED = "CollectionRed"
     AWAITING_APPROVAL = "AwaitingApproval"
+    SUSPENDED = "Suspended"
     INVALID_SPEC = "InvalidSpec"
     SLUG_TAKEN = "SlugTaken"
     COLLECTION_NOT_OWNED = "CollectionNotOwned"

@@ -102,6 +102,24 @@ def failed_status(
     return kept | {"conditions": conditions, "observedGeneration": generation}
 
 
+def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Json:
+    """Return the status of an object that is left alone: whether it serves stays as it was last seen.
+
+    Args:
+        old: the status before.
+        generation: the object's.
+        now: RFC 3339 UTC.
+    """
+    before = old.get("conditions") or []
+    left = "spec.suspend is true: the collection is left as it is; set it to false to go on"
+    states = [State("Suspended", True, Reason.SUSPENDED, left)]
+    kept = [condition for condition in before if condition["type"] in ("Ready", "InSync")]
+    if not kept:
+        states.insert(0, State("Ready", None, Reason.SUSPENDED, "no pass has looked at it yet"))
+    told = merge_conditions(before, states, generation=generation, now=now)
+    return dict(old) | {"conditions": [*kept, *told], "observedGeneration": generation}
+
+
 def connection_status(version: str, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
     """Return the status of a connection whose server answers and is new enough."""
     states = [State("Ready", True, Reason.SERVING, f"Qdrant {version} answers")]

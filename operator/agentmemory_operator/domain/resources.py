@@ -203,6 +203,11 @@ class AgentMemorySpec(Model):
     scoring: Scoring | None = Field(
         default=None, description="How search ranks; acts on the next search. Default: the preset's figures."
     )
+    suspend: bool | None = Field(
+        default=None,
+        description="true: the operator leaves the collection as it is, whatever this object says, until it is false"
+        " again; the API goes on serving. An object deleted meanwhile keeps its collection. Default: false.",
+    )
     deletion_policy: Literal["Retain", "Delete"] | None = Field(
         default=None,
         description="What becomes of the collection when this object is deleted. Delete drops a non-empty one only with"

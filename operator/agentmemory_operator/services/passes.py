@@ -12,7 +12,7 @@ from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.reporting import connection_status, converged_status, failed_status
+from agentmemory_operator.domain.reporting import connection_status, converged_status, failed_status, suspended_status
 from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory, Metadata
 from agentmemory_operator.domain.safety import describe_owner
 from agentmemory_operator.errors import (
@@ -85,6 +85,9 @@ class Passes:
             return None
         try:
             memory = parse_agent_memory(document)
+            if memory.spec.suspend:
+                await self._suspend(document, metadata)
+                return None
             self._check_slug(key, memory)
             done = await self._reconcile(memory)
         except AgentMemoryError as exc:
@@ -112,6 +115,11 @@ class Passes:
             )
             await self._fail(document, metadata, waiting)
             raise waiting from exc
+
+    async def _suspend(self, document: Json, metadata: Metadata) -> None:
+        old = document.get("status") or {}
+        status = suspended_status(old=old, generation=metadata.generation, now=self._now())
+        await self._write(AGENT_MEMORY, document, metadata, status)
 
     def _check_slug(self, key: Key, memory: AgentMemory) -> None:
         owner = self.table.owner_of(memory.slug)

@@ -50,6 +50,8 @@ async def _destroy(memory: AgentMemory, *, connections: Connections, cluster: Cl
     """Delete the collection, or return the event that says why it is kept."""
     if memory.spec.deletion_policy != "Delete":
         return None
+    if memory.spec.suspend:
+        return Event("Warning", "CollectionKept", "the collection is kept: spec.suspend is true")
     ours = desired_collection(memory, cluster_id=await cluster.cluster_id())
     return await connections.use(memory, lambda store: _delete_from(store, memory, ours))
 

@@ -500,3 +500,72 @@ async def test_a_deletion_that_waits_for_qdrant_says_until_when_and_says_it_once
     assert "until 2026-11-18T00:01:00Z" in stage.status(key)["conditions"][0]["message"]
     assert [(event.type, event.reason) for event in stage.cluster.events] == [("Warning", "DeletionWaiting")]
     assert len(stage.cluster.statuses) == 1
+
+
+class TestSuspended:
+    async def test_a_suspended_object_costs_no_call_and_keeps_what_was_last_seen(self) -> None:
+        stage = Stage()
+        key = stage.put(connection_document(), memory_document())
+        await stage.run(key)
+        served = stage.status(key)
+        stage.store.calls.clear()
+
+        stage.put(
+            memory_document(metadata={"generation": 2}, suspend=True, index={"hnsw": {"m": 24}}) | {"status": served}
+        )
+        due_s = await stage.run(key)
+
+        assert (stage.store.calls, due_s) == ([], None)
+        assert stage.status(key)["observedGeneration"] == 2
+        kept = {condition["type"]: condition["reason"] for condition in stage.status(key)["conditions"]}
+        assert kept == {"Ready": "Serving", "InSync": "Converged", "Suspended": "Suspended"}
+        assert stage.status(key)["collection"] == served["collection"]
+        AgentMemoryStatus.model_validate(stage.status(key))
+
+    async def test_a_second_pass_over_a_suspended_object_writes_nothing(self) -> None:
+        stage = Stage()
+        key = stage.put(connection_document(), memory_document(suspend=True))
+        await stage.run(key)
+        writes = stage.cluster.writes
+
+        await stage.run(key)
+
+        assert stage.cluster.writes == writes
+        assert [c["status"] for c in stage.status(key)["conditions"]] == ["Unknown", "True"]
+
+    async def test_what_was_wrong_is_not_said_of_a_suspended_object(self) -> None:
+        stage = Stage()
+        key = stage.put(memory_document())
+        await stage.run(key)
+        failed = stage.status(key)
+
+        stage.put(memory_document(metadata={"generation": 2}, suspend=True) | {"status": failed})
+        await stage.run(key)
+
+        kept = {condition["type"]: condition["reason"] for condition in stage.status(key)["conditions"]}
+        assert kept == {"Ready": "ConnectionNotFound", "Suspended": "Suspended"}
+
+    async def test_an_object_that_is_resumed_is_brought_about(self) -> None:
+        stage = Stage()
+        key = stage.put(connection_document(), memory_document(suspend=True))
+        await stage.run(key)
+        suspended = stage.status(key)
+
+        stage.put(memory_document(metadata={"generation": 2}, suspend=False) | {"status": suspended})
+        await stage.run(key)
+
+        kept = {condition["type"]: condition["reason"] for condition in stage.status(key)["conditions"]}
+        assert kept == {"Ready": "Serving", "InSync": "Converged"}
+
+    async def test_a_suspended_object_that_is_deleted_goes_and_its_collection_stays(self) -> None:
+        stage = Stage()
+        leaving = {"deletionTimestamp": DELETED_AT, "finalizers": [FINALIZER]}
+        key = stage.put(connection_document(), memory_document(metadata=leaving, suspend=True, deletionPolicy="Delete"))
+
+        await stage.run(key)
+
+        assert stage.store.calls == []
+        assert stage.cluster.finalizers == [("probe", [])]
+        assert [(event.reason, "suspend" in event.message) for event in stage.cluster.events] == [
+            ("CollectionKept", True)
+        ]

@@ -1,0 +1,67 @@
+"""What stops passes over one object, and what asks for one."""
+
+import time
+
+import pytest
+
+from tests.support.proxy import Proxy
+from tests.support.workspace import Workspace, conditions_of
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+def observations(proxy: Proxy) -> list[str]:
+    """Return the calls that are no probe."""
+    return [path for _, path in proxy.calls if path != "/"]
+
+
+def test_a_suspended_object_is_left_alone_until_it_is_resumed(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.connect(url=proxy.url)
+    workspace.create()
+    workspace.wait_ready()
+
+    workspace.patch(suspend=True)
+    workspace.wait_condition("Suspended", "True/Suspended")
+    proxy.calls.clear()
+    workspace.patch(index={"hnsw": {"m": 24}})
+    workspace.request_pass()
+    found = workspace.wait_condition("Suspended", "True/Suspended")
+    time.sleep(1)
+
+    assert "spec.suspend" in found["message"]
+    assert observations(proxy) == []
+    assert conditions_of(workspace.must_get())["Ready"] == "True/Serving"
+
+    workspace.patch(suspend=False)
+    workspace.wait_ready()
+
+    assert workspace.config()["hnsw_config"]["m"] == 24
+    assert "Suspended" not in conditions_of(workspace.must_get())
+
+
+def test_an_object_that_is_created_suspended_gets_no_collection(workspace: Workspace) -> None:
+    workspace.connect()
+    workspace.create(suspend=True)
+
+    workspace.wait_condition("Suspended", "True/Suspended")
+
+    assert workspace.physicals() == []
+    assert conditions_of(workspace.must_get())["Ready"] == "Unknown/Suspended"
+
+
+def test_a_pass_that_is_asked_for_runs_once(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.connect(url=proxy.url)
+    workspace.create()
+    workspace.wait_ready()
+    time.sleep(0.5)
+    proxy.calls.clear()
+
+    workspace.annotate(reconcile_requested_at="one")
+    time.sleep(1)
+    once = observations(proxy)
+    workspace.annotate(reconcile_requested_at="one")
+    time.sleep(1)
+
+    assert once
+    assert observations(proxy) == once
+    assert proxy.mutations() == []
