@@ -31,7 +31,16 @@ from agentmemory_operator.entrypoints.cli import OperatorOptions, Source, Verbs,
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import KINDS, cancel, operate
-from agentmemory_operator.ports import AgentMemories, Cluster, CollectionStore, Embedder, Json, PointStore, Secrets
+from agentmemory_operator.ports import (
+    AgentMemories,
+    Cluster,
+    ClusterReader,
+    CollectionStore,
+    Embedder,
+    Json,
+    PointStore,
+    Secrets,
+)
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.connections import Connections
@@ -75,7 +84,7 @@ class Operator:
     ) -> None:
         self.periods = periods or Periods()
         self.table = ObjectTable()
-        self.connections = Connections(self.table, secrets, open_store)
+        self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass)
         self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
         self._passes = Passes(
@@ -90,16 +99,19 @@ class Api:
     """The retrieval half: directory and use cases.
 
     Args:
-        secrets: where API keys are read.
+        cluster: where API keys and labels of namespaces are read.
         open_store: makes the store of an endpoint.
     """
 
-    def __init__(self, settings: Settings, secrets: Secrets, open_store: Callable[[Endpoint], PointStore]) -> None:
+    def __init__(
+        self, settings: Settings, cluster: ClusterReader, open_store: Callable[[Endpoint], PointStore]
+    ) -> None:
         self._settings = settings
-        self._secrets = secrets
+        self._secrets: Secrets = cluster
         clock, table = SystemClock(), ObjectTable()
         chains = Chains(clock)
-        directory = AgentDirectory(PointStores(table, secrets, open_store).store_for, self._open_embedder)
+        stores = PointStores(table, cluster, open_store, namespaces=cluster)
+        directory = AgentDirectory(stores.store_for, self._open_embedder)
         access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
         self.feed = ApiFeed(table, directory)
         self.services = Services(

@@ -128,6 +128,18 @@ class Secrets(Protocol):
         ...
 
 
+class Namespaces(Protocol):
+    """The namespaces of the cluster, or of the files that stand in for it."""
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        """Return a namespace's labels, none of one that does not exist."""
+        ...
+
+
+class ClusterReader(Secrets, Namespaces, Protocol):
+    """What the retrieval API reads of the cluster beside the objects."""
+
+
 class CollectionStore(Protocol):
     """Collections and aliases of one Qdrant server; control calls of the operator.
 
@@ -166,7 +178,7 @@ class CollectionStore(Protocol):
         ...
 
 
-class Cluster(Protocol):
+class Cluster(Namespaces, Protocol):
     """What the operator writes to Kubernetes, or to the files that stand in for it in development."""
 
     async def cluster_id(self) -> str:

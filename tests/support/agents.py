@@ -50,6 +50,7 @@ def settings_of(slug: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, g
         preset="cortex",
         generation=generation,
         connection="main",
+        connection_namespace="agents",
         ranking=ranking,
         embedding=EmbeddingSettings(provider="none", model=None, dimensions=size),
     )

@@ -13,7 +13,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
@@ -117,6 +117,9 @@ class CrashingCluster:
 
     async def cluster_id(self) -> str:
         return await self._cluster.cluster_id()
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        return await self._cluster.labels(namespace)
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         step = self._steps.for_object(kind, metadata)

@@ -173,10 +173,14 @@ class FakeCluster:
     """Implements ports.Cluster: remembers every write.
 
     Attributes:
+        namespaces: labels by namespace.
+        label_reads: how often labels were read.
         error: raised by every write while it is set.
     """
 
     identity: str = "cluster-1"
+    namespaces: dict[str, dict[str, str]] = field(default_factory=dict)
+    label_reads: int = 0
     statuses: list[tuple[str, str, Json]] = field(default_factory=list)
     finalizers: list[tuple[str, list[str]]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
@@ -184,6 +188,11 @@ class FakeCluster:
 
     async def cluster_id(self) -> str:
         return self.identity
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        self.label_reads += 1
+        self._check()
+        return self.namespaces.get(namespace, {})
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         self._check()
@@ -232,11 +241,11 @@ def memory_document(name: str = "probe", *, metadata: Json | None = None, **spec
     }
 
 
-def connection_document(name: str = "main", **spec: object) -> Json:
+def connection_document(name: str = "main", *, namespace: str = "agents", **spec: object) -> Json:
     """Return a QdrantConnection as a source gives it."""
     return {
         "apiVersion": "agentmemory.dev/v1alpha1",
         "kind": "QdrantConnection",
-        "metadata": {"name": name, "namespace": "agents", "uid": f"uid-{name}", "generation": 1},
+        "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 1},
         "spec": {"url": "http://qdrant:6333"} | spec,
     }

@@ -32,7 +32,7 @@ WATCH_RETRY_S = 1.0
 
 
 class KubernetesCluster:
-    """Implements ports.Cluster, ports.AgentMemories and ports.Secrets.
+    """Implements ports.Cluster, ports.AgentMemories, ports.Namespaces and ports.Secrets.
 
     Args:
         before_write: called right before each call that changes something; what it raises stops the call.
@@ -150,6 +150,15 @@ class KubernetesCluster:
         folders = [f"namespaces/{namespace}/" for namespace in self._namespaces] or [""]
         lists = [await self._list(kind, f"/apis/{API_VERSION}/{folder}{PLURALS[kind]}") for folder in folders]
         return [document for documents, _ in lists for document in documents]
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        """Return a namespace's labels, none of one that does not exist."""
+        try:
+            found = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}")
+        except NotFound:
+            return {}
+        labels: Mapping[str, str] = found["metadata"].get("labels") or {}
+        return labels
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return every object of a kind, and the version to watch from."""

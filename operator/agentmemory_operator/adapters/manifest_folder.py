@@ -10,7 +10,7 @@ import json
 import logging
 import re
 import uuid
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from agentmemory_operator.ports import Event, Json
 log = logging.getLogger(__name__)
 
 KINDS = ("AgentMemory", "QdrantConnection")
+NAME_LABEL = "kubernetes.io/metadata.name"
 SUFFIXES = {".yaml", ".yml", ".json"}
 # A changed weight has to act within a second, a half-written file has to be left alone.
 DEBOUNCE_MS, STEP_MS = 100, 25
@@ -35,7 +36,7 @@ Name = tuple[str, str, str]
 
 
 class ManifestFolder:
-    """Implements ports.Cluster and ports.Secrets on a folder; one process at a time.
+    """Implements ports.Cluster, ports.Namespaces and ports.Secrets on a folder; one process at a time.
 
     Args:
         folder: YAML or JSON manifests; not searched recursively.
@@ -51,6 +52,7 @@ class ManifestFolder:
         self._files: dict[Path, list[Json]] = {}
         self._records: dict[Name, Json] = {}
         self._secrets: dict[tuple[str, str], Json] = {}
+        self._labels: dict[str, dict[str, str]] = {}
         self._announced: set[Name] = set()
         self._released: asyncio.Queue[WATCH_EVENT] = asyncio.Queue()
 
@@ -94,6 +96,10 @@ class ManifestFolder:
                 raise SecretMissing(namespace, name, key) from exc
         raise SecretMissing(namespace, name, key)
 
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        """Return the labels that a Namespace manifest in the folder gives, and the one that Kubernetes sets."""
+        return self._labels.get(namespace, {}) | {NAME_LABEL: namespace}
+
     async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
         """Yield what is there as ADDED, then changes, in batches, until cancelled."""
         if self._keeps_status:
@@ -112,6 +118,7 @@ class ManifestFolder:
         """Read the folder; return what changed since the last scan."""
         documents = list(self._documents())
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
+        self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         wanted = {_name(item): item for item in documents if item["kind"] in KINDS}
         taken = [self._take(item) for item in wanted.values()]
         lost = [self._lose(name) for name in list(self._records) if name not in wanted]
@@ -206,6 +213,11 @@ def _merge(document: Json, record: Json | None) -> Json:
 def _name(document: Json) -> Name:
     metadata = document["metadata"]
     return document["kind"], metadata.get("namespace") or "default", metadata["name"]
+
+
+def _labels_of(document: Json) -> dict[str, str]:
+    labels = document["metadata"].get("labels")
+    return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {}
 
 
 def _is_object(document: Any, path: Path) -> bool:

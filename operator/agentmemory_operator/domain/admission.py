@@ -10,7 +10,7 @@ import cel
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from agentmemory_operator.domain.schema import INT_OR_STRING, LIST_KEYS, RULES, Schema
+from agentmemory_operator.domain.schema import ANY_TYPE, INT_OR_STRING, LIST_KEYS, RULES, Schema
 from agentmemory_operator.errors import FieldError
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -74,6 +74,8 @@ def _problem(schema: Schema, error: ErrorDetails) -> _Problem:
     """Return pydantic's error at the deepest field the schema knows, in words that name the way out."""
     path, node = _located(schema, error["loc"])
     blocks = error["type"] not in _JUDGEABLE
+    if ANY_TYPE in node:
+        return _Problem(path, f"{_shown(error['input'])}: give {_expected(node)}", blocks)
     match error["type"]:
         case "extra_forbidden":
             known = ", ".join(sorted(node.get("properties", ())))
@@ -152,6 +154,18 @@ def _expected(node: Schema) -> str:
         return str(node[RULES][0]["message"].partition(" must be ")[2])
     if "enum" in node:
         return " or ".join(map(str, node["enum"]))
+    if ANY_TYPE in node:
+        return _expected_union(node)
+    return _expected_type(node)
+
+
+def _expected_union(node: Schema) -> str:
+    words = node["pattern"].strip("^()$").replace("|", ", ")
+    fields = ", ".join(f"{name} ({_expected(field)})" for name, field in node["properties"].items())
+    return f"{words} or an object with nothing but {fields}"
+
+
+def _expected_type(node: Schema) -> str:
     match node.get("type"):
         case "integer":
             return f"a whole number{_bounds(node, 'minimum', 'maximum')}"

@@ -22,6 +22,7 @@ class Reason(StrEnum):
     COLLECTION_NOT_OWNED = "CollectionNotOwned"
     COLLECTION_LOST = "CollectionLost"
     CONNECTION_NOT_FOUND = "ConnectionNotFound"
+    CONNECTION_NOT_ALLOWED = "ConnectionNotAllowed"
     SECRET_NOT_FOUND = "SecretNotFound"
     INVALID_CA = "InvalidCA"
     TLS_FAILED = "TLSFailed"

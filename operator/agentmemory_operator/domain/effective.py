@@ -83,6 +83,7 @@ class AgentSettings:
     preset: str
     generation: int
     connection: str
+    connection_namespace: str
     ranking: Ranking
     embedding: EmbeddingSettings
     profile: str | None = None
@@ -107,6 +108,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         preset=preset_of(memory).name,
         generation=memory.metadata.generation,
         connection=memory.spec.connection_ref.name,
+        connection_namespace=memory.spec.connection_ref.namespace or memory.metadata.namespace,
         ranking=effective_ranking(memory),
         embedding=effective_embedding(memory.spec.embedding),
         profile=memory.spec.index.profile if memory.spec.index else None,

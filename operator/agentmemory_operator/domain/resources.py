@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
+from pydantic.config import JsonDict
 
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.model import Model
 from agentmemory_operator.domain.rules import OPENAI_DEFAULT_MODEL, SLUG_MAX_LENGTH, WORDLLAMA_MODEL
-from agentmemory_operator.domain.schema import INT_OR_STRING, keyed_by, validated
+from agentmemory_operator.domain.schema import INT_OR_STRING, keyed_by, validated, words_or_object
 
 GROUP = "agentmemory.dev"
 VERSION = "v1alpha1"
@@ -22,10 +23,13 @@ CONFIRM_DELETE = f"{GROUP}/confirm-delete"
 RECONCILE_REQUESTED_AT = f"{GROUP}/reconcile-requested-at"
 TAKEOVER = f"{GROUP}/takeover"
 
+MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
+
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 
 ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME_PATTERN)]
+NamespaceName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 ProviderUrl = Annotated[
     str,
@@ -46,9 +50,14 @@ class SecretKeyRef(Model):
 
 
 class ConnectionRef(Model):
-    """A QdrantConnection in the object's own namespace."""
+    """A QdrantConnection, of the object's own namespace unless another is named."""
 
     name: ObjectName = Field(description="Name of the QdrantConnection.")
+    namespace: NamespaceName | None = Field(
+        default=None,
+        description="Its namespace; another one only where the connection's allowedNamespaces takes this object's."
+        " Default: the object's own.",
+    )
 
 
 class Embedding(Model):
@@ -183,7 +192,7 @@ class AgentMemorySpec(Model):
         description="The agent's name in the API, unique in the installation: lower-case letters, digits and single"
         " hyphens, at most 48. It names the collection (agent_memory_NAME) and cannot change. Default: metadata.name.",
     )
-    connection_ref: ConnectionRef = Field(description="The Qdrant server: a QdrantConnection in the same namespace.")
+    connection_ref: ConnectionRef = Field(description="The Qdrant server: a QdrantConnection.")
     preset: Literal["cortex"] | None = Field(
         default=None, description="The design whose figures hold where this object gives none. Default: cortex."
     )
@@ -223,6 +232,25 @@ class Tls(Model):
     )
 
 
+class NamespaceSelector(Model):
+    """Namespaces that have all of some labels."""
+
+    match_labels: Annotated[
+        dict[str, Annotated[str, Field(max_length=MAX_LABEL_LENGTH)]], Field(min_length=1, max_length=MAX_LABELS)
+    ]
+
+
+MATCH_LABELS: JsonDict = {
+    "matchLabels": {
+        "description": "Labels that the namespace must have, each with its value; 1..64.",
+        "type": "object",
+        "minProperties": 1,
+        "maxProperties": MAX_LABELS,
+        "additionalProperties": {"type": "string", "maxLength": MAX_LABEL_LENGTH},
+    }
+}
+
+
 class QdrantConnectionSpec(Model):
     """A Qdrant server or cluster."""
 
@@ -235,6 +263,12 @@ class QdrantConnectionSpec(Model):
     )
     tls: Tls | None = Field(
         default=None, description="Whom an https server has to be vouched for by. Default: the system's authorities."
+    )
+    allowed_namespaces: Literal["Same", "All"] | NamespaceSelector | None = Field(
+        default=None,
+        description="From which other namespaces AgentMemories may refer to this connection: Same (none), All, or"
+        " those with all of matchLabels. Its Secrets are read in its own namespace only. Default: Same.",
+        json_schema_extra=words_or_object(("Same", "All"), MATCH_LABELS),
     )
 
 

@@ -14,6 +14,7 @@ Schema = dict[str, Any]
 
 RULES = "x-kubernetes-validations"
 INT_OR_STRING = "x-kubernetes-int-or-string"
+ANY_TYPE = "x-kubernetes-preserve-unknown-fields"
 LIST_TYPE = "x-kubernetes-list-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 
@@ -46,6 +47,30 @@ def validated(*rules: Rule) -> JsonDict:
 def keyed_by(key: str) -> JsonDict:
     """Return the schema keys of a list whose entries are told apart by one field."""
     return {LIST_TYPE: "map", LIST_KEYS: [key]}
+
+
+def words_or_object(words: Sequence[str], fields: JsonDict) -> JsonDict:
+    """Return the schema keys of a field that is one of some words, or an object with exactly one of some fields.
+
+    A structural schema has no such union, and CEL none of what has no type. But each bound speaks of values of one type
+    alone, so that together they leave out whatever is neither.
+
+    Args:
+        fields: structural schemas by name; the one that is first is required.
+    """
+    return {
+        ANY_TYPE: True,
+        "pattern": f"^({'|'.join(words)})$",
+        "properties": fields,
+        "required": [next(iter(fields))],
+        "maxProperties": 1,
+        # No number, no list and no truth value fits these.
+        "minimum": 1,
+        "maximum": 0,
+        "minItems": 1,
+        "maxItems": 0,
+        "not": {"enum": [True, False]},
+    }
 
 
 def structural(model: type[BaseModel]) -> Schema:
@@ -86,6 +111,9 @@ def _inlined(node: Mapping[str, Any], defs: Mapping[str, Any]) -> Schema:
     schema = base | {key: value for key, value in node.items() if key not in _DROPPED}
     if node.get(INT_OR_STRING):
         return {key: value for key, value in schema.items() if key == "description" or key.startswith("x-")}
+    if node.get(ANY_TYPE):
+        fields = {name: _ordered(field) for name, field in node["properties"].items()}
+        return _ordered({key: value for key, value in node.items() if key not in _DROPPED} | {"properties": fields})
     if "const" in node:
         schema["enum"] = [node["const"]]
     if isinstance(node.get("additionalProperties"), dict):

@@ -8,11 +8,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from agentmemory_operator.domain.manifests import parse_connection
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable
-from agentmemory_operator.ports import CollectionStore, Json, Secrets
+from agentmemory_operator.ports import CollectionStore, Json, Namespaces, Secrets
 from agentmemory_operator.services.links import Endpoint, Link
 from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable, key_of
+from agentmemory_operator.services.sharing import Sharing
 
 MINIMUM_VERSION = (1, 18)
 
@@ -26,12 +28,21 @@ class Connections:
         table: the objects as they last came.
         secrets: where keys and certificates are read: with each probe, and when a server refuses.
         open_store: makes the store of an endpoint.
+        namespaces: where labels are read; None where no namespace has any.
     """
 
-    def __init__(self, table: ObjectTable, secrets: Secrets, open_store: Callable[[Endpoint], CollectionStore]) -> None:
+    def __init__(
+        self,
+        table: ObjectTable,
+        secrets: Secrets,
+        open_store: Callable[[Endpoint], CollectionStore],
+        *,
+        namespaces: Namespaces | None = None,
+    ) -> None:
         self._table = table
         self._secrets = secrets
         self._open_store = open_store
+        self._sharing = Sharing(namespaces)
         self._links: dict[Key, Link[CollectionStore]] = {}
         self._faults: dict[Key, AgentMemoryError] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -43,17 +54,20 @@ class Connections:
             work: runs once more if the server refused its key and another one has come.
 
         Raises:
-            SpecInvalid: there is no such connection, or its Secret is missing.
+            SpecInvalid: there is no such connection, it is not for this namespace, or its Secret is missing.
             AgentMemoryError: what the last probe found: the server is away, too old, or refuses the key.
         """
-        key = Key(QDRANT_CONNECTION, memory.metadata.namespace, memory.spec.connection_ref.name)
+        namespace, ref = memory.metadata.namespace, memory.spec.connection_ref
+        key = Key(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
         document = self._table.get(key)
         if document is None:
             raise SpecInvalid(
                 "ConnectionNotFound",
-                f"spec.connectionRef.name: there is no QdrantConnection {key.namespace}/{key.name}: create it, "
+                f"spec.connectionRef: there is no QdrantConnection {key.namespace}/{key.name}: create it, "
                 f"or name another",
             )
+        if key.namespace != namespace:
+            await self._sharing.check(parse_connection(document), namespace)
         if key in self._faults:
             raise self._faults[key].with_traceback(None)
         return await self._link(key).use(document, work)

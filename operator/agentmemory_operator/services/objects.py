@@ -81,12 +81,14 @@ class ObjectTable:
 
     def users_of(self, connection: Key) -> list[Key]:
         """Return the AgentMemories that refer to a connection."""
-        named = {"name": connection.name}
-        return [
-            key
-            for key in self.keys(AGENT_MEMORY)
-            if key.namespace == connection.namespace and (self._spec(key).get("connectionRef") or {}) == named
-        ]
+        return [key for key in self.keys(AGENT_MEMORY) if self.connection_of(key) == connection]
+
+    def connection_of(self, key: Key) -> Key | None:
+        """Return the connection that an AgentMemory refers to, None where it names none in a way that makes sense."""
+        ref = self._spec(key).get("connectionRef")
+        if not isinstance(ref, dict) or not isinstance(ref.get("name"), str):
+            return None
+        return Key(QDRANT_CONNECTION, str(ref.get("namespace") or key.namespace), ref["name"])
 
     def owner_of(self, slug: str) -> Key | None:
         """Return who owns a slug: the oldest claim, by creation time, then who has the collection, then uid.

@@ -5,10 +5,13 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.domain.manifests import parse_connection
+from agentmemory_operator.domain.resources import QdrantConnection
 from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
-from agentmemory_operator.ports import Json, PointStore, Secrets
+from agentmemory_operator.ports import Json, Namespaces, PointStore, Secrets
 from agentmemory_operator.services.links import Endpoint, Link
 from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.services.sharing import Sharing
 
 T = TypeVar("T")
 
@@ -20,22 +23,35 @@ class PointStores:
         table: the objects as they last came.
         secrets: where keys and certificates are read: once a change of the connection, and when the server refuses.
         open_store: makes the store of an endpoint.
+        namespaces: where labels are read; None where no namespace has any.
     """
 
-    def __init__(self, table: ObjectTable, secrets: Secrets, open_store: Callable[[Endpoint], PointStore]) -> None:
+    def __init__(
+        self,
+        table: ObjectTable,
+        secrets: Secrets,
+        open_store: Callable[[Endpoint], PointStore],
+        *,
+        namespaces: Namespaces | None = None,
+    ) -> None:
         self._table = table
         self._secrets = secrets
         self._open_store = open_store
         self._linked: dict[Key, LinkedPoints] = {}
+        self._sharing = Sharing(namespaces)
+        self._parsed: dict[Key, tuple[Json, QdrantConnection]] = {}
 
     async def store_for(self, settings: AgentSettings) -> PointStore:
         """Return the store of the agent's connection: the same one until the connection's spec changes.
 
         Raises:
-            StoreUnavailable: there is no such connection, or its Secret is missing.
+            StoreUnavailable: there is no such connection, it is not for this namespace, or its Secret is missing.
         """
-        key = Key(QDRANT_CONNECTION, settings.namespace, settings.connection)
-        document, known = self._table.get(key), self._linked.get(key)
+        key = Key(QDRANT_CONNECTION, settings.connection_namespace, settings.connection)
+        document = self._table.get(key)
+        if document is not None and key.namespace != settings.namespace:
+            await self._check_shared(key, document, settings.namespace)
+        known = self._linked.get(key)
         if document is not None and known is not None and known.spec == document.get("spec"):
             return await known.opened()
         if known is not None:
@@ -45,6 +61,15 @@ class PointStores:
             raise StoreUnavailable(f"the QdrantConnection {key.namespace}/{key.name} of this agent does not exist")
         linked = self._linked.setdefault(key, LinkedPoints(document, Link(self._secrets, self._open_store)))
         return await linked.opened()
+
+    async def _check_shared(self, key: Key, document: Json, namespace: str) -> None:
+        """Pass where the connection is for the namespace; parsed once a change, because every request asks."""
+        spec, connection = self._parsed.get(key, (None, None))
+        with _unavailable():
+            if connection is None or spec != document.get("spec"):
+                connection = parse_connection(document)
+                self._parsed[key] = document["spec"], connection
+            await self._sharing.check(connection, namespace)
 
 
 class LinkedPoints:

@@ -428,3 +428,13 @@ async def test_a_change_comes_by_itself_within_a_second(folder: Folder) -> None:
         (event,) = await asyncio.wait_for(coming, 1)
 
     assert (event[0], metadata_of(event).generation) == ("MODIFIED", 2)
+
+
+async def test_namespace_documents_give_labels_and_the_one_that_kubernetes_sets(folder: Folder) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "agents", "labels": {"tier": "gold"}}}
+    folder.write("a.yaml", namespace, manifest())
+
+    await folder.start()
+
+    assert await folder.adapter.labels("agents") == {"tier": "gold", "kubernetes.io/metadata.name": "agents"}
+    assert await folder.adapter.labels("other") == {"kubernetes.io/metadata.name": "other"}

@@ -129,3 +129,12 @@ def test_a_connection_knows_its_users_in_its_own_namespace() -> None:
     )
 
     assert table.users_of(key_of(connection_document())) == [key("a")]
+
+
+def test_a_connection_s_users_may_be_of_other_namespaces() -> None:
+    table = ObjectTable()
+    table.put(memory_document("a", connectionRef={"name": "main", "namespace": "infra"}))
+    table.put(memory_document("b", connectionRef={"name": "main"}))
+
+    assert table.users_of(key_of(connection_document(namespace="infra"))) == [key("a")]
+    assert table.users_of(key_of(connection_document())) == [key("b")]

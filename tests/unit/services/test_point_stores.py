@@ -55,8 +55,30 @@ def _refuse(endpoint: Endpoint) -> PointStore:
     raise SpecInvalid("InvalidCA", "it is no certificate")
 
 
-def agent(connection: str = "main") -> AgentSettings:
-    return effective_settings(parse_agent_memory(memory_document(connectionRef={"name": connection})))
+def agent(connection: str = "main", namespace: str | None = None) -> AgentSettings:
+    ref = {"name": connection, "namespace": namespace}
+    return effective_settings(parse_agent_memory(memory_document(connectionRef=ref)))
+
+
+async def test_an_agent_uses_a_connection_of_another_namespace_only_while_that_allows_it() -> None:
+    bench = Bench(connection_document(namespace="infra", allowedNamespaces="All"))
+    elsewhere = agent("main", "infra")
+    assert await bench.stores.store_for(elsewhere)
+
+    bench.table.put(connection_document(namespace="infra"))
+
+    with pytest.raises(StoreUnavailable, match="may not be used from namespace agents"):
+        await bench.stores.store_for(elsewhere)
+
+
+async def test_a_shared_connection_s_key_is_read_in_its_own_namespace() -> None:
+    ref = {"name": "qdrant", "key": "k"}
+    bench = Bench(connection_document(namespace="infra", allowedNamespaces="All", apiKeySecretRef=ref))
+    bench.secrets.values = {("infra", "qdrant", "k"): "infra's", ("agents", "qdrant", "k"): "agents'"}
+
+    await bench.stores.store_for(agent("main", "infra"))
+
+    assert [endpoint.api_key for endpoint in bench.opened] == ["infra's"]
 
 
 async def test_agents_of_one_connection_share_a_store() -> None:

@@ -1,0 +1,112 @@
+"""A connection of another namespace serves an object only where it allows that namespace."""
+
+import pathlib
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import ForkedOperator, Nursery, running, start_api, start_qdrant, wait_until
+from tests.support.workspace import MERGE, Workspace
+
+pytestmark = pytest.mark.usefixtures("quick_operator")
+
+
+@pytest.fixture(scope="module")
+def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
+    """The operator, looking again after a second where people wait half a minute."""
+    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
+    yield nursery.start(periods={"stalled_s": 1.0, "probe_s": 1.0})
+    nursery.close()
+
+
+@pytest.fixture
+def infra(workspace: Workspace) -> Iterator[Workspace]:
+    """Another namespace, where connections are kept."""
+    made = Workspace(workspace.control_plane, workspace.control_plane.create_namespace(), workspace.qdrant_url)
+    yield made
+    made.clean()
+
+
+def refer(workspace: Workspace, infra: Workspace) -> None:
+    """Create the agent with a reference to the other namespace's connection."""
+    workspace.create(connectionRef={"name": "main", "namespace": infra.namespace})
+
+
+def label(workspace: Workspace, **labels: str | None) -> None:
+    path = f"/api/v1/namespaces/{workspace.namespace}"
+    body = {"metadata": {"labels": labels}}
+    workspace.control_plane.http.patch(path, json=body, headers=MERGE).raise_for_status()
+
+
+def test_a_connection_keeps_to_its_namespace_until_it_says_otherwise(workspace: Workspace, infra: Workspace) -> None:
+    infra.connect()
+    refer(workspace, infra)
+    condition = workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
+    assert f"{infra.namespace}/main may not be used from namespace {workspace.namespace}" in condition["message"]
+    assert workspace.physicals() == []
+
+    infra.patch("main", kind="QdrantConnection", allowedNamespaces="All")
+
+    workspace.wait_ready()
+
+
+def test_a_connection_that_no_longer_allows_a_namespace_stalls_its_objects_and_keeps_their_collections(
+    workspace: Workspace, infra: Workspace
+) -> None:
+    infra.connect(allowedNamespaces="All")
+    refer(workspace, infra)
+    workspace.wait_ready()
+
+    infra.patch("main", kind="QdrantConnection", allowedNamespaces="Same")
+
+    workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
+    assert workspace.physicals() == [workspace.physical]
+
+
+def test_labels_of_the_namespace_decide_where_the_connection_asks_for_them(
+    workspace: Workspace, infra: Workspace
+) -> None:
+    label(workspace, tier="gold")
+    infra.connect(allowedNamespaces={"matchLabels": {"tier": "gold"}})
+    refer(workspace, infra)
+    workspace.wait_ready()
+
+    infra.patch("main", kind="QdrantConnection", allowedNamespaces={"matchLabels": {"tier": "silver"}})
+
+    condition = workspace.wait_condition("Stalled", "True/ConnectionNotAllowed")
+    assert "label the namespace tier=silver" in condition["message"]
+
+
+def test_the_key_is_read_where_the_connection_is(
+    workspace: Workspace, infra: Workspace, tmp_path: pathlib.Path
+) -> None:
+    program, url = start_qdrant(tmp_path / "qdrant", api_key="right")
+    with running(program):
+        workspace.create_secret("qdrant-key", key="wrong")
+        infra.create_secret("qdrant-key", key="right")
+        infra.connect(url=url, apiKeySecretRef={"name": "qdrant-key", "key": "key"}, allowedNamespaces="All")
+
+        refer(workspace, infra)
+
+        workspace.wait_ready()
+
+
+def test_the_api_serves_an_agent_only_while_its_connection_is_allowed(
+    workspace: Workspace, infra: Workspace, tmp_path: pathlib.Path
+) -> None:
+    infra.connect(allowedNamespaces="All")
+    refer(workspace, infra)
+    workspace.wait_ready()
+    program, url = start_api(workspace.control_plane, tmp_path)
+    with running(program):
+        path, body = f"{url}/v1/agents/{workspace.slug}/search", {"vector": [1.0] * 8, "user_id": "u"}
+        wait_until(lambda: httpx.post(path, json=body).status_code == 200, seconds=10, what="the search")
+
+        infra.patch("main", kind="QdrantConnection", allowedNamespaces="Same")
+
+        answer = wait_until(
+            lambda: (found := httpx.post(path, json=body)).status_code == 503 and found, seconds=5, what="a refusal"
+        )
+        assert "may not be used from namespace" in answer.json()["detail"]
