@@ -72,6 +72,10 @@ lock: | .venv/bin/python ## resolve requirements/*.txt anew
 	  requirements/build.in pyproject.toml -o requirements/run.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra devserver --group dev \
 	  -c requirements/run.txt requirements/build.in pyproject.toml -o requirements/dev.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  -c requirements/run.txt pyproject.toml -o requirements/image.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  -c requirements/run.txt requirements/build.in -o requirements/build.txt
 
 clean: ## remove .venv
 	rm -rf .venv

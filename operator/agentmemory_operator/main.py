@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from types import ModuleType
 from uuid import uuid4
 from weakref import WeakSet
 
@@ -31,6 +33,7 @@ from agentmemory_operator.entrypoints.cli import OperatorOptions, Source, Verbs,
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import KINDS, cancel, operate
+from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import (
     AgentMemories,
     Cluster,
@@ -254,9 +257,8 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         url, key = qdrant or settings.qdrant_url, settings.qdrant_api_key
         stands_in = "a server that you run" if url else "the dev Qdrant"
         if url is None:
-            from agentmemory_operator.devserver import create_app as create_devserver
-
-            url, key = await stack.enter_async_context(serving(create_devserver(data), host=LOOPBACK, port=0)), None
+            app = import_devserver().create_app(data)
+            url, key = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0)), None
         folder, stores = ManifestFolder(manifests), Stores(stack, url=url, api_key=key)
         operator, api = Operator(folder, folder, stores.collections), Api(settings, folder, stores.points)
         tasks = [
@@ -296,14 +298,28 @@ def feed_all(event: str, document: Json, api: Api, operator: Operator | None) ->
 
 async def run_devserver(data: Path, port: int, version: str) -> None:
     """Run only the dev Qdrant server, until it is told to stop."""
-    # Its engine is an optional extra: only the two verbs that need it import it.
-    from agentmemory_operator.devserver import serve
-
-    server = asyncio.create_task(serve(data, port=port, qdrant_version=version))
+    server = asyncio.create_task(import_devserver().serve(data, port=port, qdrant_version=version))
     try:
         await until_stopped(server)
     finally:
         await cancel(server)
+
+
+def import_devserver() -> ModuleType:
+    """Import the dev Qdrant server: its engine is an optional extra, so only the two verbs that need it do.
+
+    Raises:
+        AgentMemoryError: the extra is not installed; says how to get it.
+    """
+    try:
+        return importlib.import_module("agentmemory_operator.devserver")
+    except ModuleNotFoundError as exc:
+        if exc.name != "qdrant_edge":
+            raise
+        raise AgentMemoryError(
+            "the dev Qdrant needs the engine qdrant-edge: install 'agentmemory-operator[devserver]' (no image has it),"
+            " or run `agentmemory dev` with --qdrant URL"
+        ) from exc
 
 
 async def until_stopped(*tasks: asyncio.Task[None]) -> None:

@@ -1,0 +1,25 @@
+#!/bin/sh
+# Install agentmemory into the new folder TARGET: what the Dockerfile runs, and the tests run without a container.
+# Every package is a wheel whose hash is locked; nothing that only builds or develops stays in TARGET.
+#
+#   usage: [PYTHON=python3.11] image/install.sh TARGET
+set -eu
+target=${1:?usage: image/install.sh TARGET}
+if [ -e "$target" ]; then
+  echo "image/install.sh: $target exists: name a folder that does not" >&2
+  exit 1
+fi
+case $target in /*) ;; *) target=$PWD/$target ;; esac
+cd "$(dirname "$0")/.."
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+
+"${PYTHON:-python3}" -m venv "$work/build"
+pip="$work/build/bin/python -m pip --quiet"
+$pip install --require-hashes --only-binary :all: -r requirements/build.txt
+$pip wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" .
+
+"${PYTHON:-python3}" -m venv --without-pip "$target"
+$pip --python "$target/bin/python" install --require-hashes --only-binary :all: -r requirements/image.txt
+$pip --python "$target/bin/python" install --no-deps --no-index "$work"/wheel/*.whl
