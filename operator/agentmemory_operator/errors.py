@@ -10,7 +10,7 @@ AgentMemoryError
 ├── StoreRejected              the engine refused a call for good (its message, its status)
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
-    │   └── StoreUntrusted     its certificate is none that we trust; nothing was sent
+    │   ├── StoreUntrusted     its certificate is none that we trust; nothing was sent
     │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
     ├── OutcomeUnknown         a write may or may not have taken effect; HTTP 504

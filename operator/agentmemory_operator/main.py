@@ -18,6 +18,7 @@ from weakref import WeakSet
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
+from agentmemory_operator.adapters.kubeconfig import load_context
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes_transport import load_configuration
@@ -51,7 +52,7 @@ from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed, OperatorFeed
 from agentmemory_operator.services.leadership import Leadership
-from agentmemory_operator.services.links import DEFAULT_TIMEOUT_S, Endpoint
+from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.objects import Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
@@ -178,7 +179,7 @@ class Stores:
         self._api_key = api_key
         self._before_write = before_write
 
-    def collections(self, endpoint: Endpoint) -> CollectionStore:
+    def collections(self, endpoint: Endpoint) -> QdrantCollections:
         """Return the control store of an endpoint."""
         place = self._place(endpoint)
         store = QdrantCollections(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
@@ -358,7 +359,7 @@ def run() -> None:
         dev=lambda manifests, data, port, qdrant: run_dev(settings, manifests, data, port, qdrant),
         devserver=run_devserver,
         default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
-        inspection=Inspection(lambda url: collections_at(url, settings.qdrant_api_key), settings.qdrant_url),
+        inspection=Inspection(open_collections, open_cluster, settings.qdrant_url, settings.qdrant_api_key),
         open_objects=objects_of_cluster,
     )
     build_cli(verbs)()
@@ -375,10 +376,21 @@ async def objects_of_cluster() -> AsyncIterator[AgentMemories]:
 
 
 @contextlib.asynccontextmanager
-async def collections_at(url: str, api_key: str | None) -> AsyncIterator[CollectionStore]:
+async def open_collections(endpoint: Endpoint) -> AsyncIterator[QdrantCollections]:
     """Open the collections of one server."""
     async with AsyncExitStack() as stack:
-        yield Stores(stack).collections(Endpoint(url, api_key, DEFAULT_TIMEOUT_S))
+        yield Stores(stack).collections(endpoint)
+
+
+@contextlib.asynccontextmanager
+async def open_cluster(context: str | None) -> AsyncIterator[tuple[KubernetesCluster, str]]:
+    """Open the cluster of a context, with the context's namespace."""
+    configuration, namespace = await load_context(context)
+    cluster = KubernetesCluster(configuration)
+    try:
+        yield cluster, namespace
+    finally:
+        await cluster.close()
 
 
 def has_kubernetes(settings: Settings) -> bool:

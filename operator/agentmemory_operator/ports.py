@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.planning import Change
 from agentmemory_operator.domain.resources import Metadata
 
@@ -175,6 +176,38 @@ class CollectionStore(Protocol):
 
     async def delete(self, physical: str) -> None:
         """Delete the collection and its aliases; one that is gone is no error."""
+        ...
+
+
+class CollectionCatalogue(Protocol):
+    """What lies on one Qdrant server; raises as PointStore does."""
+
+    async def holdings(self) -> list[Holding]:
+        """Return the collections whose name or alias is one that agents' collections have, sorted by name."""
+        ...
+
+
+class ObjectReader(Secrets, Protocol):
+    """What the verbs that only look read of Kubernetes."""
+
+    async def cluster_id(self) -> str:
+        """Return the uid of kube-system."""
+        ...
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        """Return one object.
+
+        Raises:
+            NotFound: there is no such object, or no such kind.
+        """
+        ...
+
+    async def list_objects(self, kind: str) -> tuple[list[Json], str]:
+        """Return every object of a kind, and the version of the list."""
+        ...
+
+    async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
+        """Return when an event last befell AgentMemories, by (namespace, name); empty where that may not be read."""
         ...
 
 

@@ -172,6 +172,25 @@ class KubernetesCluster:
         items = [{"apiVersion": API_VERSION, "kind": kind} | item for item in answer["items"]]
         return items, answer["metadata"]["resourceVersion"]
 
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        """Return one object."""
+        path = _path(kind, Metadata(name=name, namespace=namespace))
+        found: Json = await self._transport.call("GET", path)
+        return found
+
+    async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
+        """Return when an event last befell AgentMemories; events last an hour, unless the cluster keeps them longer."""
+        query = [("fieldSelector", f"reason={reason},involvedObject.kind=AgentMemory")]
+        try:
+            response = await self._transport.send("GET", "/api/v1/events", query=query)
+        except KubernetesRejected as exc:
+            log.debug("events cannot be read: %s", exc)
+            return {}
+        with mapped_errors():
+            items = json.loads(await response.read())["items"]
+        told = sorted((item["lastTimestamp"] or "", item["involvedObject"]) for item in items)
+        return {(involved["namespace"], involved["name"]): time for time, involved in told}
+
     async def follow(self, kind: str) -> AsyncIterator[tuple[str, Json | list[Json]]]:
         """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever."""
         while True:

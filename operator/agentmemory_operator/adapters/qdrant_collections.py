@@ -27,6 +27,8 @@ from agentmemory_operator.domain.collection import (
     Observed,
     marker_to_json,
 )
+from agentmemory_operator.domain.naming import ALIAS_PREFIX
+from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.planning import (
     Change,
     CreateCollection,
@@ -224,6 +226,34 @@ class QdrantCollections:
                 return (await self._client.count(physical, count_filter=alive, exact=True)).count
         except NotFound:
             return 0
+
+    async def holdings(self) -> list[Holding]:
+        """Return the collections whose name or alias is one that agents' collections have, sorted by name."""
+        with mapped_errors():
+            listed = await self._client.get_collections()
+            aliased = await self._client.get_aliases()
+        aliases: dict[str, list[str]] = {item.name: [] for item in listed.collections}
+        for item in aliased.aliases:
+            aliases.setdefault(item.collection_name, []).append(item.alias_name)
+        found = [await self._holding(name, tuple(sorted(aliases[name]))) for name in sorted(aliases)]
+        return [holding for holding in found if holding is not None]
+
+    async def _holding(self, name: str, aliases: tuple[str, ...]) -> Holding | None:
+        """Return one collection, None where it is none of an agent's or has gone meanwhile."""
+        if not any(known.startswith(ALIAS_PREFIX) for known in (name, *aliases)):
+            return None
+        info = await self._get(name)
+        if info is None:
+            return None
+        seen = observed_from(info, physical=name, is_aliased=bool(aliases))
+        return Holding(
+            physical=name,
+            aliases=aliases,
+            points=seen.points,
+            size=seen.collection.size,
+            distance=seen.collection.distance,
+            marker=seen.collection.marker,
+        )
 
     async def delete(self, physical: str) -> None:
         """Delete the collection and its aliases; the server answers 200 for one that is gone."""

@@ -7,7 +7,7 @@ from enum import StrEnum
 from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.naming import alias_of, physical_names
-from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports import CollectionStore
 from agentmemory_operator.services.reconcile import Draft, draft
@@ -77,7 +77,8 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None) -> Draft:
     likely, fresh = physical_names(alias, None)
     observed = await store.observe(alias, likely) if store else None
     desired = identified(desired_collection(memory, cluster_id=""), observed)
-    return draft(alias, desired, observed, fresh=fresh, last_points=0)
+    takeover = memory.metadata.annotations.get(TAKEOVER)
+    return draft(alias, desired, observed, fresh=fresh, last_points=0, takeover=takeover)
 
 
 def identified(desired: Collection, observed: Observed | None) -> Collection:

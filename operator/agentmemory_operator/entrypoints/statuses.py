@@ -1,0 +1,126 @@
+"""How `agentmemory status` tells an object: its conditions, its collection, the figures in force, a held plan."""
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from agentmemory_operator.entrypoints.tables import Section
+
+Json = Mapping[str, Any]
+
+CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
+PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
+
+
+def status_document(document: Json) -> dict[str, Any]:
+    """Return what programs get: the object without its spec and without what only Kubernetes needs."""
+    metadata = document["metadata"]
+    kept = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp")
+    return {
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "status": document.get("status") or {},
+    }
+
+
+def status_sections(document: Json, *, kubectl: str = "kubectl") -> list[Section]:
+    """Return the status for people.
+
+    Args:
+        kubectl: the command with the options that reach the object's cluster.
+    """
+    status = document.get("status") or {}
+    sections = [_summary(document, status), _conditions(status), _figures(status), _plan(document, status, kubectl)]
+    return [section for section in sections if section is not None]
+
+
+def _summary(document: Json, status: Json) -> Section:
+    metadata, collection = document["metadata"], status.get("collection") or {}
+    state, mood = _state(document, status)
+    rows = {
+        "agent": status.get("agent"),
+        "alias": collection.get("alias"),
+        "physical": collection.get("physical"),
+        "points": collection.get("points"),
+        "indexed": collection.get("indexed"),
+        "state": collection.get("state"),
+        "generation": metadata.get("generation"),
+        "acted on": status.get("observedGeneration"),
+        "deleted at": metadata.get("deletionTimestamp"),
+    }
+    shown = tuple((name, str(value)) for name, value in rows.items() if value is not None)
+    return Section(f"AgentMemory {metadata['namespace']}/{metadata['name']}: {state}", mood, rows=shown)
+
+
+def _state(document: Json, status: Json) -> tuple[str, str]:
+    """Return one word for the whole, and its mood."""
+    states = {item["type"]: item for item in status.get("conditions") or []}
+    if not states:
+        return "no operator has looked at it yet", "busy"
+    ready, in_sync = states.get("Ready", {}), states.get("InSync", {})
+    if document["metadata"].get("deletionTimestamp"):
+        return f"being deleted ({ready.get('reason')})", "busy"
+    if ready.get("status") != "True":
+        return f"not ready ({ready.get('reason')})", "bad"
+    if in_sync.get("status") != "True":
+        return f"ready, not in sync ({in_sync.get('reason')})", "busy"
+    return "ready", "good"
+
+
+def _conditions(status: Json) -> Section | None:
+    rows = tuple(
+        (item["type"], item["status"], item["reason"], item["lastTransitionTime"], item["message"])
+        for item in status.get("conditions") or []
+    )
+    return Section("Conditions", columns=CONDITION_COLUMNS, rows=rows) if rows else None
+
+
+def _figures(status: Json) -> Section | None:
+    rows = tuple(flat(status.get("effective") or {}))
+    return Section("Figures in force", rows=rows) if rows else None
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of a document as (dotted path, text)."""
+    if isinstance(value, Mapping):
+        for name, child in value.items():
+            yield from flat(child, f"{path}.{name}" if path else name)
+    else:
+        yield path, value if isinstance(value, str) else json.dumps(value)
+
+
+def _plan(document: Json, status: Json, kubectl: str) -> Section | None:
+    plan = status.get("plan")
+    if not plan:
+        return None
+    changes = plan.get("changes") or []
+    rows = tuple(
+        (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
+    )
+    fields = [change for change in changes if change.get("held") and "field" in change]
+    undo = (f"undo: {undo_command(document, fields, kubectl)}",) if fields else ()
+    notes = (plan["refusal"],) if "refusal" in plan else ()
+    return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=undo)
+
+
+def undo_command(document: Json, changes: list[Json], kubectl: str) -> str:
+    """Return the command that sets the fields of held changes back to what is in force."""
+    spec: dict[str, Any] = {}
+    for change in changes:
+        *parents, leaf = change["field"].split(".")
+        place = spec
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = _typed(change.get("from"))
+    metadata = document["metadata"]
+    patch = shlex.quote(json.dumps({"spec": spec}))
+    return f"{kubectl} -n {metadata['namespace']} patch amem {metadata['name']} --type=merge -p {patch}"
+
+
+def _typed(text: str | None) -> Any:
+    """Return a value as a manifest has it; a status has only its text."""
+    if text is None or text == "None":
+        return None
+    return int(text) if text.isdigit() else text

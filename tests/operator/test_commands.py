@@ -1,0 +1,191 @@
+"""The commands that only look, on a real API server: status, orphans, and all of them as a kubectl plugin."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import AGENTMEMORY, ROOT, clean_environment, wait_until
+from tests.support.proxy import Proxy
+from tests.support.workspace import Workspace, confirm_delete
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+BIN = pathlib.Path(sys.executable).parent
+
+
+def run(control_plane: ControlPlane, *arguments: str, kubeconfig: pathlib.Path | None = None) -> tuple[int, str, str]:
+    """Run a command of ours against the cluster; return its exit status, output and errors."""
+    environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or control_plane.kubeconfig)}
+    done = subprocess.run(
+        [*AGENTMEMORY, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def shell(control_plane: ControlPlane, command: str) -> str:
+    """Run a printed command as a person would who copied it."""
+    environment = os.environ | {
+        "KUBECONFIG": str(control_plane.kubeconfig),
+        "PATH": f"{control_plane.assets}{os.pathsep}{os.environ['PATH']}",
+        "KUBERC": "off",
+    }
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+class TestStatus:
+    def test_it_shows_conditions_collection_and_figures(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+
+        status, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace)
+
+        assert status == 0
+        assert told.startswith(f"AgentMemory {workspace.namespace}/memory: ready\n")
+        assert f"physical     {workspace.physical}" in told
+        assert "embedding.dimensions" in told
+
+    def test_programs_get_the_status_as_it_is(self, workspace: Workspace) -> None:
+        found = workspace.create_ready()
+
+        for output, load in (("json", json.loads), ("yaml", yaml.safe_load)):
+            _, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace, "-o", output)
+            assert load(told)["status"] == found["status"]
+
+    def test_the_namespace_is_the_context_s(self, workspace: Workspace, tmp_path: pathlib.Path) -> None:
+        workspace.create_ready()
+        config = yaml.safe_load(workspace.control_plane.kubeconfig.read_text())
+        (context,) = config["contexts"]
+        there = {"name": "there", "context": context["context"] | {"namespace": workspace.namespace}}
+        config["contexts"].append(there)
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(yaml.safe_dump(config))
+
+        elsewhere, _, error = run(workspace.control_plane, "status", "memory", kubeconfig=kubeconfig)
+        status, told, _ = run(workspace.control_plane, "status", "memory", "--context", "there", kubeconfig=kubeconfig)
+
+        assert (elsewhere, status) == (1, 0)
+        assert error.startswith("agentmemory: Kubernetes answered 404")
+        assert f"AgentMemory {workspace.namespace}/memory" in told
+
+    def test_the_way_back_out_of_a_held_plan_is_a_command_that_works(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.patch(embedding={"provider": "none", "dimensions": 16})
+        workspace.wait_condition("InSync", "False/AwaitingApproval")
+
+        _, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace)
+        (undo,) = [line for line in told.splitlines() if "undo:" in line]
+        shell(workspace.control_plane, undo.partition("undo: ")[2])
+
+        workspace.wait_ready()
+        assert workspace.must_get()["spec"]["embedding"]["dimensions"] == 8
+
+    def test_a_context_that_does_not_exist_is_named(self, workspace: Workspace) -> None:
+        status, _, error = run(workspace.control_plane, "status", "memory", "--context", "nowhere")
+
+        assert status == 1
+        assert "there is no context 'nowhere' in the kubeconfig" in error
+
+
+def orphans_of(workspace: Workspace, *options: str) -> list[dict[str, Any]]:
+    """Return the orphans of the workspace's own collections, as the command lists them."""
+    status, told, error = run(workspace.control_plane, "orphans", *options, "-o", "json")
+    assert status == 0, error + told
+    (server,) = json.loads(told)["servers"]
+    return [entry for entry in server["orphans"] if entry["collection"].startswith(workspace.alias)]
+
+
+class TestOrphans:
+    def test_a_retained_collection_is_listed_and_the_printed_command_adopts_it(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(3)
+        connection = ("--connection", f"{workspace.namespace}/main")
+        assert orphans_of(workspace, *connection) == []
+        workspace.delete()
+        workspace.wait_gone()
+
+        (orphan,) = orphans_of(workspace, *connection)
+        assert (orphan["collection"], orphan["points"]) == (workspace.physical, 3)
+        assert (orphan["owner"], orphan["reason"]) == (f"{workspace.namespace}/memory", "ObjectGone")
+        shell(workspace.control_plane, orphan["adopt"])
+
+        assert workspace.wait_ready()["status"]["collection"]["points"] == 3
+        assert orphans_of(workspace, *connection) == []
+
+    def test_a_kept_collection_says_since_when_and_the_printed_command_deletes_it(self, workspace: Workspace) -> None:
+        workspace.create_ready(deletionPolicy="Delete")
+        workspace.store_points(2)
+        workspace.delete()
+        workspace.wait_gone()
+        wait_until(lambda: "CollectionKept" in workspace.events(), seconds=5, what="the event")
+
+        (orphan,) = orphans_of(workspace, "--qdrant", workspace.qdrant_url)
+        assert orphan["since"] <= workspace.server_time()
+        shell(workspace.control_plane, orphan["delete"])
+
+        assert workspace.physicals() == []
+
+    def test_what_nobody_marked_and_what_was_left_behind_are_listed(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        marker = workspace.config()["metadata"]
+        body = {"vectors": {"size": 8, "distance": "Cosine"}}
+        left, plain = f"{workspace.alias}__7", f"{workspace.alias}-plain"
+        workspace.qdrant.put(f"/collections/{left}", json=body | {"metadata": marker}).raise_for_status()
+        workspace.qdrant.put(f"/collections/{plain}", json=body).raise_for_status()
+
+        found = orphans_of(workspace, "--qdrant", workspace.qdrant_url)
+
+        assert {entry["collection"]: entry["reason"] for entry in found} == {left: "Unreferenced", plain: "Unmarked"}
+        for name in (left, plain):
+            workspace.qdrant.delete(f"/collections/{name}")
+
+    def test_looking_changes_nothing(self, workspace: Workspace, proxy: Proxy) -> None:
+        workspace.create_ready()
+        workspace.delete()
+
+        _, told, _ = run(workspace.control_plane, "orphans", "--qdrant", proxy.url)
+
+        assert workspace.physical in told
+        assert proxy.mutations() == []
+
+    def test_a_server_out_of_reach_is_told_with_the_way_out(self, workspace: Workspace) -> None:
+        workspace.connect(url="http://127.0.0.1:9")
+
+        status, told, _ = run(workspace.control_plane, "orphans", "--connection", f"{workspace.namespace}/main")
+
+        assert status == 1
+        assert "could not be asked" in told
+        assert "--qdrant URL" in told
+
+
+def test_a_deletion_that_waits_says_until_when(workspace: Workspace, proxy: Proxy) -> None:
+    workspace.connect(url=proxy.url)
+    workspace.create(deletionPolicy="Delete", annotations=confirm_delete(workspace.alias))
+    workspace.wait_ready()
+    proxy.is_down = True
+
+    workspace.delete()
+
+    condition = workspace.wait_condition("Reconciling", "True/DeletionWaiting")
+    assert "waits for Qdrant until 20" in condition["message"]
+    assert "DeletionWaiting" in workspace.events()
+    proxy.is_down = False
+    workspace.wait_gone(seconds=20)
+    assert workspace.physicals() == []
+
+
+def test_every_command_is_a_kubectl_plugin(control_plane: ControlPlane) -> None:
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "KUBERC": "off"}
+    command = [str(control_plane.assets / "kubectl"), "agentmemory", "version"]
+
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().count(".") == 2

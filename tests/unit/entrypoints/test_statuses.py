@@ -1,0 +1,94 @@
+"""What `agentmemory status` shows of an object, and that the way back out of a held plan is a command."""
+
+import json
+import shlex
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.effective import effective_settings
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.outcomes import Reconciled
+from agentmemory_operator.domain.planning import Plan, plan_changes
+from agentmemory_operator.domain.reporting import converged_status, failed_status
+from agentmemory_operator.domain.safety import refuse
+from agentmemory_operator.entrypoints.statuses import status_document, status_sections
+from agentmemory_operator.entrypoints.tables import plain
+from tests.support.fakes import memory_document, observed_of
+from tests.support.plans import ALIAS, desired_of
+
+NOW = "2026-11-21T03:00:00Z"
+NOTHING = Plan(f"{ALIAS}__1", ())
+
+
+def looked_at(was: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    """Return agents/probe with this spec as a pass reports it, its collection made for `was`."""
+    document = memory_document(**spec)
+    settings = effective_settings(parse_agent_memory(document))
+    observed = observed_of(desired_of(spec if was is None else was), points=7)
+    plan = plan_changes(desired_of(spec), observed, alias=ALIAS, physical=f"{ALIAS}__2")
+    status = converged_status(settings, Reconciled(observed, plan, refuse(plan, observed), NOTHING), old={}, now=NOW)
+    return document | {"status": status}
+
+
+def told(document: dict[str, Any], **options: Any) -> str:
+    return plain(status_sections(document, **options))
+
+
+def test_an_object_that_serves_is_ready_with_its_figures() -> None:
+    text = told(looked_at())
+
+    assert text.startswith("AgentMemory agents/probe: ready\n")
+    assert "alias        agent_memory_probe" in text
+    assert f"Ready    True     Serving     {NOW}" in text
+    assert "hnsw.m " in text
+    assert "scoring.weights.similarity" in text
+    assert "Plan" not in text
+
+
+def test_a_held_plan_is_shown_with_the_way_back() -> None:
+    was = {"embedding": {"provider": "none", "dimensions": 8}}
+    document = looked_at(was, embedding={"provider": "none", "dimensions": 16}, index={"distance": "Dot"})
+
+    text = told(document, kubectl="kubectl --context prod")
+
+    assert text.startswith("AgentMemory agents/probe: ready, not in sync (AwaitingApproval)\n")
+    assert f"Plan {document['status']['plan']['digest']}" in text
+    assert "rebuild for embedding.dimensions 8 -> 16" in text
+    (undo,) = [line for line in text.splitlines() if "undo:" in line]
+    words = shlex.split(undo.partition("undo: ")[2])
+    assert words[:-1] == [
+        *("kubectl", "--context", "prod", "-n", "agents", "patch", "amem", "probe", "--type=merge", "-p")
+    ]
+    assert json.loads(words[-1]) == {"spec": {"embedding": {"dimensions": 8}, "index": {"distance": "Cosine"}}}
+
+
+@pytest.mark.parametrize(
+    ("document", "heading"),
+    [
+        (memory_document(), "no operator has looked at it yet"),
+        (
+            memory_document()
+            | {"status": failed_status("SlugTaken", "taken", is_stalled=True, old={}, generation=1, now=NOW)},
+            "not ready (SlugTaken)",
+        ),
+        (
+            memory_document(metadata={"deletionTimestamp": NOW})
+            | {"status": failed_status("DeletionWaiting", "wait", is_stalled=False, old={}, generation=1, now=NOW)},
+            "being deleted (DeletionWaiting)",
+        ),
+    ],
+    ids=["new", "stalled", "deleted"],
+)
+def test_the_first_line_says_how_it_is(document: dict[str, Any], heading: str) -> None:
+    assert told(document).startswith(f"AgentMemory agents/probe: {heading}\n")
+
+
+def test_programs_get_the_status_and_whose_it_is() -> None:
+    document = looked_at()
+
+    made = status_document(document)
+
+    assert made["status"] == document["status"]
+    assert made["metadata"]["name"] == "probe"
+    assert "spec" not in made
