@@ -1,5 +1,6 @@
 """The command line: options to calls. What each verb does lies behind `Verbs`, which main composes."""
 
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -7,13 +8,26 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer._completion_shared import get_completion_script
 
 from agentmemory_operator import __version__
+from agentmemory_operator.domain.editor_schema import editor_schema
 from agentmemory_operator.entrypoints import crds
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
 from agentmemory_operator.entrypoints.running import run_verb
 from agentmemory_operator.entrypoints.takeover import OpenObjects, add_takeover
 from agentmemory_operator.entrypoints.validation import findings_in, manifest_files
+
+PROGRAM = "agentmemory"
+
+
+class Shell(StrEnum):
+    """Shells that can complete."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+    POWERSHELL = "powershell"
 
 
 class Source(StrEnum):
@@ -57,7 +71,7 @@ Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free one.")
 def build_cli(verbs: Verbs) -> typer.Typer:
     """Return the command `agentmemory`."""
     cli = typer.Typer(
-        name="agentmemory",
+        name=PROGRAM,
         help="Long-term memory of AI agents as Kubernetes objects.",
         no_args_is_help=True,
         add_completion=True,
@@ -145,6 +159,20 @@ def _add_printers(cli: typer.Typer) -> None:
     ) -> None:
         """Print the CustomResourceDefinitions."""
         raise typer.Exit(crds.main(["--write"] if write else []))
+
+    @cli.command()
+    def schema() -> None:
+        """Print the JSON Schema of the kinds, for editors."""
+        typer.echo(json.dumps(editor_schema(), indent=2))
+
+    @cli.command()
+    def completion(
+        shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")],
+        program: Annotated[str, typer.Option(help="The name that the command is called by.")] = PROGRAM,
+    ) -> None:
+        """Print what a shell has to read to complete this command: source <(agentmemory completion bash)."""
+        variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+        typer.echo(get_completion_script(prog_name=program, complete_var=variable, shell=shell))
 
     @cli.command()
     def version() -> None:

@@ -1,0 +1,28 @@
+"""The command line without what lies behind it."""
+
+from typing import Any
+
+import typer
+
+from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.inspection import Inspection
+
+
+def command_line() -> typer.Typer:
+    """Return the command `agentmemory`; a verb that needs a server or a cluster fails."""
+
+    def absent(*_: Any) -> Any:
+        raise AssertionError("no server stands behind this command line")
+
+    return build_cli(
+        Verbs(
+            operator=absent,
+            api_kubernetes=absent,
+            api_files=absent,
+            dev=absent,
+            devserver=absent,
+            default_source=Source.FILES,
+            inspection=Inspection(absent, absent, None, None),
+            open_objects=absent,
+        )
+    )
