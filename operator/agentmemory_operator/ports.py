@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.planning import Change
@@ -151,8 +152,8 @@ class CollectionStore(Protocol):
         """Close the connections."""
         ...
 
-    async def version(self) -> str:
-        """Return the server's version.
+    async def server(self) -> Server:
+        """Return what the server says of itself, having shown it the key.
 
         Raises:
             StoreRejected: the server refuses the key.

@@ -419,7 +419,7 @@ async def test_a_figure_that_the_server_refuses_is_told_with_its_words(place: Pl
 
 
 CALLS: dict[str, Callable[[QdrantCollections], Awaitable[object]]] = {
-    "version": lambda store: store.version(),
+    "server": lambda store: store.server(),
     "observe": lambda store: store.observe("a", "a__1"),
     "apply": lambda store: store.apply("a__1", UpdateHnsw(m=4)),
     "count": lambda store: store.count("a__1"),
@@ -464,7 +464,7 @@ async def test_a_wrong_key_is_refused_for_good_and_not_told(keyed_url: str, key:
 
 async def test_the_right_key_is_sent(keyed_url: str) -> None:
     async with opened(keyed_url, api_key="right") as store:
-        assert (await store.version()).startswith("1.18")
+        assert (await store.server()).version.startswith("1.18")
 
 
 async def test_a_server_that_is_down_is_unavailable() -> None:
@@ -535,7 +535,7 @@ async def test_a_status_tells_what_can_be_done(status: int, error: type[AgentMem
 async def test_an_answer_that_is_no_qdrant_s_is_unavailable(body: bytes) -> None:
     with answering(200, body) as url:
         async with opened(url) as store:
-            for name in ("version", "observe", "count"):
+            for name in ("server", "observe", "count"):
                 with pytest.raises(StoreUnavailable):
                     await CALLS[name](store)
 

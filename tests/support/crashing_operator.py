@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_transport import load_configuration
+from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import Change, CreateIndexes
@@ -82,8 +83,8 @@ class CrashingStore:
     async def close(self) -> None:
         await self._store.close()
 
-    async def version(self) -> str:
-        return await self._store.version()
+    async def server(self) -> Server:
+        return await self._store.server()
 
     async def observe(self, alias: str, likely: str) -> Observed | None:
         return await self._store.observe(alias, likely)

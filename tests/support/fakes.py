@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import assert_never
 
+from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.planning import (
     WAKING,
@@ -113,9 +114,9 @@ class FakeCollectionStore:
     async def close(self) -> None:
         self.is_closed = True
 
-    async def version(self) -> str:
-        self._called("version", "")
-        return self.server_version
+    async def server(self) -> Server:
+        self._called("server", "")
+        return Server(self.server_version, 1, False)
 
     async def observe(self, alias: str, likely: str) -> Observed | None:
         self._called("observe", alias)

@@ -20,6 +20,7 @@ from agentmemory_operator.adapters.qdrant_configuration import (
     vector_of,
 )
 from agentmemory_operator.adapters.tls import trust_of, untrusted
+from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
     Collection,
@@ -44,7 +45,7 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
 )
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
-from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 
 THROTTLED = 429
 ANY_NAME = "agentmemory"
@@ -87,6 +88,7 @@ class QdrantCollections:
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10, ca_pem: str | None = None) -> None:
         trust = trust_of(url, ca_pem)
+        self._has_jwt_rbac: dict[str, bool | None] = {}
         options: dict[str, Any] = {"verify": trust} if trust else {}
         # The default Accept-Encoding makes the server compress, which costs 40 ms a call (docs/adr/0004).
         with warnings.catch_warnings():
@@ -112,12 +114,33 @@ class QdrantCollections:
         """Close the connections."""
         await self._client.close()
 
-    async def version(self) -> str:
-        """Return the server's version, having shown it the key."""
+    async def server(self) -> Server:
+        """Return what the server says of itself, having shown it the key."""
         with mapped_errors():
             # The server tells anybody its version; whether it takes our key, only a call that needs one finds out.
             await self._client.collection_exists(ANY_NAME)
-            return str((await self._client.info()).version)
+            version = str((await self._client.info()).version)
+        if version not in self._has_jwt_rbac:
+            self._has_jwt_rbac = {version: await self._jwt_rbac()}
+        return Server(version, await self._peers(), self._has_jwt_rbac[version])
+
+    async def _peers(self) -> int | None:
+        try:
+            with mapped_errors():
+                status = await self._client.cluster_status()
+        except (NotFound, StoreRejected):
+            # A key for the collections alone may not ask.
+            return None
+        return len(status.peers) if isinstance(status, models.ClusterStatusOneOf1) else 1
+
+    async def _jwt_rbac(self) -> bool | None:
+        try:
+            with mapped_errors():
+                told = await self._client.http.service_api.telemetry(details_level=0)
+        except AgentMemoryError:
+            # Nothing depends on it; a server that is away is found by the other calls.
+            return None
+        return bool(told.result and told.result.app and told.result.app.jwt_rbac)
 
     async def observe(self, alias: str, likely: str) -> Observed | None:
         """Return what lies behind the alias, else the collection `likely` without alias, else None."""

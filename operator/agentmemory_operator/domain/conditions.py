@@ -12,6 +12,7 @@ class Reason(StrEnum):
     """Every reason a condition can carry; docs/conditions.md explains each."""
 
     SERVING = "Serving"
+    ANSWERS = "Answers"
     CONVERGED = "Converged"
     INDEXING = "Indexing"
     COLLECTION_RED = "CollectionRed"

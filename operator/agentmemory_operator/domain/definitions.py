@@ -37,6 +37,7 @@ class Kind:
 
 
 _READY = '.status.conditions[?(@.type=="Ready")].status'
+_READY_REASON = '.status.conditions[?(@.type=="Ready")].reason'
 _AGE = Column("Age", "date", ".metadata.creationTimestamp", "Since it was created.")
 
 AGENT_MEMORY = Kind(
@@ -70,7 +71,10 @@ QDRANT_CONNECTION = Kind(
         Column("URL", "string", ".spec.url", "Base URL of its REST API."),
         Column("Ready", "string", _READY, "Whether it answers and is recent enough."),
         Column("Version", "string", ".status.version", "Qdrant's version."),
+        Column("Peers", "integer", ".status.peers", "Servers of the cluster."),
         _AGE,
+        Column("Reason", "string", _READY_REASON, "Why it is ready or not.", is_wide=True),
+        Column("Capabilities", "string", ".status.capabilities", "What the server can do.", is_wide=True),
     ),
 )
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, assert_never
 
+from agentmemory_operator.domain.capabilities import Server, capabilities_of
 from agentmemory_operator.domain.collection import GREEN, RED, Collection, EmbeddingSource, Observed, Quantization
 from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
@@ -46,6 +47,14 @@ from agentmemory_operator.domain.status import (
 )
 
 Json = dict[str, Any]
+
+# Whether a server that gives this reason was reached; nobody asked it where the reason is not here.
+_REACHABLE: dict[str, bool] = {
+    Reason.QDRANT_UNAVAILABLE: False,
+    Reason.TLS_FAILED: False,
+    Reason.QDRANT_REJECTED: True,
+    Reason.QDRANT_TOO_OLD: True,
+}
 Tuned = UpdateHnsw | UpdateQuantization | UpdateVectors | UpdateOptimizers | UpdateReplication
 
 COSTS = {
@@ -120,14 +129,27 @@ def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Js
     return dict(old) | {"conditions": [*kept, *told], "observedGeneration": generation}
 
 
-def connection_status(version: str, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
+def failed_connection_status(
+    reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
+) -> Json:
+    """Return the status of a connection that cannot be used, as `failed_status`, and whether its server was reached."""
+    status = failed_status(reason, message, is_stalled=is_stalled, old=old, generation=generation, now=now)
+    reached = [State("Reachable", _REACHABLE.get(reason), reason, message)]
+    conditions = merge_conditions(old.get("conditions") or [], reached, generation=generation, now=now)
+    return status | {"conditions": [*status["conditions"], *conditions]}
+
+
+def connection_status(server: Server, *, old: Mapping[str, Any], generation: int, now: str) -> Json:
     """Return the status of a connection whose server answers and is new enough."""
-    states = [State("Ready", True, Reason.SERVING, f"Qdrant {version} answers")]
+    answers = f"Qdrant {server.version} answers"
+    states = [State("Ready", True, Reason.SERVING, answers), State("Reachable", True, Reason.ANSWERS, answers)]
     conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
     status = QdrantConnectionStatus(
         observed_generation=generation,
         conditions=tuple(Condition.model_validate(condition) for condition in conditions),
-        version=version,
+        version=server.version,
+        capabilities=capabilities_of(server),
+        peers=server.peers,
     )
     return _dump(status)
 

@@ -17,7 +17,9 @@ class StatusModel(BaseModel):
 class Condition(StatusModel):
     """One condition, as the Kubernetes API conventions describe it."""
 
-    type: Annotated[str, Field(max_length=316)] = Field(description="Ready, InSync, Reconciling, Stalled or Suspended.")
+    type: Annotated[str, Field(max_length=316)] = Field(
+        description="Ready, InSync, Reachable, Reconciling, Stalled or Suspended."
+    )
     status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = (
         Field(description="Why, as one word of a closed set.")
@@ -191,9 +193,18 @@ class AgentMemoryStatus(StatusModel):
     )
 
 
+Capability = Annotated[str, Field(max_length=64, description="One ability, as updateMode.")]
+
+
 class QdrantConnectionStatus(StatusModel):
     """What the operator last saw of the server; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=_GENERATION)
     conditions: Conditions | None = Field(default=None, description=_CONDITIONS)
     version: str | None = Field(default=None, description="Qdrant's version.")
+    capabilities: tuple[Capability, ...] | None = Field(
+        default=None, max_length=32, description="What the server can do, by name."
+    )
+    peers: int | None = Field(
+        default=None, description="Servers of the cluster; 1 without cluster mode. Absent where the key may not ask."
+    )

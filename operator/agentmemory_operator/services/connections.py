@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from agentmemory_operator.domain.capabilities import Server, minor_of
 from agentmemory_operator.domain.manifests import parse_connection
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable
@@ -82,8 +83,8 @@ class Connections:
         if ref:
             await self._secrets.read(memory.metadata.namespace, ref.name, ref.key)
 
-    async def probe(self, document: Json) -> tuple[str, bool]:
-        """Read the Secrets and ask the server for its version; return it, and whether the last probe found a fault.
+    async def probe(self, document: Json) -> tuple[Server, bool]:
+        """Read the Secrets and ask the server what it is; return it, and whether the last probe found a fault.
 
         Args:
             document: the QdrantConnection as it last came.
@@ -97,12 +98,12 @@ class Connections:
         link = self._link(key)
         try:
             await link.renew(document)
-            version = await link.use(document, lambda store: store.version())
-            _check_version(version)
+            server = await link.use(document, lambda store: store.server())
+            _check_version(server.version)
         except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
             self._faults[key] = exc
             raise
-        return version, self._faults.pop(key, None) is not None
+        return server, self._faults.pop(key, None) is not None
 
     def forget(self, key: Key) -> None:
         """Drop what is known of a connection that is gone."""
@@ -120,7 +121,7 @@ class Connections:
 
 
 def _check_version(version: str) -> None:
-    parts = version.split(".")[:2]
-    if all(part.isdigit() for part in parts) and tuple(map(int, parts)) < MINIMUM_VERSION:
+    minor = minor_of(version)
+    if minor is not None and minor < MINIMUM_VERSION:
         minimum = ".".join(map(str, MINIMUM_VERSION))
         raise SpecInvalid("QdrantTooOld", f"Qdrant {version} is older than {minimum}: upgrade the server")

@@ -12,7 +12,13 @@ from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.reporting import connection_status, converged_status, failed_status, suspended_status
+from agentmemory_operator.domain.reporting import (
+    connection_status,
+    converged_status,
+    failed_connection_status,
+    failed_status,
+    suspended_status,
+)
 from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory, Metadata
 from agentmemory_operator.domain.safety import describe_owner
 from agentmemory_operator.errors import (
@@ -165,12 +171,12 @@ class Passes:
         metadata = Metadata.model_validate(document["metadata"])
         old = document.get("status") or {}
         try:
-            version, was_down = await self.connections.probe(document)
+            server, was_down = await self.connections.probe(document)
         except AgentMemoryError as exc:
             if await self._fail(document, metadata, exc):
                 self._request_users(key)
             return self.periods.probe_s
-        status = connection_status(version, old=old, generation=metadata.generation, now=self._now())
+        status = connection_status(server, old=old, generation=metadata.generation, now=self._now())
         if await self._write(QDRANT_CONNECTION, document, metadata, status) or was_down:
             self._request_users(key)
         return self.periods.probe_s
@@ -188,7 +194,8 @@ class Passes:
         if isinstance(exc, TransientError) and not isinstance(exc, StoreUnavailable):
             raise exc
         reason, is_stalled = reason_of(exc)
-        status = failed_status(
+        make_status = failed_connection_status if document["kind"] == QDRANT_CONNECTION else failed_status
+        status = make_status(
             reason,
             str(exc),
             is_stalled=is_stalled,

@@ -6,25 +6,24 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.collection import Collection, ScalarQuantization, TurboQuantization
+from agentmemory_operator.domain.capabilities import Server
+from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
     Change,
-    CreateCollection,
-    CreateIndexes,
     Plan,
     Rebuild,
-    SetAlias,
     UpdateHnsw,
-    UpdateOptimizers,
-    UpdateQuantization,
-    UpdateVectors,
     WakeOptimizers,
-    WriteMarker,
     plan_changes,
 )
-from agentmemory_operator.domain.reporting import connection_status, converged_status, describe_change, failed_status
+from agentmemory_operator.domain.reporting import (
+    connection_status,
+    converged_status,
+    failed_connection_status,
+    failed_status,
+)
 from agentmemory_operator.domain.safety import refuse
 from agentmemory_operator.domain.status import AgentMemoryStatus, QdrantConnectionStatus
 from tests.support.fakes import observed_of
@@ -253,30 +252,35 @@ def test_a_recovery_drops_what_no_longer_holds() -> None:
     assert [entry["type"] for entry in status_of(old=failed)["conditions"]] == ["Ready", "InSync"]
 
 
-def test_a_connection_shows_its_version() -> None:
-    status = connection_status("1.18.3", old={}, generation=2, now=NOW)
+def test_a_connection_shows_its_server() -> None:
+    status = connection_status(Server("1.18.3", 3, True), old={}, generation=2, now=NOW)
 
     QdrantConnectionStatus.model_validate(status, by_alias=True, by_name=False)
-    assert (status["version"], in_short(status)) == ("1.18.3", [("Ready", "True", "Serving")])
+    assert (status["version"], status["peers"]) == ("1.18.3", 3)
+    assert {"formula", "jwtRbac"} <= set(status["capabilities"])
+    assert in_short(status) == [("Ready", "True", "Serving"), ("Reachable", "True", "Answers")]
     assert nulls_of(status) == []
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("reason", "reached"),
     [
-        (CreateCollection("p__1", desired_of()), "create collection p__1 (256 dimensions, Cosine)"),
-        (SetAlias("a", "p__1"), "point alias a at p__1"),
-        (UpdateHnsw(m=4, full_scan_threshold_kb=10), "set m 4, full_scan_threshold_kb 10"),
-        (UpdateOptimizers(default_segment_number=0), "set default_segment_number 0"),
-        (UpdateQuantization(None), "set quantization None"),
-        (UpdateVectors("Cold"), "keep the vectors Cold"),
-        (UpdateQuantization(TurboQuantization("Bits4", True)), "set quantization Turbo (bits Bits4)"),
-        (UpdateQuantization(ScalarQuantization(0.5, False)), "set quantization Scalar (quantile 0.5)"),
-        (WakeOptimizers(), "wake the optimizers"),
-        (CreateIndexes((("a", "keyword"), ("b", "integer"))), "index a, b"),
-        (WriteMarker(desired_of().marker), "write the ownership marker"),  # type: ignore[arg-type]
-        (Rebuild("f", "a", "b"), "rebuild for f a -> b"),
+        ("QdrantUnavailable", "False"),
+        ("TLSFailed", "False"),
+        ("QdrantRejected", "True"),
+        ("QdrantTooOld", "True"),
+        ("SecretNotFound", "Unknown"),
+        ("InvalidCA", "Unknown"),
+        ("InvalidSpec", "Unknown"),
     ],
 )
-def test_a_change_is_told_in_a_person_s_words(change: Change, told: str) -> None:
-    assert describe_change(change) == told
+def test_a_connection_that_fails_tells_whether_its_server_was_reached(reason: str, reached: str) -> None:
+    before = connection_status(Server("1.18.3", 1), old={}, generation=1, now=NOW)
+
+    status = failed_connection_status(reason, "m", is_stalled=True, old=before, generation=1, now=LATER)
+
+    QdrantConnectionStatus.model_validate(status, by_alias=True, by_name=False)
+    assert in_short(status) == [("Ready", "False", reason), ("Stalled", "True", reason), ("Reachable", reached, reason)]
+    since = next(entry["lastTransitionTime"] for entry in status["conditions"] if entry["type"] == "Reachable")
+    assert since == (NOW if reached == "True" else LATER)
+    assert status["version"] == "1.18.3", "what was last seen stays"

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.errors import AgentMemoryError, SecretMissing, SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports import CollectionStore
@@ -109,7 +110,7 @@ async def test_a_server_that_is_new_enough_or_does_not_tell_passes(version: str)
     bench = Bench()
     bench.store.server_version = version
 
-    assert await bench.connections.probe(CONNECTION) == (version, False)
+    assert await bench.connections.probe(CONNECTION) == (Server(version, 1, False), False)
 
 
 @pytest.mark.parametrize("version", ["1.17.9", "1.9.0", "0.11.1"])
@@ -137,8 +138,8 @@ async def test_what_a_probe_found_objects_are_told_without_asking(error: AgentMe
     with pytest.raises(type(error), match=str(error)):
         await bench.connections.use(MEMORY, itself)
 
-    assert await bench.connections.probe(CONNECTION) == ("1.18.3", True)
-    assert await bench.connections.probe(CONNECTION) == ("1.18.3", False)
+    assert (await bench.connections.probe(CONNECTION))[1] is True
+    assert (await bench.connections.probe(CONNECTION))[1] is False
     assert await bench.connections.use(MEMORY, itself) is bench.store
 
 
