@@ -40,6 +40,7 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
+    UpdateStrictMode,
     UpdateVectors,
     WakeOptimizers,
     WriteMarker,
@@ -56,7 +57,7 @@ EMBEDDING = {"embedding": {"provider": "none", "dimensions": 4}}
 
 def as_reported(desired: Collection) -> Collection:
     """Return the desired collection with what the server decides where the object does not."""
-    return replace(desired, shard_number=1, replication_factor=1)
+    return replace(desired, shard_number=1, replication_factor=1, strict_mode=desired.strict_mode or ())
 
 
 DESIRED = as_reported(desired_of(EMBEDDING))
@@ -146,6 +147,7 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
         UpdateQuantization(BinaryQuantization("TwoBits", "Scalar4Bits", always_ram=True)),
         UpdateQuantization(TurboQuantization("Bits1_5", always_ram=False)),
         UpdateReplication(2),
+        UpdateStrictMode((("enabled", True), ("max_query_limit", 7))),
         UpdateVectors("Cold"),
         UpdateVectors("Cached"),
         WakeOptimizers(),

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import aiohttp
 import pytest
 
 from agentmemory_operator.domain.presets import Weights
@@ -12,6 +13,7 @@ from agentmemory_operator.domain.scoring import DAY_MS, Scored, score
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.ports import Vector
+from agentmemory_operator.services.memories import ListRequest
 from agentmemory_operator.services.recall import SearchAnswer, SearchRequest
 from agentmemory_operator.services.remember import NewMemory
 from tests.support.agents import EVERYTHING, World, open_world, vector_of
@@ -269,3 +271,25 @@ def cosine(left: Sequence[float], right: Sequence[float]) -> float:
         return sum(x * y for x, y in zip(a, b, strict=True))
 
     return float(product(left, right) / (product(left, left) * product(right, right)) ** 0.5)
+
+
+async def test_searches_and_pages_keep_within_the_engine_s_strict_mode(world: World) -> None:
+    for number in range(30):
+        await world.add(f"m{number}")
+    await _limit(world, max_query_limit=12, search_max_batchsize=2)
+    world.rank_by(replace(EVERYTHING, max_query_limit=12))
+
+    answer = await search(world, top_k=12, explain=True)
+    page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=1000))
+
+    assert (len(answer.results), len(page.records)) == (12, 10)
+    with pytest.raises(RequestInvalid, match="top_k"):
+        await search(world, top_k=13)
+
+
+async def _limit(world: World, **limits: int) -> None:
+    body = {"strict_mode_config": {"enabled": True, **limits}}
+    async with aiohttp.ClientSession() as session:
+        url = f"{world.agent.store._url}/collections/{world.agent.alias}"  # type: ignore[attr-defined]
+        async with session.patch(url, json=body) as answer:
+            assert answer.status == 200

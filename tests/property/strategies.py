@@ -36,6 +36,9 @@ embeddings = st.builds(
     dimensions=st.sampled_from([8, 256]),
     base_url=st.sampled_from([None, "http://e/v1"]),
 )
+limits = st.dictionaries(st.sampled_from(["max_query_limit", "max_points_count"]), st.sampled_from([7, 9])).flatmap(
+    lambda given: st.booleans().map(lambda enabled: tuple(sorted((given | {"enabled": enabled}).items())))
+)
 markers = st.builds(
     Marker,
     cluster_id=st.just("cluster-1"),
@@ -72,6 +75,7 @@ def collections(*, has_marker: bool = False, is_reported: bool = False) -> st.Se
         memory=figure("Cached", "Cold"),
         shard_number=figure(1, 2),
         replication_factor=figure(1, 2),
+        strict_mode=limits if is_reported else st.none() | limits,
         indexes=indexes,
         marker=markers if has_marker else st.none() | markers,
     )

@@ -17,6 +17,7 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
+    UpdateStrictMode,
     UpdateVectors,
     WakeOptimizers,
     WriteMarker,
@@ -61,6 +62,8 @@ def apply_change(live: Collection, change: Change) -> Collection:
             return replace(live, **{name: value for name, value in asdict(change).items() if value is not None})
         case UpdateQuantization(quantization):
             return replace(live, quantization=quantization)
+        case UpdateStrictMode(limits):
+            return replace(live, strict_mode=tuple(sorted((dict(live.strict_mode or ()) | dict(limits)).items())))
         case WriteMarker(marker):
             return replace(live, marker=marker)
         case SetAlias() | WakeOptimizers() | Rebuild():

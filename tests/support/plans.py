@@ -23,6 +23,7 @@ from agentmemory_operator.domain.collection import (
     marker_to_json,
 )
 from agentmemory_operator.domain.desired import desired_collection
+from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.planning import CreateCollection, Plan, class_of
 from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
@@ -88,6 +89,7 @@ def small_form(collection: Collection) -> dict[str, Any]:
     form: dict[str, Any] = {name: getattr(collection, attribute) for name, attribute in SMALL_FORM.items()}
     form["quantization"] = _quantization_form(collection.quantization)
     form["extraIndexes"] = dict(set(collection.indexes) - set(RETRIEVAL_INDEXES))
+    form["strictMode"] = limits_in_force(collection.strict_mode)
     form["marker"] = marker_to_json(collection.marker) if collection.marker else None
     return form
 

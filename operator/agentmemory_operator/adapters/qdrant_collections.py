@@ -40,6 +40,7 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
+    UpdateStrictMode,
     UpdateVectors,
     WakeOptimizers,
     WriteMarker,
@@ -197,6 +198,7 @@ class QdrantCollections:
                 | UpdateOptimizers()
                 | WakeOptimizers()
                 | UpdateReplication()
+                | UpdateStrictMode()
                 | WriteMarker()
             ):
                 await self._client.update_collection(physical, **update_of(change))
@@ -220,6 +222,9 @@ class QdrantCollections:
                 vectors_config=vector_of(collection),
                 shard_number=collection.shard_number,
                 replication_factor=collection.replication_factor,
+                strict_mode_config=models.StrictModeConfig.model_validate(dict(collection.strict_mode))
+                if collection.strict_mode
+                else None,
                 hnsw_config=hnsw_of(collection),
                 optimizers_config=optimizers_of(collection),
                 quantization_config=quantization_of(collection.quantization),

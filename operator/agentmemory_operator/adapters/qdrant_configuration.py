@@ -8,6 +8,7 @@ from agentmemory_operator.domain.collection import (
     METADATA_KEY,
     BinaryQuantization,
     Collection,
+    Limit,
     Observed,
     ProductQuantization,
     Quantization,
@@ -21,6 +22,7 @@ from agentmemory_operator.domain.planning import (
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
+    UpdateStrictMode,
     WakeOptimizers,
     WriteMarker,
 )
@@ -32,8 +34,25 @@ ENCODING_NAMES = {value: name for name, value in ENCODINGS.items()}
 QUERY_ENCODING_NAMES = {name.lower(): name for name in ("Default", "Binary", "Scalar4Bits", "Scalar8Bits")}
 
 
+Patched = (
+    UpdateHnsw
+    | UpdateQuantization
+    | UpdateOptimizers
+    | WakeOptimizers
+    | UpdateReplication
+    | UpdateStrictMode
+    | WriteMarker
+)
+
+
 def update_of(
-    change: UpdateHnsw | UpdateQuantization | UpdateOptimizers | WakeOptimizers | UpdateReplication | WriteMarker,
+    change: UpdateHnsw
+    | UpdateQuantization
+    | UpdateOptimizers
+    | WakeOptimizers
+    | UpdateReplication
+    | UpdateStrictMode
+    | WriteMarker,
 ) -> dict[str, Any]:
     """Return the arguments of the PATCH that carries the change out."""
     match change:
@@ -45,6 +64,8 @@ def update_of(
             return {"optimizers_config": optimizers_of(change)}
         case UpdateReplication(factor):
             return {"collection_params": models.CollectionParamsDiff(replication_factor=factor)}
+        case UpdateStrictMode(limits):
+            return {"strict_mode_config": models.StrictModeConfig.model_validate(dict(limits))}
         case WakeOptimizers():
             return {"optimizers_config": models.OptimizersConfigDiff()}
         case WriteMarker(marker):
@@ -127,6 +148,7 @@ def observed_from(info: models.CollectionInfo, *, physical: str, is_aliased: boo
         memory=memory_from(vector),
         shard_number=config.params.shard_number,
         replication_factor=config.params.replication_factor,
+        strict_mode=limits_from(config.strict_mode_config),
         marker=marker_from_json(marker) if marker else None,
     )
     queue: Any = info.update_queue
@@ -147,6 +169,12 @@ def memory_from(vector: models.VectorParams) -> str:
     if vector.memory is not None:
         return CACHED if vector.memory is models.Memory.CACHED else COLD
     return COLD if vector.on_disk else CACHED
+
+
+def limits_from(config: Any) -> tuple[tuple[str, Limit], ...]:
+    """Return the plain limits that are set; some newer ones are structures and no part of a plan."""
+    given = config.model_dump(exclude_none=True) if config else {}
+    return tuple(sorted((name, value) for name, value in given.items() if isinstance(value, bool | int | float)))
 
 
 def quantization_from(config: Any) -> Quantization | None:

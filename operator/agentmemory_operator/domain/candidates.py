@@ -17,6 +17,7 @@ from agentmemory_operator.domain.scoring import DAY_MS
 
 LIST_LIMIT = 1_000
 SCORED_WHOLE = 3 * LIST_LIMIT
+ANY_NUMBER = 2**32
 # A memory is new while its recency is at least this, much used from this importance and this many accesses on.
 NEW_RECENCY, USED_IMPORTANCE, USED_ACCESSES = 0.9, 0.75, 3
 
@@ -81,12 +82,14 @@ def plan_candidates(ranking: Ranking, filter_: Filter, *, eligible: int, top_k: 
     Args:
         eligible: how many memories the filter lets through.
     """
-    if ranking.candidates is None and eligible > max(SCORED_WHOLE, top_k):
-        filters = (filter_, *(both(filter_, condition) for condition in _beyond_similarity(ranking, now_ms)))
-        limit = max(LIST_LIMIT, top_k)
-    else:
-        filters = (filter_,)
-        limit = max(ranking.candidates or SCORED_WHOLE, top_k)
+    most = ranking.max_query_limit or ANY_NUMBER
+    filters: tuple[Filter, ...] = (filter_,)
+    limit = min(max(ranking.candidates or SCORED_WHOLE, top_k), most)
+    if ranking.candidates is None and eligible > limit:
+        lists = (filter_, *(both(filter_, condition) for condition in _beyond_similarity(ranking, now_ms)))
+        # Lists too short for the answer would lose what similarity alone finds.
+        filters = lists if most // len(lists) >= top_k else filters
+        limit = min(max(LIST_LIMIT, top_k), most // len(filters))
     return CandidatePlan(
         filters=filters,
         limit=limit,

@@ -11,6 +11,9 @@ GREEN, GREY, RED = "green", "grey", "red"
 """Of Qdrant's words for a collection's state, those that decide something here."""
 
 
+Limit = bool | int | float
+
+
 @dataclass(frozen=True, slots=True)
 class ScalarQuantization:
     """int8 copies of the vectors. The engine replaces quantization as a whole."""
@@ -93,6 +96,7 @@ class Collection:
     Attributes:
         datatype: Float32, Float16 or Uint8: how the vectors are stored.
         memory: Cached or Cold: where the vectors lie, by effect, whatever the name that the server was told.
+        strict_mode: (limit, value) under the engine's names, sorted; `enabled` is one of them.
         indexes: (field, schema type), sorted by field.
     """
 
@@ -108,6 +112,7 @@ class Collection:
     memory: str | None = None
     shard_number: int | None = None
     replication_factor: int | None = None
+    strict_mode: tuple[tuple[str, Limit], ...] | None = None
     indexes: tuple[tuple[str, str], ...] = ()
     marker: Marker | None = None
 

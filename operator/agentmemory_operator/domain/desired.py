@@ -12,6 +12,7 @@ from agentmemory_operator.domain.effective import (
     preset_of,
 )
 from agentmemory_operator.domain.index_spec import Index, ShardingSpec
+from agentmemory_operator.domain.limits import desired_limits
 from agentmemory_operator.domain.resources import AgentMemory
 
 
@@ -35,6 +36,7 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         memory=tuning.memory,
         shard_number=sharding.shard_number,
         replication_factor=sharding.replication_factor,
+        strict_mode=desired_limits(index.strict_mode),
         indexes=tuple(sorted({*preset.payload_indexes, *extra})),
     )
     marker = Marker(

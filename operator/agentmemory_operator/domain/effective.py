@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, Preset, Weights
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
@@ -56,6 +57,7 @@ class Ranking:
         candidates: how many memories the engine scores; None sizes it from the number behind the filter.
         search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
         rescore: candidates are compared by the vectors themselves, not by their compressed copies.
+        max_query_limit: the most results that the engine's strict mode lets one request have; None is any number.
         oversampling: how many times more candidates than wanted are rescored, at least 1.
         score_threshold: on the combined score.
         min_similarity: on the similarity, -1..1.
@@ -71,6 +73,7 @@ class Ranking:
     search_ef: int | None = None
     rescore: bool = True
     oversampling: float = 1.0
+    max_query_limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,7 +136,13 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         search_ef=hnsw.search_ef if hnsw else None,
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,
+        max_query_limit=_max_query_limit(memory.spec.index),
     )
+
+
+def _max_query_limit(index: Index | None) -> int | None:
+    strict = index.strict_mode if index else None
+    return None if strict is None or strict.enabled is False else strict.max_query_limit
 
 
 def effective_tuning(memory: AgentMemory) -> Tuning:

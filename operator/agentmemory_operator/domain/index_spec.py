@@ -145,6 +145,51 @@ class ShardingSpec(Model):
     )
 
 
+class StrictModeSpec(Model):
+    """Limits that the server holds every caller of the collection to; the API keeps within them by itself.
+
+    Bounds leave room for what the API itself asks: lists and batches of 1,000, two searches at once, its own indexes.
+    """
+
+    enabled: bool | None = Field(
+        default=None, description="false switches all limits off and keeps their values. Default: true."
+    )
+    max_query_limit: int | None = Field(
+        default=None,
+        ge=1000,
+        le=4_294_967_294,
+        description="Largest number of results of one request, 1000..4294967294; searches score no more candidates.",
+    )
+    search_max_hnsw_ef: int | None = Field(
+        default=None,
+        ge=1,
+        le=4_294_967_294,
+        description="Largest hnsw_ef of a search, 1..4294967294, at least hnsw.searchEf.",
+    )
+    search_max_oversampling: float | None = Field(
+        default=None,
+        ge=4,
+        le=1000,
+        allow_inf_nan=False,
+        description="Largest oversampling of a search, 4..1000, at least quantization.oversampling.",
+    )
+    upsert_max_batchsize: int | None = Field(
+        default=None, ge=1000, le=4_294_967_294, description="Most points in one write, 1000..4294967294."
+    )
+    search_max_batchsize: int | None = Field(
+        default=None, ge=2, le=4_294_967_294, description="Most searches in one request, 2..4294967294."
+    )
+    max_points_count: int | None = Field(
+        default=None,
+        ge=1,
+        le=4_294_967_294,
+        description="Most points in the collection, tombstones included, 1..4294967294. Beyond, writes are refused.",
+    )
+    max_payload_index_count: int | None = Field(
+        default=None, ge=64, le=4_294_967_294, description="Most payload indexes, 64..4294967294."
+    )
+
+
 class PayloadIndexSpec(Model):
     """An index on a field of the memories."""
 
@@ -189,6 +234,11 @@ class Index(Model):
     )
     sharding: ShardingSpec | None = Field(
         default=None, description="Spread over a cluster of servers. Default: the server's."
+    )
+    strict_mode: StrictModeSpec | None = Field(
+        default=None,
+        description="Qdrant's strict mode. A limit that is taken out is lifted. Without this block the collection's is"
+        " left as it is: to switch it off, enabled: false.",
     )
     payload_indexes: tuple[PayloadIndexSpec, ...] | None = Field(
         default=None,

@@ -9,6 +9,7 @@
 | memory tier of the vectors | UpdateVectors | Reindex | the segments are rewritten |
 | replication factor | UpdateReplication | InPlace | the number only: the engine copies no shard |
 | optimizers | UpdateOptimizers | InPlace | |
+| strict mode | UpdateStrictMode | InPlace | a limit that nobody asks for any more is lifted |
 | payload index missing or of another type | CreateIndexes | InPlace | |
 | state grey, and no figure changes | WakeOptimizers | InPlace | after a restart the engine waits for an update |
 | marker | WriteMarker | InPlace | none on an adopted collection that a Rebuild would replace |
@@ -24,6 +25,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from agentmemory_operator.domain.collection import GREY, Collection, Marker, Observed, Quantization
+from agentmemory_operator.domain.limits import Limits, limits_to_set
 
 
 class ChangeClass(StrEnum):
@@ -89,6 +91,13 @@ class UpdateReplication:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateStrictMode:
+    """Set limits of the strict mode: (limit, value) under the engine's names; the rest stays."""
+
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
 class WakeOptimizers:
     """Let a grey collection go on with what it had pending when Qdrant was restarted."""
 
@@ -124,6 +133,7 @@ Change = (
     | UpdateVectors
     | UpdateOptimizers
     | UpdateReplication
+    | UpdateStrictMode
     | WakeOptimizers
     | CreateIndexes
     | WriteMarker
@@ -131,7 +141,18 @@ Change = (
 )
 
 
-WAKING = (CreateCollection, UpdateHnsw, UpdateQuantization, UpdateVectors, UpdateOptimizers, WakeOptimizers)
+Tuned = UpdateHnsw | UpdateQuantization | UpdateVectors | UpdateOptimizers | UpdateReplication | UpdateStrictMode
+"""Changes of figures, carried out by one PATCH each."""
+
+WAKING = (
+    CreateCollection,
+    UpdateHnsw,
+    UpdateQuantization,
+    UpdateVectors,
+    UpdateOptimizers,
+    UpdateReplication,
+    WakeOptimizers,
+)
 """Changes after which the engine looks at its segments again."""
 
 
@@ -193,6 +214,15 @@ def with_wake(plan: Plan, observed: Observed) -> Plan:
 def _differences(desired: Collection, live: Collection) -> Iterator[Change]:
     rebuilds = tuple(_rebuilds(desired, live))
     yield from rebuilds
+    yield from _tuned(desired, live)
+    if missing := tuple(index for index in desired.indexes if index not in live.indexes):
+        yield CreateIndexes(missing)
+    marker = _marker_to_write(desired, live, is_held=bool(rebuilds))
+    if marker != live.marker and marker is not None:
+        yield WriteMarker(marker)
+
+
+def _tuned(desired: Collection, live: Collection) -> Iterator[Tuned]:
     if hnsw := _changed(desired, live, ("m", "ef_construct", "full_scan_threshold_kb")):
         yield UpdateHnsw(**hnsw)
     if desired.quantization != live.quantization:
@@ -203,11 +233,8 @@ def _differences(desired: Collection, live: Collection) -> Iterator[Change]:
         yield UpdateOptimizers(**optimizers)
     if desired.replication_factor not in (None, live.replication_factor):
         yield UpdateReplication(desired.replication_factor or 1)
-    if missing := tuple(index for index in desired.indexes if index not in live.indexes):
-        yield CreateIndexes(missing)
-    marker = _marker_to_write(desired, live, is_held=bool(rebuilds))
-    if marker != live.marker and marker is not None:
-        yield WriteMarker(marker)
+    if limits := limits_to_set(desired.strict_mode, live.strict_mode):
+        yield UpdateStrictMode(limits)
 
 
 def _rebuilds(desired: Collection, live: Collection) -> Iterator[Rebuild]:

@@ -8,6 +8,7 @@ from agentmemory_operator.domain.capabilities import Server, capabilities_of
 from agentmemory_operator.domain.collection import GREEN, RED, Collection, EmbeddingSource, Observed, Quantization
 from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
+from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
     Change,
@@ -17,10 +18,12 @@ from agentmemory_operator.domain.planning import (
     Plan,
     Rebuild,
     SetAlias,
+    Tuned,
     UpdateHnsw,
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
+    UpdateStrictMode,
     UpdateVectors,
     WakeOptimizers,
     WriteMarker,
@@ -42,11 +45,14 @@ from agentmemory_operator.domain.status import (
     RankingStatus,
     ScoringStatus,
     ShardingStatus,
+    StrictModeStatus,
     VectorsStatus,
     WeightsStatus,
 )
 
 Json = dict[str, Any]
+<<<<<<< operator/agentmemory_operator/domain/reporting.py
+=======
 
 # Whether a server that gives this reason was reached; nobody asked it where the reason is not here.
 _REACHABLE: dict[str, bool] = {
@@ -56,6 +62,7 @@ _REACHABLE: dict[str, bool] = {
     Reason.QDRANT_TOO_OLD: True,
 }
 Tuned = UpdateHnsw | UpdateQuantization | UpdateVectors | UpdateOptimizers | UpdateReplication
+>>>>>>> /tmp/head
 
 COSTS = {
     ChangeClass.IN_PLACE: "at once",
@@ -156,12 +163,21 @@ def connection_status(server: Server, *, old: Mapping[str, Any], generation: int
 
 def describe_change(change: Change) -> str:
     """Return one change in a person's words."""
+    if isinstance(change, Tuned):
+        return _describe_tuning(change)
     match change:
         case CreateCollection(physical, collection):
             return f"create collection {physical} ({collection.size} dimensions, {collection.distance})"
         case SetAlias(alias, physical):
             return f"point alias {alias} at {physical}"
-        case UpdateHnsw() | UpdateQuantization() | UpdateVectors() | UpdateOptimizers() | UpdateReplication():
+        case (
+            UpdateHnsw()
+            | UpdateQuantization()
+            | UpdateVectors()
+            | UpdateOptimizers()
+            | UpdateReplication()
+            | UpdateStrictMode()
+        ):
             return _describe_tuning(change)
         case CreateIndexes(indexes):
             return "index " + ", ".join(field for field, _ in indexes)
@@ -177,6 +193,8 @@ def _describe_tuning(change: Tuned) -> str:
     match change:
         case UpdateQuantization(quantization):
             return f"set quantization {_quantization_text(quantization)}"
+        case UpdateStrictMode(limits):
+            return "limit " + ", ".join(f"{name} {value}" for name, value in limits)
         case UpdateVectors(memory):
             return f"keep the vectors {memory}"
         case _:
@@ -237,6 +255,7 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
         distance=live.distance,
         quantization=_quantization(live.quantization, ranking),
         sharding=ShardingStatus(shard_number=live.shard_number, replication_factor=live.replication_factor),
+        strict_mode=StrictModeStatus.model_validate(limits_in_force(live.strict_mode)),
         vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
         optimizers=OptimizersStatus(
             default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb

@@ -102,6 +102,18 @@ INDEX = (
         " raise efConstruct, or lower m",
         ".hnsw.efConstruct",
     ),
+    *(
+        Rule(
+            f"!has(self.strictMode) || !has(self.strictMode.{limit}) || !has(self.{block})"
+            f" || !has(self.{block}.{field}) || self.strictMode.{limit} >= self.{block}.{field}",
+            f"{limit} must be at least {block}.{field}, or every search is refused: raise the one, or lower the other",
+            f".strictMode.{limit}",
+        )
+        for limit, block, field in (
+            ("searchMaxHnswEf", "hnsw", "searchEf"),
+            ("searchMaxOversampling", "quantization", "oversampling"),
+        )
+    ),
 )
 
 

@@ -95,6 +95,21 @@ class ShardingStatus(StatusModel):
     replication_factor: int | None = Field(default=None, description="Copies that each part is to have.")
 
 
+class StrictModeStatus(StatusModel):
+    """The limits that the server holds callers to; those that the operator does not offer are not shown."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    enabled: bool | None = Field(default=None, description="Whether the limits hold.")
+    max_query_limit: int | None = Field(default=None, description="Largest number of results of one request.")
+    search_max_hnsw_ef: int | None = Field(default=None, description="Largest hnsw_ef of a search.")
+    search_max_oversampling: float | None = Field(default=None, description="Largest oversampling of a search.")
+    upsert_max_batchsize: int | None = Field(default=None, description="Most points in one write.")
+    search_max_batchsize: int | None = Field(default=None, description="Most searches in one request.")
+    max_points_count: int | None = Field(default=None, description="Most points in the collection.")
+    max_payload_index_count: int | None = Field(default=None, description="Most payload indexes.")
+
+
 class OptimizersStatus(StatusModel):
     """The optimizer figures in force."""
 
@@ -132,6 +147,7 @@ class EffectiveStatus(StatusModel):
     hnsw: HnswStatus | None = Field(default=None, description="The graph.")
     distance: str | None = Field(default=None, description="How vectors are compared.")
     quantization: QuantizationStatus | None = Field(default=None, description="Compressed copies of the vectors.")
+    strict_mode: StrictModeStatus | None = Field(default=None, description="The server's limits for callers.")
     sharding: ShardingStatus | None = Field(default=None, description="Spread over a cluster of servers.")
     vectors: VectorsStatus | None = Field(default=None, description="The vectors themselves.")
     optimizers: OptimizersStatus | None = Field(default=None, description="Merging and indexing of segments.")

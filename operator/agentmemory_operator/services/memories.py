@@ -74,9 +74,10 @@ class Memories:
         """
         after = None if request.cursor is None else _position_of(request.cursor)
         # One more than asked tells whether there is a next page.
-        rows = await _newest(agent, self._filter_of(request), after, limit=request.limit + 1)
-        records = tuple(map(record_of, rows[: request.limit]))
-        is_last = len(rows) <= request.limit
+        limit = _within(agent, request.limit)
+        rows = await _newest(agent, self._filter_of(request), after, limit=limit + 1)
+        records = tuple(map(record_of, rows[:limit]))
+        is_last = len(rows) <= limit
         return Page(records, None if is_last else _Position(records[-1].created_at, records[-1].id).encode())
 
     async def delete(self, agent: Agent, memory_id: str, *, user_id: str) -> None:
@@ -131,6 +132,12 @@ class Memories:
             session_id=request.session_id,
             include_superseded=request.include_superseded,
         )
+
+
+def _within(agent: Agent, limit: int) -> int:
+    """Return the page's size, smaller where the engine's limit leaves no room for the two rows read beyond a page."""
+    most = agent.settings.ranking.max_query_limit
+    return limit if most is None else min(limit, most - 2)
 
 
 async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:

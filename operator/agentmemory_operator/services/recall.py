@@ -189,8 +189,16 @@ def _found(point: Json, placed: tuple[int, float] | None, look: _Look) -> Found:
     return Found(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), rank)
 
 
+def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    most = agent.settings.ranking.max_query_limit
+    if most is None or request.top_k is None or request.top_k <= most:
+        return []
+    return [FieldError("top_k", f"{request.top_k} is more than the {most} that the object's strictMode allows")]
+
+
 def _errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
     errors = check_types(request.types, agent, field="types")
+    errors += _check_top_k(request, agent)
     errors += check_presence(agent, text=request.query, vector=request.vector)
     if request.vector is not None:
         errors += check_vector(request.vector, size=agent.source.dimensions)

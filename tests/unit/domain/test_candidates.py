@@ -39,6 +39,26 @@ def test_small_sets_are_scored_whole_and_large_ones_by_three_lists(
     assert (len(plan.filters), plan.total, plan.is_exact) == (lists, total, is_exact)
 
 
+@pytest.mark.parametrize(
+    ("eligible", "top_k", "most", "lists", "total", "is_exact"),
+    [
+        (10**5, 10, 1000, 3, 999, False),
+        (10**5, 500, 1000, 1, 1000, False),
+        (1000, 10, 1000, 1, 1000, True),
+        (2999, 10, 1000, 3, 999, False),
+        (10**5, 10, 10**6, 3, 3000, False),
+    ],
+)
+def test_a_limit_of_the_engine_is_kept_by_all_lists_together(
+    eligible: int, top_k: int, most: int, *, lists: int, total: int, is_exact: bool
+) -> None:
+    ranking = replace(EVERYTHING, max_query_limit=most)
+
+    plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=top_k, now_ms=NOW_MS)
+
+    assert (len(plan.filters), plan.total, plan.is_exact) == (lists, total, is_exact)
+
+
 @pytest.mark.parametrize(("weights", "lists"), [(Weights(1, 0, 0), 1), (Weights(0.6, 0.4, 0), 2)])
 def test_a_signal_without_weight_gets_no_list(weights: Weights, lists: int) -> None:
     plan = plan_candidates(replace(EVERYTHING, weights=weights), FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)

@@ -52,11 +52,11 @@ def test_every_field_of_the_index_has_a_row() -> None:
     """Blocks by their fields; a profile has rows of its own."""
     named = " ".join(row.parameter for row in ROWS)
     blocks = {
-        name: field.annotation.__args__[0].model_fields  # type: ignore[union-attr]
-        for name, field in Index.model_fields.items()
+        field.alias: field.annotation.__args__[0].model_fields  # type: ignore[union-attr]
+        for field in Index.model_fields.values()
         if hasattr(field.annotation.__args__[0], "model_fields")  # type: ignore[union-attr]
     }
-    plain = [Index.model_fields[name].alias or name for name in Index.model_fields if name not in blocks]
+    plain = [field.alias for field in Index.model_fields.values() if field.alias not in blocks]
     nested = [f"{block}.{field.alias}" for block, fields in blocks.items() for field in fields.values()]
 
     assert [name for name in [*plain, *nested] if name not in named and name != "quantization.type"] == []
