@@ -51,8 +51,6 @@ from agentmemory_operator.domain.status import (
 )
 
 Json = dict[str, Any]
-<<<<<<< operator/agentmemory_operator/domain/reporting.py
-=======
 
 # Whether a server that gives this reason was reached; nobody asked it where the reason is not here.
 _REACHABLE: dict[str, bool] = {
@@ -61,8 +59,6 @@ _REACHABLE: dict[str, bool] = {
     Reason.QDRANT_REJECTED: True,
     Reason.QDRANT_TOO_OLD: True,
 }
-Tuned = UpdateHnsw | UpdateQuantization | UpdateVectors | UpdateOptimizers | UpdateReplication
->>>>>>> /tmp/head
 
 COSTS = {
     ChangeClass.IN_PLACE: "at once",
