@@ -1,11 +1,13 @@
 """What becomes of a collection when its object goes, and who may have it."""
 
+import shlex
 from typing import Any
 
 import pytest
 
 from tests.support.controlplane import ControlPlane
 from tests.support.operator import LEADING, Program, wait_until
+from tests.support.pages import commands_of
 from tests.support.workspace import Workspace, confirm_delete
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -213,3 +215,32 @@ def wait_for_next_second(workspace: Workspace) -> None:
     """Wait until an object created now is younger: creation times have whole seconds."""
     created = workspace.must_get()["metadata"]["creationTimestamp"]
     wait_until(lambda: workspace.server_time() > created, seconds=3, what="the next second")
+
+
+class TestThePageOnDeleting:
+    """The commands of docs/delete.md, on an object of another name."""
+
+    def run(self, workspace: Workspace, heading: str) -> None:
+        for command in commands_of("delete.md", heading):
+            said = command.replace("agent_memory_support-bot", workspace.alias)
+            said = said.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
+            done = workspace.control_plane.kubectl(*shlex.split(said)[1:])
+            assert done.returncode == 0, done.stderr
+
+    def test_the_memories_stay(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(2)
+
+        self.run(workspace, "Delete the object, keep the memories")
+
+        workspace.wait_gone()
+        assert workspace.physicals() == [workspace.physical]
+
+    def test_the_memories_go_too(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(2)
+
+        self.run(workspace, "Delete the memories too")
+
+        workspace.wait_gone()
+        assert workspace.physicals() == []

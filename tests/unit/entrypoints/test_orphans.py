@@ -57,7 +57,7 @@ def entry(orphan: Orphan, connection: tuple[str, str] | None = ("agents", "main"
 def test_the_manifest_that_adopts_is_valid_and_asks_for_the_very_collection(
     embedding: dict[str, Any], distance: str
 ) -> None:
-    spec = {"embedding": embedding, "index": {"distance": distance}}
+    spec: dict[str, Any] = {"embedding": embedding, "index": {"distance": distance}}
     orphan = left_by(**spec)
 
     adopting = parse_agent_memory(adopting_manifest(orphan.holding, ("agents", "main")))

@@ -1,0 +1,62 @@
+"""docs/cli.md: every verb has an example, every example is one that the command line takes."""
+
+import pathlib
+import shlex
+from typing import Any
+
+import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from tests.support.command_line import command_line
+from tests.support.pages import DOCS, commands_of
+
+ROOT = DOCS.parent
+PAGES = ("cli.md", "delete.md")
+COMMANDS = [command for page in PAGES for command in commands_of(page) if command.startswith("agentmemory ")]
+VERBS: dict[str, Any] = get_command(command_line()).commands  # type: ignore[attr-defined]
+# What needs neither server nor cluster is run.
+OFFLINE = {"validate": 0, "crds": 0, "schema": 0, "completion": 0, "version": 0}
+ELSEWHERE = {"takeover": "adopt.md"}
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS))
+def test_every_verb_has_an_example(verb: str) -> None:
+    page = (DOCS / ELSEWHERE.get(verb, "cli.md")).read_text()
+
+    assert f"agentmemory {verb}" in page
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_example_names_a_verb_and_options_that_exist(command: str) -> None:
+    _, verb, *arguments = shlex.split(command)
+
+    options = {option for parameter in VERBS[verb].params for option in (*parameter.opts, *parameter.secondary_opts)}
+    assert {word.partition("=")[0] for word in arguments if word.startswith("-")} <= options
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command.split()[1] in OFFLINE])
+def test_an_example_that_needs_nothing_works(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    _, verb, *arguments = shlex.split(command)
+
+    done = CliRunner().invoke(command_line(), [verb, *arguments])
+
+    assert done.exit_code == OFFLINE[verb], done.output
+
+
+def test_the_plan_of_the_quickstart_makes_its_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    _, *arguments = shlex.split(next(command for command in COMMANDS if " plan " in command))
+
+    done = CliRunner().invoke(command_line(), arguments)
+
+    assert done.exit_code == 2, done.output
+    assert "create collection agent_memory_support-bot__1" in done.output
+
+
+def test_every_link_of_the_pages_leads_somewhere() -> None:
+    for page in PAGES:
+        text = (DOCS / page).read_text()
+        targets = [part.partition(")")[0].partition("#")[0] for part in text.split("](")[1:]]
+        assert [name for name in targets if name and not pathlib.Path(DOCS / name).exists()] == []
