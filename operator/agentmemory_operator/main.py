@@ -23,6 +23,7 @@ from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes_transport import load_configuration
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
+from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.domain.collection import EmbeddingSource
@@ -31,6 +32,7 @@ from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.entrypoints.cli import OperatorOptions, Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import KINDS, cancel, operate
@@ -54,6 +56,8 @@ from agentmemory_operator.services.feeds import ApiFeed, OperatorFeed
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.metering import OperatorMeter, call_counter
+from agentmemory_operator.services.metrics import render
 from agentmemory_operator.services.objects import Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
@@ -66,6 +70,7 @@ from agentmemory_operator.settings import SettingInvalid, Settings
 log = logging.getLogger(__name__)
 
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
+HEALTH_PORT = 8081
 
 
 class Operator:
@@ -88,6 +93,7 @@ class Operator:
     ) -> None:
         self.periods = periods or Periods()
         self.table = ObjectTable()
+        self.meter = OperatorMeter(self.table)
         self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass)
         self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
@@ -96,7 +102,7 @@ class Operator:
         )
 
     async def _pass(self, key: Key) -> float | None:
-        return await self._passes.run(key)
+        return await self.meter.measure(key, self._passes.run)
 
 
 class Api:
@@ -161,7 +167,7 @@ class Stores:
 
     Args:
         url, api_key: a server in the place of every connection's, for development.
-        before_write: called right before each control call that changes something; what it raises stops the call.
+        watch: what is done around each control call.
     """
 
     def __init__(
@@ -170,21 +176,21 @@ class Stores:
         *,
         url: str | None = None,
         api_key: str | None = None,
-        before_write: Callable[[], None] | None = None,
+        watch: CallWatch | None = None,
     ) -> None:
         # Those whose connection has changed are closed by whoever used them, and are no more.
         self._open: WeakSet[QdrantCollections | QdrantPoints] = WeakSet()
         stack.push_async_callback(self._close)
         self._url = url
         self._api_key = api_key
-        self._before_write = before_write
+        self._watch = watch
 
     def collections(self, endpoint: Endpoint) -> QdrantCollections:
         """Return the control store of an endpoint."""
         place = self._place(endpoint)
         store = QdrantCollections(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
-        if self._before_write is not None:
-            store.check_writes(self._before_write)
+        if self._watch is not None:
+            store.watch_calls(self._watch)
         self._open.add(store)
         return store
 
@@ -203,7 +209,7 @@ class Stores:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
 
 
-async def run_operator(options: OperatorOptions) -> None:
+async def run_operator(settings: Settings, options: OperatorOptions) -> None:
     """Run the operator until it is told to stop, or loses the lease."""
     configuration = await load_configuration()
     async with AsyncExitStack() as stack:
@@ -212,8 +218,17 @@ async def run_operator(options: OperatorOptions) -> None:
         leadership = Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
         cluster = KubernetesCluster(configuration, before_write=leadership.check, namespaces=options.namespaces)
         stack.push_async_callback(cluster.close)
-        operator = Operator(cluster, cluster, Stores(stack, before_write=leadership.check).collections)
-        await operate(operator, cluster, configuration, leadership=leadership, namespaces=options.namespaces)
+        calls = call_counter()
+        watch = CallWatch(before_write=leadership.check, count_call=calls.add)
+        operator, ready = Operator(cluster, cluster, Stores(stack, watch=watch).collections), asyncio.Event()
+        metrics = [*operator.meter.metrics(operator.queue, lambda: leadership.is_leading), calls]
+        probes = Probes(lambda: operator.queue.stuck_s, ready.is_set, lambda: render(metrics))
+        port = HEALTH_PORT if options.health_port is None and settings.is_in_cluster else options.health_port
+        if port is not None:
+            app = create_health_app(probes)
+            say(f"health {await stack.enter_async_context(serving(app, host=default_host(settings), port=port))}")
+        names = options.namespaces
+        await operate(operator, cluster, configuration, leadership=leadership, namespaces=names, ready=ready)
 
 
 async def run_api_kubernetes(settings: Settings, host: str | None, port: int) -> None:
@@ -353,7 +368,7 @@ def run() -> None:
         sys.exit(f"agentmemory: {exc}")
     configure_logging(settings.log_level, settings.log_format)
     verbs = Verbs(
-        operator=run_operator,
+        operator=lambda options: run_operator(settings, options),
         api_kubernetes=lambda host, port: run_api_kubernetes(settings, host, port),
         api_files=lambda host, port, manifests: run_api_files(settings, host, port, manifests),
         dev=lambda manifests, data, port, qdrant: run_dev(settings, manifests, data, port, qdrant),

@@ -5,6 +5,7 @@ import pathlib
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
 from tests.support.controlplane import ControlPlane
@@ -160,3 +161,28 @@ def test_a_lease_that_cannot_be_had_is_told_once_and_waited_for(
     assert log.count("cannot ask for the lease") == 1
     assert "no-such-namespace" in log
     assert program.returncode == 0
+
+
+def test_leader_and_standby_are_both_ready_and_tell_which_of_them_works(
+    control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
+) -> None:
+    options = ("--lease-namespace", workspace.namespace, "--health-port", "0")
+    with contextlib.ExitStack() as stack:
+        leader = start_operator(control_plane, tmp_path, *options, name="leader")
+        stack.callback(leader.kill)
+        standby = start_operator(control_plane, tmp_path, *options, name="standby", ready=WATCHING)
+        stack.callback(standby.kill)
+        workspace.create_ready()
+        urls = [program.wait_for(r"health (http://\S+)")[1] for program in (leader, standby)]
+
+        for url in urls:
+            assert httpx.get(f"{url}/healthz").status_code == 200
+            wait_until(lambda url=url: httpx.get(f"{url}/readyz").status_code == 200, seconds=5, what="readiness")
+        first, second = (httpx.get(f"{url}/metrics").text for url in urls)
+
+    assert "agentmemory_leader 1\n" in first
+    assert 'agentmemory_reconciles_total{kind="AgentMemory",reason="Converged"}' in first
+    assert 'agentmemory_qdrant_calls_total{method="PUT",outcome="2xx"}' in first
+    assert workspace.namespace not in first, "no series names an object"
+    assert "agentmemory_leader 0\n" in second
+    assert "agentmemory_reconciles_total{" not in second

@@ -1,6 +1,7 @@
 """What is done around every call of the official Qdrant client, whichever method of ours makes it."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from qdrant_client import AsyncQdrantClient
@@ -10,15 +11,34 @@ from qdrant_client.http.api_client import SendAsync
 _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")
 
 
-def check_writes(client: AsyncQdrantClient, before_write: Callable[[], None]) -> None:
-    """Call `before_write` right before each call that changes something; what it raises stops the call."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallWatch:
+    """What is done around each call.
 
-    async def checked(request: Any, send: SendAsync) -> Any:
+    Attributes:
+        before_write: called right before each call that changes something; what it raises stops the call.
+        count_call: told method and outcome of each: 2xx, 4xx, 5xx or unreachable.
+    """
+
+    before_write: Callable[[], None]
+    count_call: Callable[[str, str], None]
+
+
+def watch_calls(client: AsyncQdrantClient, watch: CallWatch) -> None:
+    """Do around each call of the client what the watch says."""
+
+    async def watched(request: Any, send: SendAsync) -> Any:
         if is_write(request.method, request.url.path):
-            before_write()
-        return await send(request)
+            watch.before_write()
+        outcome = "unreachable"
+        try:
+            response = await send(request)
+            outcome = f"{response.status_code // 100}xx"
+            return response
+        finally:
+            watch.count_call(request.method, outcome)
 
-    client.http.client.add_middleware(checked)
+    client.http.client.add_middleware(watched)
 
 
 def is_write(method: str, path: str) -> bool:

@@ -2,14 +2,14 @@
 
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
-from agentmemory_operator.adapters.qdrant_calls import check_writes
+from agentmemory_operator.adapters.qdrant_calls import CallWatch, watch_calls
 from agentmemory_operator.adapters.qdrant_configuration import (
     hnsw_of,
     observed_from,
@@ -107,9 +107,9 @@ class QdrantCollections:
                 **options,
             )
 
-    def check_writes(self, before_write: Callable[[], None]) -> None:
-        """Call `before_write` right before each call that changes something; what it raises stops the call."""
-        check_writes(self._client, before_write)
+    def watch_calls(self, watch: CallWatch) -> None:
+        """Do around each call what the watch says."""
+        watch_calls(self._client, watch)
 
     async def close(self) -> None:
         """Close the connections."""

@@ -44,10 +44,12 @@ class OperatorOptions:
     Attributes:
         namespaces: those to watch; none is all.
         lease_namespace: None is the pod's own.
+        health_port: of probes and metrics; None is 8081 in a cluster, and none outside.
     """
 
     namespaces: tuple[str, ...] = ()
     lease_namespace: str | None = None
+    health_port: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,14 @@ def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
         lease_namespace: Annotated[
             str | None, typer.Option(help="Where the lease lies. Default: the pod's namespace; outside: default.")
         ] = None,
+        health_port: Annotated[
+            int | None,
+            typer.Option(min=0, max=65_535, help="Of /healthz, /readyz, /metrics. Default: 8081 in a cluster."),
+        ] = None,
     ) -> None:
         """Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works."""
-        options = OperatorOptions(namespaces=tuple(namespace or ()), lease_namespace=lease_namespace)
+        named = tuple(namespace or ())
+        options = OperatorOptions(namespaces=named, lease_namespace=lease_namespace, health_port=health_port)
         run_verb(verbs.operator(options))
 
     @cli.command()

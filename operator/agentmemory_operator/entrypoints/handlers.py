@@ -4,6 +4,7 @@ Only `on.event` handlers are registered: they are level-triggered, write no anno
 and leave retries to one place, the work queue (docs/adr/0003).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -61,14 +62,17 @@ def operator_settings() -> kopf.OperatorSettings:
     return settings
 
 
-async def run_kopf(registry: kopf.OperatorRegistry, namespaces: Sequence[str]) -> None:
-    """Watch the namespaces, all where none is named, until SIGTERM or SIGINT."""
+async def run_kopf(
+    registry: kopf.OperatorRegistry, namespaces: Sequence[str], *, started: asyncio.Event | None = None
+) -> None:
+    """Watch the namespaces, all where none is named, until SIGTERM or SIGINT; `started` is set when it begins."""
     await kopf.operator(
         registry=registry,
         settings=operator_settings(),
         standalone=True,
         clusterwide=not namespaces,
         namespaces=namespaces,
+        ready_flag=started,
     )
 
 

@@ -35,6 +35,7 @@ async def operate(
     *,
     leadership: Leadership | None = None,
     namespaces: Sequence[str] = (),
+    ready: asyncio.Event | None = None,
 ) -> None:
     """Work on the objects of a cluster until SIGTERM or SIGINT.
 
@@ -42,6 +43,7 @@ async def operate(
         leadership: passes run only while it is held; a standby lists and watches meanwhile. None works at once.
 
         namespaces: those to watch; none is all.
+        ready: set when everything was listed and the watches begin.
 
     Raises:
         LeadershipLost: the process has to end.
@@ -62,7 +64,8 @@ async def operate(
 
     where = f"namespaces {', '.join(namespaces)}" if namespaces else "the whole cluster"
     log.info("watching AgentMemories and QdrantConnections of %s", where)
-    watching = asyncio.create_task(run_kopf(build_registry(operator.feed, configuration, on_stop=stop), namespaces))
+    registry = build_registry(operator.feed, configuration, on_stop=stop)
+    watching = asyncio.create_task(run_kopf(registry, namespaces, started=ready))
     for task in tasks:
         task.add_done_callback(lambda ended: None if ended.cancelled() else watching.cancel())
     try:

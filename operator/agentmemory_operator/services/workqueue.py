@@ -37,6 +37,20 @@ class WorkQueue(Generic[K]):
         self._again: set[K] = set()
         self._timers: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
+        self._moved_s: float | None = None
+
+    @property
+    def length(self) -> int:
+        """How many keys wait for a worker."""
+        return self._ready.qsize()
+
+    @property
+    def stuck_s(self) -> float:
+        """For how many seconds there has been work without any pass beginning or ending; 0 before `run`."""
+        has_work = bool(self._queued or self._running)
+        if self._moved_s is None or not has_work:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._moved_s
 
     def request(self, key: K, *, after_s: float = 0.0) -> None:
         """Ask for a pass, now or later; the earlier of two requests stands."""
@@ -46,6 +60,8 @@ class WorkQueue(Generic[K]):
             self._again.add(key)
         elif key not in self._queued:
             self._cancel(key)
+            if not self._queued and not self._running and self._moved_s is not None:
+                self._move()
             self._queued.add(key)
             self._ready.put_nowait(key)
 
@@ -57,6 +73,7 @@ class WorkQueue(Generic[K]):
 
     async def run(self) -> None:
         """Work until cancelled."""
+        self._move()
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._work())
@@ -66,15 +83,20 @@ class WorkQueue(Generic[K]):
             key = await self._ready.get()
             self._queued.discard(key)
             self._running.add(key)
+            self._move()
             try:
                 due_s = await self._pass(key)
             finally:
                 self._running.discard(key)
+                self._move()
             if key in self._again:
                 self._again.discard(key)
                 due_s = 0.0
             if due_s is not None:
                 self.request(key, after_s=due_s)
+
+    def _move(self) -> None:
+        self._moved_s = asyncio.get_running_loop().time()
 
     async def _pass(self, key: K) -> float | None:
         try:

@@ -1,6 +1,6 @@
 import pytest
 
-from agentmemory_operator.adapters.qdrant_calls import is_write
+from agentmemory_operator.adapters.qdrant_calls import CallWatch, is_write
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.errors import LeadershipLost, StoreUnavailable
 
@@ -26,14 +26,18 @@ def test_what_a_call_may_change_is_known_by_its_method_and_path(method: str, pat
 
 async def test_a_write_that_is_not_allowed_is_never_sent_and_reading_goes_on() -> None:
     store = QdrantCollections(NOBODY)
+    counted: list[tuple[str, str]] = []
 
     def refuse() -> None:
         raise LeadershipLost("another leads")
 
-    store.check_writes(refuse)
+    store.watch_calls(
+        CallWatch(before_write=refuse, count_call=lambda method, outcome: counted.append((method, outcome)))
+    )
 
     with pytest.raises(LeadershipLost):
         await store.delete("a")
     with pytest.raises(StoreUnavailable):
         await store.count("a")
     await store.close()
+    assert counted == [("POST", "unreachable")]

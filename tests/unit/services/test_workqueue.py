@@ -270,3 +270,23 @@ async def test_cancelling_stops_the_workers_in_the_middle_of_a_pass() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+async def test_a_queue_is_stuck_only_while_work_waits_and_nothing_moves() -> None:
+    release = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        await release.wait()
+
+    queue: WorkQueue[str] = WorkQueue(handle, workers=1)
+    queue.request("before it runs")
+    assert (queue.stuck_s, queue.length) == (0.0, 1)
+    running = asyncio.create_task(queue.run())
+    await asyncio.sleep(0.05)
+    assert queue.stuck_s >= 0.04
+
+    release.set()
+    await asyncio.sleep(0.05)
+
+    assert (queue.stuck_s, queue.length) == (0.0, 0)
+    running.cancel()
