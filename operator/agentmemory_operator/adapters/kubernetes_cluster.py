@@ -5,7 +5,8 @@ import base64
 import binascii
 import json
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, closing
 from datetime import UTC, datetime
 
 from agentmemory_operator.adapters.kubernetes_transport import (
@@ -191,19 +192,20 @@ class KubernetesCluster:
         told = sorted((item["lastTimestamp"] or "", item["involvedObject"]) for item in items)
         return {(involved["namespace"], involved["name"]): time for time, involved in told}
 
-    async def follow(self, kind: str) -> AsyncIterator[tuple[str, Json | list[Json]]]:
+    async def follow(self, kind: str) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
         """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever."""
         while True:
             try:
                 items, version = await self.list_objects(kind)
                 yield "LIST", items
-                async for event in self._watch(kind, version):
-                    yield event
+                async with aclosing(self._watch(kind, version)) as events:
+                    async for event in events:
+                        yield event
             except TransientError as exc:
                 log.warning("watch of %s: %s; again in %.0f s", kind, exc, WATCH_RETRY_S)
                 await asyncio.sleep(WATCH_RETRY_S)
 
-    async def _watch(self, kind: str, version: str) -> AsyncIterator[tuple[str, Json]]:
+    async def _watch(self, kind: str, version: str) -> AsyncGenerator[tuple[str, Json], None]:
         """Yield changes after `version` until a gap asks for a new list."""
         while True:
             query = [
@@ -213,7 +215,7 @@ class KubernetesCluster:
                 ("timeoutSeconds", str(WATCH_TIMEOUT_S)),
             ]
             response = await self._transport.send("GET", _path(kind), query=query, timeout_s=WATCH_TIMEOUT_S + 10)
-            with mapped_errors():
+            with mapped_errors(), closing(response):
                 async for line in response.content:
                     event = json.loads(line)
                     if event["type"] == "ERROR":

@@ -1,0 +1,320 @@
+"""examples/install on a real API server: its commands work with the rights it gives, and need each of them."""
+
+import asyncio
+import contextlib
+import pathlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from kubernetes.aio import client, config
+
+from agentmemory_operator import __version__
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_lease import LEASE_NAME, KubernetesLease
+from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport
+from agentmemory_operator.domain.resources import API_VERSION, Metadata
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports import Event, Lease
+from tests.support.controlplane import ControlPlane
+from tests.support.installation import (
+    CALLERS_TOKEN,
+    NAMESPACE,
+    Container,
+    Right,
+    container_of,
+    documents,
+    install,
+    kubeconfig_of,
+    rights,
+    without,
+)
+from tests.support.operator import LEADING, Program, running, wait_until
+from tests.support.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
+
+OPERATOR, API = "agentmemory-operator", "agentmemory-api"
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
+KEY = {"name": "qdrant-key", "key": "api-key"}
+NOW = "2026-01-01T00:00:00.000000Z"
+HELD = Lease(holder="a test", duration_s=1, acquired_at=NOW, renewed_at=NOW)
+WATCHED_WITHIN_S, TAKES_EFFECT_WITHIN_S = 0.7, 10.0
+
+
+@pytest.fixture(scope="module")
+def installed(control_plane: ControlPlane) -> str:
+    """The manifests are applied; what kubectl said."""
+    return install(control_plane)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """An installed ServiceAccount, as our adapters use it."""
+
+    cluster: KubernetesCluster
+    lease: KubernetesLease
+    transport: KubernetesTransport
+    workspace: Workspace
+
+    def metadata(self, kind: str) -> Metadata:
+        """Return the metadata of the workspace's object of a kind."""
+        name = AGENT if kind == "AgentMemory" else CONNECTION
+        return Metadata.model_validate(self.workspace.must_get(name, kind)["metadata"])
+
+
+Probe = Callable[[Account], Awaitable[None]]
+
+
+def lists(kind: str) -> Probe:
+    async def probe(account: Account) -> None:
+        await account.cluster.list_objects(kind)
+
+    return probe
+
+
+def watches(kind: str) -> Probe:
+    async def probe(account: Account) -> None:
+        metadata = account.metadata(kind)
+        async with asyncio.timeout(WATCHED_WITHIN_S), contextlib.aclosing(account.cluster.follow(kind)) as events:
+            assert (await anext(events))[0] == "LIST"
+            touch(account.workspace, kind, metadata)
+            assert (await anext(events))[0] == "MODIFIED"
+
+    return probe
+
+
+def touch(workspace: Workspace, kind: str, metadata: Metadata) -> None:
+    """Change an object, in a way that changes nothing for us."""
+    path = f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{PLURALS[kind]}/{metadata.name}"
+    body = {"metadata": {"annotations": {"tests/touched": uuid4().hex}}}
+    workspace.control_plane.http.patch(path, json=body, headers=MERGE).raise_for_status()
+
+
+def writes_status(kind: str) -> Probe:
+    async def probe(account: Account) -> None:
+        await account.cluster.write_status(kind, account.metadata(kind), {"observedGeneration": 1})
+
+    return probe
+
+
+async def writes_finalizers(account: Account) -> None:
+    metadata = account.metadata("AgentMemory")
+    await account.cluster.write_finalizers(metadata, [*metadata.finalizers])
+
+
+async def posts_events(account: Account) -> None:
+    before = len(account.workspace.events().get("Tested", ""))
+    await account.cluster.post_event("AgentMemory", account.metadata("AgentMemory"), Event("Warning", "Tested", "x"))
+    assert len(account.workspace.events().get("Tested", "")) > before, "the event was dropped"
+
+
+async def reads_secrets(account: Account) -> None:
+    assert await account.cluster.read(account.workspace.namespace, KEY["name"], KEY["key"]) == "secret"
+
+
+async def names_the_cluster(account: Account) -> None:
+    await account.cluster.cluster_id()
+
+
+async def reads_the_lease(account: Account) -> None:
+    await account.lease.read()
+
+
+async def creates_the_lease(account: Account) -> None:
+    account.workspace.control_plane.http.delete(f"{LEASES}/{LEASE_NAME}")
+    await account.lease.write(HELD)
+
+
+async def renews_the_lease(account: Account) -> None:
+    account.workspace.control_plane.http.post(LEASES, json={"metadata": {"name": LEASE_NAME}})
+    found = await account.lease.read()
+    assert found is not None
+    await account.lease.write(replace(HELD, version=found.version))
+
+
+async def lists_definitions(account: Account) -> None:
+    await account.transport.call("GET", DEFINITIONS)
+
+
+async def watches_definitions(account: Account) -> None:
+    query = [("watch", "true"), ("timeoutSeconds", "1")]
+    (await account.transport.send("GET", DEFINITIONS, query=query)).close()
+
+
+# Account, verb, resource: what breaks without the right.
+PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
+    (OPERATOR, "list", "agentmemories"): ("no object is found at the start", lists("AgentMemory")),
+    (OPERATOR, "watch", "agentmemories"): ("no change of an object is seen", watches("AgentMemory")),
+    (OPERATOR, "patch", "agentmemories"): ("nothing can be adopted or deleted: finalizers", writes_finalizers),
+    (OPERATOR, "patch", "agentmemories/status"): ("nobody learns what a pass did", writes_status("AgentMemory")),
+    (OPERATOR, "list", "qdrantconnections"): ("no connection is found at the start", lists("QdrantConnection")),
+    (OPERATOR, "watch", "qdrantconnections"): ("no change of a connection is seen", watches("QdrantConnection")),
+    (OPERATOR, "patch", "qdrantconnections/status"): (
+        "nobody learns what a connection reaches",
+        writes_status("QdrantConnection"),
+    ),
+    (OPERATOR, "create", "events"): ("events are dropped", posts_events),
+    (OPERATOR, "get", "secrets"): ("no Qdrant that asks for a key is reached", reads_secrets),
+    (OPERATOR, "get", "namespaces"): ("collections cannot be marked as this cluster's", names_the_cluster),
+    (OPERATOR, "get", "leases"): ("no operator ever leads", reads_the_lease),
+    (OPERATOR, "create", "leases"): ("the first operator never leads", creates_the_lease),
+    (OPERATOR, "update", "leases"): ("the leader ends when its lease does", renews_the_lease),
+    (OPERATOR, "list", "customresourcedefinitions"): ("kopf does not see kinds come and go", lists_definitions),
+    (OPERATOR, "watch", "customresourcedefinitions"): ("kopf does not see kinds come and go", watches_definitions),
+    (API, "list", "agentmemories"): ("the API knows no agent", lists("AgentMemory")),
+    (API, "watch", "agentmemories"): ("new weights do not act", watches("AgentMemory")),
+    (API, "list", "qdrantconnections"): ("the API reaches no Qdrant", lists("QdrantConnection")),
+    (API, "watch", "qdrantconnections"): ("the API keeps to the old Qdrant", watches("QdrantConnection")),
+    (API, "get", "secrets"): ("no Qdrant that asks for a key is reached", reads_secrets),
+}
+
+
+@pytest.fixture
+async def account(
+    request: pytest.FixtureRequest,
+    installed: str,
+    control_plane: ControlPlane,
+    workspace: Workspace,
+    tmp_path: pathlib.Path,
+) -> AsyncIterator[Account]:
+    """The ServiceAccount of the tested right, and objects to act on."""
+    workspace.create_secret(KEY["name"], **{KEY["key"]: "secret"})
+    workspace.connect()
+    workspace.create()
+    configuration = client.Configuration()
+    file = kubeconfig_of(control_plane, request.param.account, tmp_path)
+    await config.load_kube_config(config_file=str(file), client_configuration=configuration)
+    made = Account(
+        KubernetesCluster(configuration),
+        KubernetesLease(configuration, NAMESPACE),
+        KubernetesTransport(configuration),
+        workspace,
+    )
+    yield made
+    for part in (made.cluster, made.lease, made.transport):
+        await part.close()
+
+
+async def wait_for(probe: Probe, account: Account, *, works: bool) -> None:
+    """Try until the probe works, or does not: rights act a moment after the answer that changed them."""
+    trouble: Exception | None = None
+    async with asyncio.timeout(TAKES_EFFECT_WITHIN_S):
+        while True:
+            trouble = None
+            # The uid of kube-system is asked for once.
+            account.cluster._cluster_id = None
+            try:
+                await probe(account)
+            except (TransientError, TimeoutError, AssertionError) as exc:
+                trouble = exc
+            if (trouble is None) == works:
+                return
+            await asyncio.sleep(0.05)
+
+
+def test_each_right_that_the_manifests_give_is_in_the_table_of_what_breaks_without_it() -> None:
+    assert {(right.account, right.verb, right.resource) for right in rights()} == set(PROBES)
+
+
+@pytest.mark.parametrize(
+    ("account", "right"), [(right, right) for right in rights()], indirect=["account"], ids=[*map(str, rights())]
+)
+async def test_without_one_right_what_it_is_for_breaks(
+    control_plane: ControlPlane, account: Account, right: Right
+) -> None:
+    """`PROBES` says what breaks; with the right it works, before and after."""
+    _, probe = PROBES[right.account, right.verb, right.resource]
+    await wait_for(probe, account, works=True)
+
+    with without(control_plane, right):
+        await wait_for(probe, account, works=False)
+
+    await wait_for(probe, account, works=True)
+
+
+def test_kubectl_applies_the_manifests_strictly_and_without_a_warning(installed: str) -> None:
+    assert "Warning" not in installed
+    assert installed.count("serverside-applied") == sum(
+        len(documents(kind))
+        for kind in (
+            *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+            *("Deployment", "Service"),
+        )
+    )
+
+
+@pytest.mark.parametrize("name", [OPERATOR, API])
+def test_pods_of_the_manifests_pass_the_restricted_pod_security_standard(
+    control_plane: ControlPlane, installed: str, name: str
+) -> None:
+    template = container_of(name).deployment["spec"]["template"]
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "pod-"}, "spec": template["spec"]}
+
+    answer = control_plane.http.post(f"/api/v1/namespaces/{NAMESPACE}/pods", params={"dryRun": "All"}, json=pod)
+
+    assert answer.status_code == 201, answer.text
+
+
+@pytest.mark.parametrize("name", [OPERATOR, API])
+def test_the_manifests_name_the_image_of_this_version(name: str) -> None:
+    assert container_of(name).spec["image"] == f"agentmemory-operator:{__version__}"
+
+
+def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
+    control_plane: ControlPlane, installed: str, workspace: Workspace, tmp_path: pathlib.Path
+) -> None:
+    """A connection with a key, an agent Ready, a memory stored and found; status, event and lease written."""
+    operator, api = container_of(OPERATOR), container_of(API)
+    ports = api.free_ports()
+    workspace.create_secret(KEY["name"], **{KEY["key"]: "secret"})
+    workspace.connect(apiKeySecretRef=KEY)
+    workspace.create(embedding={"provider": "wordllama", "dimensions": 256})
+    with (
+        running(operator.start(control_plane, tmp_path, "--lease-namespace", NAMESPACE)) as operating,
+        running(api.start(control_plane, tmp_path, ports=ports)) as serving,
+    ):
+        operating.wait_for(LEADING)
+        workspace.wait_ready(seconds=15)
+        wait_probed(api, ports)
+        assert found_after_storing(ports[8080], workspace.slug) == ["the printer is broken"]
+        workspace.patch(index={"hnsw": {"m": 24}})
+        wait_until(lambda: workspace.events(kind="Normal"), seconds=10, what="an event")
+        holder = control_plane.http.get(f"{LEASES}/{LEASE_NAME}").json()["spec"]["holderIdentity"]
+        workspace.delete()
+        workspace.wait_gone()
+        stop_in_good_order(operating, serving)
+
+    assert holder
+    assert workspace.get() is None
+
+
+def wait_probed(api: Container, ports: dict[int, int]) -> None:
+    """Ask what the kubelet would ask, until every probe says yes."""
+    urls = api.probe_urls(ports)
+    assert set(urls) == {"startupProbe", "livenessProbe", "readinessProbe"}
+    for name, url in urls.items():
+        wait_until(lambda url=url: httpx.get(url).status_code == 200, seconds=20, what=name)
+
+
+def found_after_storing(port: int, slug: str) -> list[Any]:
+    """Store a memory and search for it as a caller with the token does; one without is turned away."""
+    url = f"http://127.0.0.1:{port}/v1/agents/{slug}"
+    assert httpx.get(url).status_code == 401
+    with httpx.Client(headers={"Authorization": f"Bearer {CALLERS_TOKEN}"}, timeout=30) as caller:
+        wait_until(lambda: caller.get(url).status_code == 200, seconds=10, what="the agent in the API")
+        memory = {"user_id": "u", "content": "the printer is broken"}
+        assert caller.post(f"{url}/memories", json=memory).status_code == 201
+        answer = caller.post(f"{url}/search", json={"user_id": "u", "query": "is the printer broken?"})
+    return [found["content"] for found in answer.json()["results"]]
+
+
+def stop_in_good_order(*programs: Program) -> None:
+    """End them as Kubernetes does; nothing was refused to them meanwhile."""
+    for program in programs:
+        program.stop()
+        assert program.returncode == 0, program.log[-1500:]
+        assert "forbidden" not in program.log.lower()
+        assert "permission" not in program.log.lower()

@@ -1,0 +1,166 @@
+"""The manifests of examples/install on a control plane: apply, log in as their accounts, run their containers."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from tests.support.controlplane import ControlPlane, free_port
+from tests.support.operator import AGENTMEMORY, ROOT, Program
+from tests.support.workspace import MERGE
+
+Document = dict[str, Any]
+
+MANIFESTS = ROOT / "examples" / "install"
+NAMESPACE = "agentmemory-system"
+TOKEN_SECRET, CALLERS_TOKEN = "agentmemory-api-token", "a-token-of-the-test"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource for one account, and the role that gives it."""
+
+    account: str
+    verb: str
+    resource: str
+    role: str
+
+    def __str__(self) -> str:
+        return f"{self.account} {self.verb} {self.resource}"
+
+
+def documents(kind: str) -> list[Document]:
+    """Return the installed objects of a kind."""
+    every = (found for path in sorted(MANIFESTS.glob("*.yaml")) for found in yaml.safe_load_all(path.read_text()))
+    return [found for found in every if found["kind"] == kind]
+
+
+def rights() -> list[Right]:
+    """Return every right that the manifests give, one for each verb and resource."""
+    return sorted(
+        Right(subject["name"], verb, resource, binding["roleRef"]["name"])
+        for binding in (*documents("ClusterRoleBinding"), *documents("RoleBinding"))
+        for subject in binding["subjects"]
+        for rule in _role(binding["roleRef"]["name"])["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    )
+
+
+def _role(name: str) -> Document:
+    return next(role for role in (*documents("ClusterRole"), *documents("Role")) if role["metadata"]["name"] == name)
+
+
+@contextlib.contextmanager
+def without(control_plane: ControlPlane, right: Right) -> Iterator[None]:
+    """Take one right away while the context is open."""
+    role = _role(right.role)
+    path = f"{RBAC}/clusterroles" if role["kind"] == "ClusterRole" else f"{RBAC}/namespaces/{NAMESPACE}/roles"
+    path = f"{path}/{right.role}"
+    kept = [
+        {**rule, "verbs": [verb], "resources": [resource]}
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        if (verb, resource) != (right.verb, right.resource)
+    ]
+    control_plane.http.patch(path, json={"rules": kept}, headers=MERGE).raise_for_status()
+    try:
+        yield
+    finally:
+        control_plane.http.patch(path, json={"rules": role["rules"]}, headers=MERGE).raise_for_status()
+
+
+def install(control_plane: ControlPlane) -> str:
+    """Apply the manifests as docs/install.md says, with the Secret that it asks for; return what kubectl said."""
+    done = control_plane.kubectl("apply", "--server-side", "--validate=strict", "-f", str(MANIFESTS))
+    assert done.returncode == 0, done.stderr
+    secret = {"metadata": {"name": TOKEN_SECRET}, "stringData": {"token": CALLERS_TOKEN}}
+    control_plane.http.post(f"/api/v1/namespaces/{NAMESPACE}/secrets", json=secret).raise_for_status()
+    return done.stdout + done.stderr
+
+
+def kubeconfig_of(control_plane: ControlPlane, account: str, folder: pathlib.Path) -> pathlib.Path:
+    """Write a kubeconfig with a fresh token of an installed ServiceAccount."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    answer = control_plane.http.post(path, json={"spec": {"expirationSeconds": 3600}}).raise_for_status().json()
+    config = yaml.safe_load(control_plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    file = folder / f"{account}.kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The only container of an installed Deployment."""
+
+    deployment: Document
+
+    @property
+    def account(self) -> str:
+        """Name of its ServiceAccount."""
+        return str(self._pod["serviceAccountName"])
+
+    @property
+    def spec(self) -> Document:
+        """The container as it stands in the manifest."""
+        (found,) = self._pod["containers"]
+        return dict(found)
+
+    @property
+    def _pod(self) -> Document:
+        return dict(self.deployment["spec"]["template"]["spec"])
+
+    def start(
+        self, control_plane: ControlPlane, folder: pathlib.Path, *options: str, ports: dict[int, int] | None = None
+    ) -> Program:
+        """Run its command as a process that thinks it is in the cluster, with its account's token.
+
+        Args:
+            options: stand for what Kubernetes would mount.
+            ports: declared port: the one to listen on instead.
+        """
+        swapped = {str(declared): str(port) for declared, port in (ports or {}).items()}
+        arguments = [swapped.get(argument, argument) for argument in self.spec["args"]]
+        environment = {variable["name"]: _value_of(control_plane, variable) for variable in self.spec.get("env", ())}
+        # The host alone tells the settings "in a cluster"; without the port the login goes by the kubeconfig.
+        environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOME": "/nonexistent"}
+        kubeconfig = kubeconfig_of(control_plane, self.account, folder)
+        log = folder / f"{self.account}.log"
+        return Program(log, *AGENTMEMORY, *arguments, *options, KUBECONFIG=str(kubeconfig), **environment)
+
+    def free_ports(self) -> dict[int, int]:
+        """Return a free port for each declared one."""
+        return {port["containerPort"]: free_port() for port in self.spec.get("ports", ())}
+
+    def probe_urls(self, ports: dict[int, int]) -> dict[str, str]:
+        """Return probe: URL, with the ports that `start` was given."""
+        named = {port["name"]: ports[port["containerPort"]] for port in self.spec.get("ports", ())}
+        probes = {name: probe for name, probe in self.spec.items() if name.endswith("Probe")}
+        return {
+            name: f"http://127.0.0.1:{named[probe['httpGet']['port']]}{probe['httpGet']['path']}"
+            for name, probe in probes.items()
+        }
+
+
+def container_of(name: str) -> Container:
+    """Return the container of an installed Deployment."""
+    return Container(next(found for found in documents("Deployment") if found["metadata"]["name"] == name))
+
+
+def _value_of(control_plane: ControlPlane, variable: Document) -> str:
+    """Return a variable's value; one from a Secret is read as the kubelet would."""
+    if "value" in variable:
+        return str(variable["value"])
+    reference = variable["valueFrom"]["secretKeyRef"]
+    done = control_plane.kubectl(
+        *("get", "secret", reference["name"], "-n", NAMESPACE),
+        *("-o", f"go-template={{{{index .data {reference['key']!r} | base64decode}}}}".replace("'", '"')),
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
