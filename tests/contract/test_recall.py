@@ -217,7 +217,7 @@ async def test_text_is_embedded_by_the_agent(world: World) -> None:
 
 
 async def test_many_memories_about_the_same_few_things_still_yield_the_true_best(qdrant_url: str) -> None:
-    """Beyond what is scored whole, three lists find what similarity alone misses."""
+    """Beyond what is scored whole, several lists find what similarity alone misses."""
     async with open_world(qdrant_url, size=32) as world:
         draw = random.Random(7)
         topics = [vector_of(("topic", number), 32) for number in range(5)]

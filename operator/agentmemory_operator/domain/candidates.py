@@ -1,7 +1,7 @@
 """Which memories the engine scores: it combines signals only for candidates that a prefetch names.
 
-The nearest alone miss what ranks high for being new or much used. So large sets get two more lists, the nearest among
-the new and the nearest among the much used; sets up to 3,000 are scored whole. Source of the numbers: `docs/adr/0006`.
+The nearest alone miss what ranks high for being new, much used, or both in some measure. So large sets get up to three
+more lists, each the nearest of such a class; sets up to 3,000 are scored whole. Source of the numbers: `docs/adr/0006`.
 """
 
 import math
@@ -15,11 +15,24 @@ from agentmemory_operator.domain.expressions import Formula
 from agentmemory_operator.domain.filters import Condition, Filter, both
 from agentmemory_operator.domain.scoring import DAY_MS
 
-LIST_LIMIT = 1_000
-SCORED_WHOLE = 3 * LIST_LIMIT
+# What the engine scores: sets up to this size whole, larger ones by lists that share it.
+SCORED = 3_000
 ANY_NUMBER = 2**32
-# A memory is new while its recency is at least this, much used from this importance and this many accesses on.
-NEW_RECENCY, USED_IMPORTANCE, USED_ACCESSES = 0.9, 0.75, 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Class:
+    """Memories that may rank high without being among the nearest: at least this new, important and used."""
+
+    recency: float = 0.0
+    importance: float = 0.0
+    accesses: int = 0
+
+
+_NEW = _Class(recency=0.9)
+_USED = _Class(importance=0.75, accesses=3)
+_RATHER_NEW_AND_USED = _Class(recency=0.5, importance=0.5, accesses=3)
+_NEW_AND_MUCH_USED = _Class(recency=0.85, importance=0.6, accesses=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +97,13 @@ def plan_candidates(ranking: Ranking, filter_: Filter, *, eligible: int, top_k: 
     """
     most = ranking.max_query_limit or ANY_NUMBER
     filters: tuple[Filter, ...] = (filter_,)
-    limit = min(max(ranking.candidates or SCORED_WHOLE, top_k), most)
+    limit = min(max(ranking.candidates or SCORED, top_k), most)
     if ranking.candidates is None and eligible > limit:
-        lists = (filter_, *(both(filter_, condition) for condition in _beyond_similarity(ranking, now_ms)))
+        classes = _classes_beyond_similarity(ranking)
+        lists = (filter_, *(both(filter_, _condition_of(class_, ranking, now_ms)) for class_ in classes))
         # Lists too short for the answer would lose what similarity alone finds.
         filters = lists if most // len(lists) >= top_k else filters
-        limit = min(max(LIST_LIMIT, top_k), most // len(filters))
+        limit = min(max(SCORED // len(filters), top_k), most // len(filters))
     return CandidatePlan(
         filters=filters,
         limit=limit,
@@ -118,23 +132,31 @@ def gate_of(distance: str, min_similarity: float) -> float | None:
     return 1 / min_similarity - 1 if min_similarity > 0 else None
 
 
-def _beyond_similarity(ranking: Ranking, now_ms: int) -> list[Condition]:
-    """Return conditions for what may rank high without being among the nearest."""
-    conditions: list[Condition] = []
-    if ranking.weights.recency > 0:
-        conditions.append(_is_new(ranking, now_ms))
-    if ranking.weights.utility > 0:
-        used = {"key": "accessCount", "range": {"gte": USED_ACCESSES}}
-        conditions.append({"must": [{"key": "importance", "range": {"gte": USED_IMPORTANCE}}, used]})
-    return conditions
+def _classes_beyond_similarity(ranking: Ranking) -> tuple[_Class, ...]:
+    match ranking.weights.recency > 0, ranking.weights.utility > 0:
+        case True, True:
+            return _NEW, _RATHER_NEW_AND_USED, _NEW_AND_MUCH_USED
+        case True, False:
+            return (_NEW,)
+        case False, True:
+            return (_USED,)
+    return ()
 
 
-def _is_new(ranking: Ranking, now_ms: int) -> Condition:
+def _condition_of(class_: _Class, ranking: Ranking, now_ms: int) -> Condition:
+    must: list[Condition] = [_is_as_new(class_.recency, ranking, now_ms)] if class_.recency else []
+    if class_.importance:
+        must.append({"key": "importance", "range": {"gte": class_.importance}})
+        must.append({"key": "accessCount", "range": {"gte": class_.accesses}})
+    return {"must": must}
+
+
+def _is_as_new(recency: float, ranking: Ranking, now_ms: int) -> Condition:
     names_by_half_life: dict[float, list[str]] = defaultdict(list)
     for type_ in ranking.types:
         if type_.half_life_days is not None:
             names_by_half_life[type_.half_life_days].append(type_.name)
-    age_in_half_lives = math.log2(1 / NEW_RECENCY)
+    age_in_half_lives = math.log2(1 / recency)
     return {
         "should": [
             {
