@@ -16,8 +16,10 @@ from agentmemory_operator.domain.collection import (
     marker_to_json,
 )
 from agentmemory_operator.domain.conditions import State, merge_conditions
+from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.planning import ChangeClass, Plan, Rebuild, class_of, plan_changes
 from agentmemory_operator.domain.safety import allowed, refuse
+from agentmemory_operator.services.reconcile import draft
 from tests.property.strategies import collections, markers, observations, specs, states
 from tests.support.fakes import apply_changes, observed_of
 from tests.support.plans import ALIAS, desired_of
@@ -143,3 +145,27 @@ def _as_the_engine_keeps_it(collection: Collection) -> Collection:
         if struct.pack("f", float(text := f"{kept:.{digits}g}")) == struct.pack("f", kept)
     )
     return replace(collection, quantization=replace(scalar, quantile=float(shortest)))
+
+
+@given(desired_collections, desired_collections, observations)
+def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
+    desired: Collection, older: Collection, observed: Observed | None
+) -> None:
+    live = observed.collection.marker if observed else None
+    terms = Terms(older={live.preset_revision: older} if live else {})
+    assert desired.marker is not None
+
+    found = draft(ALIAS, desired, observed, fresh=FRESH, last_points=0, terms=terms)
+
+    if live and live.preset_revision != desired.marker.preset_revision:
+        asked = plan(older, observed).changes
+        assert [c for c in found.todo if class_of(c) is not ChangeClass.IN_PLACE and c not in asked] == []
+
+
+@given(desired_collections, observations)
+def test_what_was_approved_is_done_but_for_a_rebuild(desired: Collection, observed: Observed | None) -> None:
+    whole = plan(desired, observed)
+
+    found = draft(ALIAS, desired, observed, fresh=FRESH, last_points=0, terms=Terms(approved=whole.digest))
+
+    assert found.todo == allowed(whole, refuse(whole, observed))

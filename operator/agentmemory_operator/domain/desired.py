@@ -2,7 +2,8 @@
 
 import hashlib
 import json
-from dataclasses import asdict, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Marker
 from agentmemory_operator.domain.effective import (
@@ -10,10 +11,26 @@ from agentmemory_operator.domain.effective import (
     effective_embedding,
     effective_tuning,
     preset_of,
+    revisions_of,
 )
 from agentmemory_operator.domain.index_spec import Index, ShardingSpec
 from agentmemory_operator.domain.limits import desired_limits
-from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.domain.resources import APPROVE_PLAN, TAKEOVER, AgentMemory
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """On what terms a pass may change a collection.
+
+    Attributes:
+        takeover: uid of the owner whose collection this object may take over.
+        approved: digest of the plan that somebody has approved.
+        older: what the object asks for under each older revision of its preset.
+    """
+
+    takeover: str | None = None
+    approved: str | None = None
+    older: Mapping[int, Collection] = field(default_factory=dict)
 
 
 def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
@@ -50,6 +67,21 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         embedding=embedding,
     )
     return replace(shape, marker=marker)
+
+
+def terms_of(memory: AgentMemory, *, cluster_id: str) -> Terms:
+    """Return the terms of a pass over the object: what its annotations allow, and what it asked for before."""
+    older = {
+        preset_of(before).revision: desired_collection(before, cluster_id=cluster_id)
+        for before in revisions_of(memory)[:-1]
+    }
+    annotations = memory.metadata.annotations
+    return Terms(takeover=annotations.get(TAKEOVER), approved=annotations.get(APPROVE_PLAN), older=older)
+
+
+def newest_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
+    """Return what the object asks for under the newest revision of its preset."""
+    return desired_collection(revisions_of(memory)[-1], cluster_id=cluster_id)
 
 
 def embedding_source(settings: EmbeddingSettings) -> EmbeddingSource:

@@ -98,8 +98,32 @@ class AgentSettings:
 
 
 def preset_of(memory: AgentMemory) -> Preset:
-    """Return the object's preset, `cortex` when it names none."""
-    return PRESETS[memory.spec.preset or DEFAULT_PRESET]
+    """Return the object's preset, `cortex` when it names none, in the revision that is in force for its collection.
+
+    Without a collection, or with one of a revision that is not known here, the newest.
+    """
+    revisions, pinned = PRESETS[memory.spec.preset or DEFAULT_PRESET], _pinned_revision(memory)
+    return next((preset for preset in revisions if preset.revision == pinned), revisions[-1])
+
+
+def revisions_of(memory: AgentMemory) -> list[AgentMemory]:
+    """Return the object as it is under each revision of its preset, oldest first."""
+    return [at_revision(memory, preset.revision) for preset in PRESETS[memory.spec.preset or DEFAULT_PRESET]]
+
+
+def at_revision(memory: AgentMemory, revision: int) -> AgentMemory:
+    """Return the object with the figures of another revision of its preset in force."""
+    effective = {"preset": memory.spec.preset or DEFAULT_PRESET, "presetRevision": revision}
+    return memory.model_copy(update={"status": memory.status | {"effective": effective}})
+
+
+def _pinned_revision(memory: AgentMemory) -> int | None:
+    """Return the revision that the status says is in force; another preset's says nothing."""
+    effective = memory.status.get("effective")
+    if not isinstance(effective, dict) or effective.get("preset") != (memory.spec.preset or DEFAULT_PRESET):
+        return None
+    revision = effective.get("presetRevision")
+    return revision if isinstance(revision, int) else None
 
 
 def effective_settings(memory: AgentMemory) -> AgentSettings:

@@ -165,9 +165,16 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """First 12 hex digits of a SHA-256 over the changes; the same plan has the same digest."""
-        content = [[type(change).__name__, asdict(change)] for change in self.changes]
+        """First 12 hex digits of a SHA-256 over the changes; the same plan has the same digest.
+
+        A marker's generation does not count: it follows every edit, and an approval has to outlive one of the ranking.
+        """
+        content = [[type(change).__name__, asdict(_timeless(change))] for change in self.changes]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _timeless(change: Change) -> Change:
+    return replace(change, marker=replace(change.marker, generation=0)) if isinstance(change, WriteMarker) else change
 
 
 def without_wake(plan: Plan) -> Plan:

@@ -88,5 +88,7 @@ CORTEX = Preset(
     payload_indexes=RETRIEVAL_INDEXES,
 )
 
-PRESETS = {preset.name: preset for preset in (CORTEX,)}
+PRESETS: dict[str, tuple[Preset, ...]] = {"cortex": (CORTEX,)}
+"""Every revision, oldest first: collections stay with theirs, so a released one is never changed, but followed."""
+
 DEFAULT_PRESET = "cortex"

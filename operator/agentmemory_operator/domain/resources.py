@@ -22,6 +22,7 @@ API_VERSION = f"{GROUP}/{VERSION}"
 CONFIRM_DELETE = f"{GROUP}/confirm-delete"
 RECONCILE_REQUESTED_AT = f"{GROUP}/reconcile-requested-at"
 TAKEOVER = f"{GROUP}/takeover"
+APPROVE_PLAN = f"{GROUP}/approve-plan"
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
 

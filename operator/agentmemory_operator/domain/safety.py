@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.planning import Change, ChangeClass, Plan, Rebuild, class_of
-from agentmemory_operator.domain.resources import CONFIRM_DELETE, TAKEOVER
+from agentmemory_operator.domain.resources import APPROVE_PLAN, CONFIRM_DELETE, TAKEOVER
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 
 
@@ -29,10 +29,33 @@ def refuse(plan: Plan, observed: Observed | None) -> Refusal | None:
         return None
     named = ", ".join(f"{c.field} {c.observed} -> {c.desired}" for c in held if isinstance(c, Rebuild))
     message = (
-        f"{named} needs a new collection for {observed.points} points; carrying that out is not built yet: "
-        f"set the field back, or create another AgentMemory. The collection goes on serving as it is"
+        f"{named} needs a new collection for {observed.points} points; carrying that out is not built yet, approved or "
+        f"not: set the field back, or create another AgentMemory. The collection goes on serving as it is"
     )
     return Refusal(Reason.AWAITING_APPROVAL, message, held)
+
+
+def hold_upgrade(plan: Plan, base: Plan | None, observed: Observed | None, *, approved: str | None) -> Refusal | None:
+    """Return the refusal of a plan that brings a newer revision of the preset, None where it may be carried out.
+
+    What the newer figures alone ask for is held while it costs a Reindex or more: an upgrade of the operator must not
+    reindex every collection by itself. The revision is held as a whole, so that its figures come into force together.
+
+    Args:
+        plan: under the newer revision.
+        base: under the revision in force; None where its figures are not known.
+        approved: digest of the plan that somebody has approved.
+    """
+    asked = base.changes if base else ()
+    costly = [c for c in plan.changes if class_of(c) is not ChangeClass.IN_PLACE and c not in asked]
+    if observed is None or not costly or approved == plan.digest:
+        return None
+    named = " and ".join(sorted({class_of(change) for change in costly}))
+    message = (
+        f"the preset has a newer revision whose figures ask for a {named} of {observed.points} points; the revision in "
+        f"force stays until the plan is approved with the annotation {APPROVE_PLAN}={plan.digest}"
+    )
+    return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes)
 
 
 def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:

@@ -138,7 +138,8 @@ def adopting_manifest(holding: Holding, connection: tuple[str, str] | None) -> d
     spec: dict[str, Any] = {"connectionRef": {"name": connected} | elsewhere}
     spec |= {"agent": slug} if slug != name else {}
     spec |= {"embedding": embedding}
-    spec |= {"index": {"distance": holding.distance}} if holding.distance != PRESETS[DEFAULT_PRESET].distance else {}
+    usual = PRESETS[DEFAULT_PRESET][-1].distance
+    spec |= {"index": {"distance": holding.distance}} if holding.distance != usual else {}
     metadata = {"name": name, "namespace": namespace}
     return {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": metadata, "spec": spec}
 

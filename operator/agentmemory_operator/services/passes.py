@@ -8,8 +8,8 @@ from typing import Any
 
 from agentmemory_operator.domain.collection import RED
 from agentmemory_operator.domain.conditions import Reason
-from agentmemory_operator.domain.desired import desired_collection
-from agentmemory_operator.domain.effective import effective_settings
+from agentmemory_operator.domain.desired import newest_collection, terms_of
+from agentmemory_operator.domain.effective import at_revision, effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.reporting import (
@@ -19,7 +19,7 @@ from agentmemory_operator.domain.reporting import (
     failed_status,
     suspended_status,
 )
-from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory, Metadata
+from agentmemory_operator.domain.resources import AgentMemory, Metadata
 from agentmemory_operator.domain.safety import describe_owner
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -143,7 +143,8 @@ class Passes:
             await self.cluster.write_finalizers(memory.metadata, [*others, *wanted])
         await self.connections.check_embedding_secret(memory)
         last = memory.status.get("collection") or {}
-        desired = desired_collection(memory, cluster_id=await self.cluster.cluster_id())
+        cluster_id = await self.cluster.cluster_id()
+        desired = newest_collection(memory, cluster_id=cluster_id)
         return await self.connections.use(
             memory,
             lambda store: reconcile(
@@ -152,12 +153,14 @@ class Passes:
                 store=store,
                 last_physical=last.get("physical"),
                 last_points=last.get("points") or 0,
-                takeover=memory.metadata.annotations.get(TAKEOVER),
+                terms=terms_of(memory, cluster_id=cluster_id),
             ),
         )
 
     async def _report(self, document: Json, memory: AgentMemory, done: Reconciled) -> None:
-        status = converged_status(effective_settings(memory), done, old=memory.status, now=self._now())
+        marker = done.observed.collection.marker
+        settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)
+        status = converged_status(settings, done, old=memory.status, now=self._now())
         if done.taken_from:
             owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
             message = f"{done.observed.physical} was {owner}'s and is this object's"

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from agentmemory_operator.domain.collection import Collection, Observed
-from agentmemory_operator.domain.desired import desired_collection
+from agentmemory_operator.domain.desired import newest_collection, terms_of
 from agentmemory_operator.domain.naming import alias_of, physical_names
-from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory
+from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports import CollectionStore
 from agentmemory_operator.services.reconcile import Draft, draft
@@ -76,9 +76,10 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None) -> Draft:
     alias = alias_of(memory.slug)
     likely, fresh = physical_names(alias, None)
     observed = await store.observe(alias, likely) if store else None
-    desired = identified(desired_collection(memory, cluster_id=""), observed)
-    takeover = memory.metadata.annotations.get(TAKEOVER)
-    return draft(alias, desired, observed, fresh=fresh, last_points=0, takeover=takeover)
+    desired, terms = newest_collection(memory, cluster_id=""), terms_of(memory, cluster_id="")
+    older = {revision: identified(wish, observed) for revision, wish in terms.older.items()}
+    terms = replace(terms, older=older)
+    return draft(alias, identified(desired, observed), observed, fresh=fresh, last_points=0, terms=terms)
 
 
 def identified(desired: Collection, observed: Observed | None) -> Collection:
