@@ -15,7 +15,6 @@ from kubernetes.aio import client, config
 from agentmemory_operator import __version__
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_lease import LEASE_NAME, KubernetesLease
-from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport
 from agentmemory_operator.domain.resources import API_VERSION, Metadata
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports import Event, Lease
@@ -36,7 +35,6 @@ from tests.support.operator import LEADING, Program, running, wait_until
 from tests.support.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
 
 OPERATOR, API = "agentmemory-operator", "agentmemory-api"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 KEY = {"name": "qdrant-key", "key": "api-key"}
 NOW = "2026-01-01T00:00:00.000000Z"
@@ -56,7 +54,6 @@ class Account:
 
     cluster: KubernetesCluster
     lease: KubernetesLease
-    transport: KubernetesTransport
     workspace: Workspace
 
     def metadata(self, kind: str) -> Metadata:
@@ -116,7 +113,13 @@ async def reads_secrets(account: Account) -> None:
 
 
 async def names_the_cluster(account: Account) -> None:
+    # Asked for once, then kept.
+    account.cluster._cluster_id = None
     await account.cluster.cluster_id()
+
+
+async def reads_labels(account: Account) -> None:
+    assert await account.cluster.labels(account.workspace.namespace)
 
 
 async def reads_the_lease(account: Account) -> None:
@@ -133,15 +136,6 @@ async def renews_the_lease(account: Account) -> None:
     found = await account.lease.read()
     assert found is not None
     await account.lease.write(replace(HELD, version=found.version))
-
-
-async def lists_definitions(account: Account) -> None:
-    await account.transport.call("GET", DEFINITIONS)
-
-
-async def watches_definitions(account: Account) -> None:
-    query = [("watch", "true"), ("timeoutSeconds", "1")]
-    (await account.transport.send("GET", DEFINITIONS, query=query)).close()
 
 
 # Account, verb, resource: what breaks without the right.
@@ -162,12 +156,11 @@ PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (OPERATOR, "get", "leases"): ("no operator ever leads", reads_the_lease),
     (OPERATOR, "create", "leases"): ("the first operator never leads", creates_the_lease),
     (OPERATOR, "update", "leases"): ("the leader ends when its lease does", renews_the_lease),
-    (OPERATOR, "list", "customresourcedefinitions"): ("kopf does not see kinds come and go", lists_definitions),
-    (OPERATOR, "watch", "customresourcedefinitions"): ("kopf does not see kinds come and go", watches_definitions),
     (API, "list", "agentmemories"): ("the API knows no agent", lists("AgentMemory")),
     (API, "watch", "agentmemories"): ("new weights do not act", watches("AgentMemory")),
     (API, "list", "qdrantconnections"): ("the API reaches no Qdrant", lists("QdrantConnection")),
     (API, "watch", "qdrantconnections"): ("the API keeps to the old Qdrant", watches("QdrantConnection")),
+    (API, "get", "namespaces"): ("connections open to labels are closed", reads_labels),
     (API, "get", "secrets"): ("no Qdrant that asks for a key is reached", reads_secrets),
 }
 
@@ -190,12 +183,11 @@ async def account(
     made = Account(
         KubernetesCluster(configuration),
         KubernetesLease(configuration, NAMESPACE),
-        KubernetesTransport(configuration),
         workspace,
     )
     yield made
-    for part in (made.cluster, made.lease, made.transport):
-        await part.close()
+    await made.cluster.close()
+    await made.lease.close()
 
 
 async def wait_for(probe: Probe, account: Account, *, works: bool) -> None:
@@ -204,8 +196,6 @@ async def wait_for(probe: Probe, account: Account, *, works: bool) -> None:
     async with asyncio.timeout(TAKES_EFFECT_WITHIN_S):
         while True:
             trouble = None
-            # The uid of kube-system is asked for once.
-            account.cluster._cluster_id = None
             try:
                 await probe(account)
             except (TransientError, TimeoutError, AssertionError) as exc:
@@ -268,16 +258,17 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
 ) -> None:
     """A connection with a key, an agent Ready, a memory stored and found; status, event and lease written."""
     operator, api = container_of(OPERATOR), container_of(API)
-    ports = api.free_ports()
+    ports = api.free_ports() | operator.free_ports()
     workspace.create_secret(KEY["name"], **{KEY["key"]: "secret"})
     workspace.connect(apiKeySecretRef=KEY)
     workspace.create(embedding={"provider": "wordllama", "dimensions": 256})
     with (
-        running(operator.start(control_plane, tmp_path, "--lease-namespace", NAMESPACE)) as operating,
+        running(operator.start(control_plane, tmp_path, "--lease-namespace", NAMESPACE, ports=ports)) as operating,
         running(api.start(control_plane, tmp_path, ports=ports)) as serving,
     ):
         operating.wait_for(LEADING)
-        workspace.wait_ready(seconds=15)
+        workspace.wait_ready(seconds=30)
+        wait_probed(operator, ports)
         wait_probed(api, ports)
         assert found_after_storing(ports[8080], workspace.slug) == ["the printer is broken"]
         workspace.patch(index={"hnsw": {"m": 24}})
@@ -291,9 +282,9 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
     assert workspace.get() is None
 
 
-def wait_probed(api: Container, ports: dict[int, int]) -> None:
+def wait_probed(container: Container, ports: dict[int, int]) -> None:
     """Ask what the kubelet would ask, until every probe says yes."""
-    urls = api.probe_urls(ports)
+    urls = container.probe_urls(ports)
     assert set(urls) == {"startupProbe", "livenessProbe", "readinessProbe"}
     for name, url in urls.items():
         wait_until(lambda url=url: httpx.get(url).status_code == 200, seconds=20, what=name)
