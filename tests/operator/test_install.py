@@ -102,10 +102,19 @@ async def writes_finalizers(account: Account) -> None:
     await account.cluster.write_finalizers(metadata, [*metadata.finalizers])
 
 
-async def posts_events(account: Account) -> None:
-    before = len(account.workspace.events().get("Tested", ""))
-    await account.cluster.post_event("AgentMemory", account.metadata("AgentMemory"), Event("Warning", "Tested", "x"))
-    assert len(account.workspace.events().get("Tested", "")) > before, "the event was dropped"
+def posts_events(*, times: int, is_restarted: bool = False) -> Probe:
+    async def probe(account: Account) -> None:
+        # Another uid each time: an object is granted only some events.
+        metadata = account.metadata("AgentMemory").model_copy(update={"uid": uuid4().hex})
+        for _ in range(times):
+            if is_restarted:
+                account.cluster._events._counts.clear()
+            await account.cluster.post_event("AgentMemory", metadata, Event("Warning", "Tested", metadata.uid))
+        answer = account.workspace.control_plane.http.get(f"/api/v1/namespaces/{metadata.namespace}/events").json()
+        told = [item["count"] for item in answer["items"] if item["message"] == metadata.uid]
+        assert told == [times], "an event was dropped"
+
+    return probe
 
 
 async def reads_secrets(account: Account) -> None:
@@ -150,7 +159,12 @@ PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
         "nobody learns what a connection reaches",
         writes_status("QdrantConnection"),
     ),
-    (OPERATOR, "create", "events"): ("events are dropped", posts_events),
+    (OPERATOR, "create", "events"): ("events are dropped", posts_events(times=1)),
+    (OPERATOR, "patch", "events"): ("what is told again is not counted", posts_events(times=2)),
+    (OPERATOR, "get", "events"): (
+        "a restarted operator does not go on counting",
+        posts_events(times=2, is_restarted=True),
+    ),
     (OPERATOR, "get", "secrets"): ("no Qdrant that asks for a key is reached", reads_secrets),
     (OPERATOR, "get", "namespaces"): ("collections cannot be marked as this cluster's", names_the_cluster),
     (OPERATOR, "get", "leases"): ("no operator ever leads", reads_the_lease),

@@ -7,8 +7,8 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, closing
-from datetime import UTC, datetime
 
+from agentmemory_operator.adapters.kubernetes_events import KubernetesEvents
 from agentmemory_operator.adapters.kubernetes_transport import (
     INVALID,
     JSON_PATCH,
@@ -26,8 +26,6 @@ from agentmemory_operator.ports import Event, Json
 log = logging.getLogger(__name__)
 
 PLURALS = {kind.name: kind.plural for kind in KINDS}
-COMPONENT = "agentmemory-operator"
-EVENT_MESSAGE_LIMIT = 1024
 WATCH_TIMEOUT_S = 300
 WATCH_RETRY_S = 1.0
 
@@ -48,6 +46,7 @@ class KubernetesCluster:
         namespaces: Sequence[str] = (),
     ) -> None:
         self._transport = KubernetesTransport(configuration, before_write=before_write)
+        self._events = KubernetesEvents(self._transport)
         self._namespaces = namespaces
         self._cluster_id: str | None = None
 
@@ -92,30 +91,8 @@ class KubernetesCluster:
         await self._transport.call("PATCH", _path("AgentMemory", metadata), patch, content_type=MERGE_PATCH)
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
-        """Post an Event on the object; one that cannot be posted is dropped."""
-        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        body = {
-            "metadata": {"generateName": f"{metadata.name}.", "namespace": metadata.namespace},
-            "involvedObject": {
-                "apiVersion": API_VERSION,
-                "kind": kind,
-                "name": metadata.name,
-                "namespace": metadata.namespace,
-                "uid": metadata.uid,
-                "resourceVersion": metadata.resource_version,
-            },
-            "type": event.type,
-            "reason": event.reason,
-            "message": event.message[:EVENT_MESSAGE_LIMIT],
-            "source": {"component": COMPONENT},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
-        try:
-            await self._transport.call("POST", f"/api/v1/namespaces/{metadata.namespace}/events", body)
-        except (TransientError, NotFound) as exc:
-            log.warning("event %s on %s/%s dropped: %s", event.reason, metadata.namespace, metadata.name, exc)
+        """Tell people of the object; what was told before is counted."""
+        await self._events.post(kind, metadata, event)
 
     async def read(self, namespace: str, name: str, key: str) -> str:
         """Return the decoded value of a Secret's key."""

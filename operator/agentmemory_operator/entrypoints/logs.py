@@ -3,8 +3,11 @@
 import json
 import logging
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 
+from agentmemory_operator.services.objects import Key
+from agentmemory_operator.services.workqueue import CURRENT
 from agentmemory_operator.settings import LogFormat, LogLevel
 
 TEXT_FORMAT = "%(asctime)s %(levelname)-7s %(name)s %(message)s"
@@ -29,9 +32,18 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(entry, default=str)
 
 
+def name_object(record: logging.LogRecord) -> bool:
+    """Give a record that a pass writes the reference of its object, as `object`."""
+    key = CURRENT.get()
+    if isinstance(key, Key):
+        record.object = asdict(key)
+    return True
+
+
 def configure_logging(level: LogLevel, format_: LogFormat) -> None:
     """Send every logger's records to standard error; replaces what was set up before."""
     handler = logging.StreamHandler(sys.stderr)
+    handler.addFilter(name_object)
     handler.setFormatter(JsonFormatter() if format_ == "json" else logging.Formatter(TEXT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # These two tell each request at INFO, ours included; with URLs, so with user ids.

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable, Hashable
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from agentmemory_operator.errors import TransientError
@@ -14,6 +15,9 @@ from agentmemory_operator.errors import TransientError
 log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
+
+# What the pass under way is about; the logs tell it with each line.
+CURRENT: ContextVar[Hashable | None] = ContextVar("CURRENT", default=None)
 
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
@@ -84,9 +88,11 @@ class WorkQueue(Generic[K]):
             self._queued.discard(key)
             self._running.add(key)
             self._move()
+            subject = CURRENT.set(key)
             try:
                 due_s = await self._pass(key)
             finally:
+                CURRENT.reset(subject)
                 self._running.discard(key)
                 self._move()
             if key in self._again:

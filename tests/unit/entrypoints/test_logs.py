@@ -1,8 +1,13 @@
+import asyncio
 import json
 import logging
 import sys
 
-from agentmemory_operator.entrypoints.logs import JsonFormatter
+import pytest
+
+from agentmemory_operator.entrypoints.logs import JsonFormatter, configure_logging
+from agentmemory_operator.services.objects import Key
+from agentmemory_operator.services.workqueue import WorkQueue
 
 
 def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
@@ -31,3 +36,30 @@ def test_an_exception_is_told_in_the_same_line() -> None:
     entry = json.loads(JsonFormatter().format(failed))
 
     assert "ValueError: odd" in entry["exception"]
+
+
+async def test_every_line_of_a_pass_names_its_object(capsys: pytest.CaptureFixture[str]) -> None:
+    before = logging.getLogger().handlers[:]
+    configure_logging("info", "json")
+    done = asyncio.Event()
+
+    async def handle(key: Key) -> None:
+        logging.getLogger("a.vendor").info("said by somebody else")
+        if len(passed := [*seen, key.name]) == 2:
+            done.set()
+        seen[:] = passed
+
+    seen: list[str] = []
+    queue: WorkQueue[Key] = WorkQueue(handle, workers=1)
+    running = asyncio.create_task(queue.run())
+    for name in ("one", "two"):
+        queue.request(Key("AgentMemory", "agents", name))
+    await done.wait()
+    await asyncio.sleep(0)
+    logging.getLogger("a.b").info("outside of any pass")
+    running.cancel()
+    logging.getLogger().handlers[:] = before
+
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    reference = {"kind": "AgentMemory", "namespace": "agents"}
+    assert [line.get("object") for line in lines] == [reference | {"name": "one"}, reference | {"name": "two"}, None]
