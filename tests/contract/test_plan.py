@@ -3,19 +3,21 @@
 import asyncio
 import json
 import pathlib
-import subprocess
 import uuid
 from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of
+from agentmemory_operator.entrypoints.inspection import Inspection
+from agentmemory_operator.main import open_collections
 from agentmemory_operator.services.reconcile import reconcile
-from tests.support.operator import AGENTMEMORY, ROOT, clean_environment
+from tests.support.command_line import command_line
 from tests.support.proxy import Proxy, proxying
 
 Document = dict[str, Any]
@@ -41,15 +43,14 @@ def run(tmp_path: pathlib.Path, *documents: Document, options: tuple[str, ...] =
     """Run the command on the documents; return its exit status, output and errors."""
     file = tmp_path / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(documents))
-    done = subprocess.run(
-        [*AGENTMEMORY, "plan", "-f", str(file), *options],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=clean_environment(),
-        timeout=60,
-    )
-    return done.returncode, done.stdout, done.stderr
+    # The real parts, in this process: to start another costs more than the tests do.
+    cli = command_line(Inspection(open_collections, no_cluster, None, None))
+    done = CliRunner().invoke(cli, ["plan", "-f", str(file), *options])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def no_cluster(_: str | None) -> Any:
+    raise AssertionError("plan needs no cluster")
 
 
 def made_on(url: str, **spec: Any) -> str:

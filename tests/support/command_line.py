@@ -8,8 +8,12 @@ from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.inspection import Inspection
 
 
-def command_line() -> typer.Typer:
-    """Return the command `agentmemory`; a verb that needs a server or a cluster fails."""
+def command_line(inspection: Inspection | None = None) -> typer.Typer:
+    """Return the command `agentmemory`; a verb that needs a server or a cluster fails.
+
+    Args:
+        inspection: what the verbs that only look reach all the same.
+    """
 
     def absent(*_: Any) -> Any:
         raise AssertionError("no server stands behind this command line")
@@ -22,7 +26,7 @@ def command_line() -> typer.Typer:
             dev=absent,
             devserver=absent,
             default_source=Source.FILES,
-            inspection=Inspection(absent, absent, None, None),
+            inspection=inspection or Inspection(absent, absent, None, None),
             open_objects=absent,
         )
     )

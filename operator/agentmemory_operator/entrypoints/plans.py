@@ -9,10 +9,23 @@ from agentmemory_operator.domain.reporting import plan_status
 from agentmemory_operator.entrypoints.tables import Section
 from agentmemory_operator.services.preview import Outcome, Preview, worst_of
 
-EXIT_STATUS = {Outcome.UNCHANGED: 0, Outcome.CHANGES: 2, Outcome.HELD: 3, Outcome.REFUSED: 3}
-MOODS = {Outcome.UNCHANGED: "good", Outcome.CHANGES: "busy", Outcome.HELD: "bad", Outcome.REFUSED: "bad"}
+EXIT_STATUS = {
+    Outcome.UNCHANGED: 0,
+    Outcome.SUSPENDED: 0,
+    Outcome.CHANGES: 2,
+    Outcome.HELD: 3,
+    Outcome.REFUSED: 3,
+}
+MOODS = {
+    Outcome.UNCHANGED: "good",
+    Outcome.SUSPENDED: "quiet",
+    Outcome.CHANGES: "busy",
+    Outcome.HELD: "bad",
+    Outcome.REFUSED: "bad",
+}
 COUNTED = {
     Outcome.UNCHANGED: "as asked",
+    Outcome.SUSPENDED: "suspended",
     Outcome.CHANGES: "to change",
     Outcome.HELD: "held",
     Outcome.REFUSED: "refused",

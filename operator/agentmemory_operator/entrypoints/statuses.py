@@ -5,6 +5,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agentmemory_operator.domain.planning import ChangeClass
+from agentmemory_operator.domain.resources import APPROVE_PLAN
 from agentmemory_operator.entrypoints.tables import Section
 
 Json = Mapping[str, Any]
@@ -99,10 +101,20 @@ def _plan(document: Json, status: Json, kubectl: str) -> Section | None:
     rows = tuple(
         (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
     )
-    fields = [change for change in changes if change.get("held") and "field" in change]
-    undo = (f"undo: {undo_command(document, fields, kubectl)}",) if fields else ()
     notes = (plan["refusal"],) if "refusal" in plan else ()
-    return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=undo)
+    commands = tuple(_ways_on(document, plan, kubectl))
+    return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
+
+
+def _ways_on(document: Json, plan: Json, kubectl: str) -> Iterator[str]:
+    """Yield the commands that approve or undo what is held; an approval acts on no Rebuild."""
+    held = [change for change in plan.get("changes") or [] if change.get("held")]
+    if any(change["class"] != ChangeClass.REBUILD for change in held):
+        metadata = document["metadata"]
+        named = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
+        yield f"approve: {kubectl} {named} {APPROVE_PLAN}={plan['digest']}"
+    if fields := [change for change in held if "field" in change]:
+        yield f"undo: {undo_command(document, fields, kubectl)}"
 
 
 def undo_command(document: Json, changes: list[Json], kubectl: str) -> str:

@@ -17,6 +17,7 @@ class Outcome(StrEnum):
     """What a pass over one object would come to; ordered from nothing to worst."""
 
     UNCHANGED = "unchanged"
+    SUSPENDED = "suspended"
     CHANGES = "changes"
     HELD = "held"
     REFUSED = "refused"
@@ -27,7 +28,7 @@ class Preview:
     """What a pass over one object would do.
 
     Attributes:
-        draft: None where the pass would be refused.
+        draft: None where the pass would be refused, or leaves the object alone.
         refused: reason and message of that.
     """
 
@@ -38,8 +39,10 @@ class Preview:
     @property
     def outcome(self) -> Outcome:
         """Return what the pass would come to."""
-        if self.draft is None:
+        if self.refused:
             return Outcome.REFUSED
+        if self.draft is None:
+            return Outcome.SUSPENDED
         if self.draft.refusal:
             return Outcome.HELD
         return Outcome.CHANGES if self.draft.plan.changes else Outcome.UNCHANGED
@@ -59,6 +62,9 @@ async def previews_of(memories: Sequence[AgentMemory], store: CollectionStore | 
     owners: dict[str, AgentMemory] = {}
     for memory in memories:
         owner = owners.setdefault(memory.slug, memory)
+        if memory.spec.suspend:
+            yield Preview(memory)
+            continue
         try:
             _check_slug(memory, owner)
             yield Preview(memory, await _draft(memory, store))

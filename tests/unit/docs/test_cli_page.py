@@ -1,6 +1,7 @@
 """docs/cli.md: every verb has an example, every example is one that the command line takes."""
 
 import pathlib
+import re
 import shlex
 from typing import Any
 
@@ -8,7 +9,13 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from agentmemory_operator.domain.desired import desired_collection
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.entrypoints.plans import plan_sections
+from agentmemory_operator.entrypoints.tables import plain
+from agentmemory_operator.services.preview import previews_of
 from tests.support.command_line import command_line
+from tests.support.fakes import FakeCollectionStore, memory_document
 from tests.support.pages import DOCS, commands_of
 
 ROOT = DOCS.parent
@@ -17,6 +24,7 @@ COMMANDS = [command for page in PAGES for command in commands_of(page) if comman
 VERBS: dict[str, Any] = get_command(command_line()).commands  # type: ignore[attr-defined]
 # What needs neither server nor cluster is run.
 OFFLINE = {"validate": 0, "crds": 0, "schema": 0, "completion": 0, "version": 0}
+DIGEST = r"\b[0-9a-f]{12}\b"
 ELSEWHERE = {"takeover": "adopt.md"}
 
 
@@ -60,3 +68,19 @@ def test_every_link_of_the_pages_leads_somewhere() -> None:
         text = (DOCS / page).read_text()
         targets = [part.partition(")")[0].partition("#")[0] for part in text.split("](")[1:]]
         assert [name for name in targets if name and not pathlib.Path(DOCS / name).exists()] == []
+
+
+async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None:
+    spec: dict[str, Any] = {"connectionRef": {"name": "main"}, "embedding": {"provider": "none", "dimensions": 1536}}
+    document = memory_document("support-bot", **spec)
+    live = desired_collection(parse_agent_memory(document), cluster_id="cluster-1")
+    alias, physical = "agent_memory_support-bot", "agent_memory_support-bot__1"
+    store = FakeCollectionStore(collections={physical: live}, aliases={alias: physical}, points={physical: 48210})
+    changed = {"embedding": {"provider": "none", "dimensions": 3072}, "index": {"hnsw": {"m": 24}}}
+    wanted = parse_agent_memory(memory_document("support-bot", **(spec | changed)))
+
+    previews = [preview async for preview in previews_of([wanted], store)]
+    shown = plain(plan_sections(previews, "http://127.0.0.1:6333"))
+
+    page = (DOCS / "cli.md").read_text().split("```text\n")[1].split("```")[0]
+    assert re.sub(DIGEST, "", page) == re.sub(DIGEST, "", shown)

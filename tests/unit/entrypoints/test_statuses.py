@@ -55,12 +55,25 @@ def test_a_held_plan_is_shown_with_the_way_back() -> None:
     assert text.startswith("AgentMemory agents/probe: ready, not in sync (AwaitingApproval)\n")
     assert f"Plan {document['status']['plan']['digest']}" in text
     assert "rebuild for embedding.dimensions 8 -> 16" in text
+    assert "approve:" not in text, "an approval acts on no Rebuild"
     (undo,) = [line for line in text.splitlines() if "undo:" in line]
     words = shlex.split(undo.partition("undo: ")[2])
     assert words[:-1] == [
         *("kubectl", "--context", "prod", "-n", "agents", "patch", "amem", "probe", "--type=merge", "-p")
     ]
     assert json.loads(words[-1]) == {"spec": {"embedding": {"dimensions": 8}, "index": {"distance": "Cosine"}}}
+
+
+def test_what_an_approval_lets_pass_is_shown_with_the_command_that_approves() -> None:
+    document = looked_at()
+    change = {"change": "set m 24", "class": "Reindex", "cost": "in the background", "held": True}
+    document["status"]["plan"] = {"digest": "0123456789ab", "changes": [change], "refusal": "a newer revision"}
+
+    text = told(document)
+
+    command = "kubectl -n agents annotate amem probe --overwrite agentmemory.dev/approve-plan=0123456789ab"
+    assert f"  approve: {command}\n" in text
+    assert "undo:" not in text
 
 
 @pytest.mark.parametrize(

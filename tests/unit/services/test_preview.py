@@ -102,3 +102,23 @@ async def test_the_worst_outcome_counts() -> None:
     assert worst_of(made[:2]) is Outcome.CHANGES
     assert worst_of(made) is Outcome.REFUSED
     assert worst_of([]) is Outcome.UNCHANGED
+
+
+async def test_a_suspended_object_is_left_alone() -> None:
+    store = a_store()
+
+    (made,) = await preview(store, memory(suspend=True, index={"hnsw": {"m": 24}}))
+
+    assert (made.outcome, store.calls) == (Outcome.SUSPENDED, [])
+
+
+async def test_a_takeover_that_is_allowed_is_planned() -> None:
+    document = memory_document()
+    document["metadata"]["annotations"] = {"agentmemory.dev/takeover": "uid-of-theirs"}
+    theirs = a_store(namespace="others", name="theirs", uid="uid-of-theirs")
+
+    (made,) = await preview(theirs, parse_agent_memory(document))
+
+    assert made.outcome is Outcome.CHANGES
+    assert made.draft is not None
+    assert [type(change).__name__ for change in made.draft.plan.changes] == ["WriteMarker"]
