@@ -17,6 +17,7 @@ from agentmemory_operator.domain.collection import (
 )
 from agentmemory_operator.domain.conditions import State, merge_conditions
 from agentmemory_operator.domain.desired import Terms
+from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.planning import ChangeClass, Plan, Rebuild, class_of, plan_changes
 from agentmemory_operator.domain.safety import allowed, refuse
 from agentmemory_operator.services.reconcile import draft
@@ -25,6 +26,7 @@ from tests.support.fakes import apply_changes, observed_of
 from tests.support.plans import ALIAS, desired_of
 
 FRESH = f"{ALIAS}__4"
+LAST = f"{ALIAS}__3"
 desired_collections = collections(has_marker=True)
 
 
@@ -155,7 +157,7 @@ def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
     terms = Terms(older={live.preset_revision: older} if live else {})
     assert desired.marker is not None
 
-    found = draft(ALIAS, desired, observed, fresh=FRESH, last_points=0, terms=terms)
+    found = draft(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
 
     if live and live.preset_revision != desired.marker.preset_revision:
         asked = plan(older, observed).changes
@@ -166,6 +168,24 @@ def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
 def test_what_was_approved_is_done_but_for_a_rebuild(desired: Collection, observed: Observed | None) -> None:
     whole = plan(desired, observed)
 
-    found = draft(ALIAS, desired, observed, fresh=FRESH, last_points=0, terms=Terms(approved=whole.digest))
+    found = draft(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=Terms(approved=whole.digest))
 
     assert found.todo == allowed(whole, refuse(whole, observed))
+
+
+@given(desired_collections, observations, st.sampled_from([None, f"{ALIAS}__1"]), st.sampled_from(DriftPolicy))
+def test_what_is_left_of_drift_is_left_alone_and_what_is_done_is_done_once(
+    desired: Collection, observed: Observed | None, last: str | None, policy: DriftPolicy
+) -> None:
+    if observed is None:
+        return
+    terms = Terms(drift_policy=policy)
+    found = draft(ALIAS, desired, observed, last_physical=last, last_points=0, terms=terms)
+
+    after = apply_changes(observed, allowed(found.plan, found.refusal))
+    again = draft(ALIAS, desired, after, last_physical=last, last_points=0, terms=terms)
+
+    if found.leaves_drift and after:
+        shapes = [replace(seen.collection, marker=None) for seen in (observed, after)]
+        assert shapes[0] == shapes[1]
+        assert again.plan.changes == ()

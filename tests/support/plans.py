@@ -63,6 +63,7 @@ class PlanCase:
     observed: Observed | None
     last_points: int = 0
     last_physical: str | None = None
+    drift_policy: str = "Correct"
     plan: tuple[Mapping[str, Any], ...] = ()
     held: tuple[str, ...] = ()
     error: Mapping[str, Any] = field(default_factory=dict)
@@ -142,7 +143,8 @@ def _case(entry: Mapping[str, Any]) -> PlanCase:
         desired=desired_of(entry.get("spec"), generation=2),
         observed=None if entry["observed"] is None else _observed(entry["observed"]),
         last_points=entry.get("lastPoints", 0),
-        last_physical=entry.get("lastPhysical"),
+        last_physical=entry.get("lastPhysical", f"{ALIAS}__1" if entry.get("lastPoints") else None),
+        drift_policy=entry.get("driftPolicy", "Correct"),
         plan=tuple(entry.get("plan", ())),
         held=tuple(entry.get("held", ())),
         error=entry.get("error", {}),

@@ -16,6 +16,7 @@ class Reason(StrEnum):
     CONVERGED = "Converged"
     INDEXING = "Indexing"
     COLLECTION_RED = "CollectionRed"
+    DRIFTED = "Drifted"
     AWAITING_APPROVAL = "AwaitingApproval"
     SUSPENDED = "Suspended"
     INVALID_SPEC = "InvalidSpec"

@@ -56,6 +56,7 @@ AGENT_MEMORY = Kind(
         Column("Alias", "string", ".status.collection.alias", "The collection's stable name.", is_wide=True),
         Column("Physical", "string", ".status.collection.physical", "The collection behind it.", is_wide=True),
         Column("State", "string", ".status.collection.state", "Qdrant's word for its state.", is_wide=True),
+        Column("Drift", "integer", ".status.driftCount", "Changes past this object that stay.", is_wide=True),
         Column("Generation", "integer", ".status.observedGeneration", "Last generation acted on.", is_wide=True),
     ),
 )

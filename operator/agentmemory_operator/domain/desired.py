@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
 from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Marker
+from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.effective import (
     EmbeddingSettings,
     effective_embedding,
@@ -26,11 +27,13 @@ class Terms:
         takeover: uid of the owner whose collection this object may take over.
         approved: digest of the plan that somebody has approved.
         older: what the object asks for under each older revision of its preset.
+        drift_policy: what becomes of a difference that no spec asked for.
     """
 
     takeover: str | None = None
     approved: str | None = None
     older: Mapping[int, Collection] = field(default_factory=dict)
+    drift_policy: DriftPolicy = DriftPolicy.CORRECT
 
 
 def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
@@ -76,7 +79,12 @@ def terms_of(memory: AgentMemory, *, cluster_id: str) -> Terms:
         for before in revisions_of(memory)[:-1]
     }
     annotations = memory.metadata.annotations
-    return Terms(takeover=annotations.get(TAKEOVER), approved=annotations.get(APPROVE_PLAN), older=older)
+    return Terms(
+        takeover=annotations.get(TAKEOVER),
+        approved=annotations.get(APPROVE_PLAN),
+        older=older,
+        drift_policy=DriftPolicy(memory.spec.drift_policy or DriftPolicy.CORRECT),
+    )
 
 
 def newest_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:

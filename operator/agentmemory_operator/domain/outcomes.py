@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.collection import Marker, Observed
+from agentmemory_operator.domain.drift import Difference
 from agentmemory_operator.domain.planning import Plan, WakeOptimizers
 from agentmemory_operator.domain.safety import Refusal
 
@@ -13,6 +14,8 @@ class Reconciled:
 
     Attributes:
         taken_from: the owner that lost the collection to this object in this pass.
+        corrected: the drift that the pass set right.
+        drift: the drift that stays: left as it is, or held.
     """
 
     observed: Observed
@@ -20,6 +23,8 @@ class Reconciled:
     refusal: Refusal | None
     applied: Plan
     taken_from: Marker | None = None
+    corrected: tuple[Difference, ...] = ()
+    drift: tuple[Difference, ...] = ()
 
     @property
     def is_woken(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any, assert_never
 from agentmemory_operator.domain.capabilities import Server, capabilities_of
 from agentmemory_operator.domain.collection import GREEN, RED, Collection, EmbeddingSource, Observed, Quantization
 from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
+from agentmemory_operator.domain.drift import Difference
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
 from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.outcomes import Reconciled
@@ -31,9 +32,11 @@ from agentmemory_operator.domain.planning import (
 )
 from agentmemory_operator.domain.safety import Refusal
 from agentmemory_operator.domain.status import (
+    MAX_DRIFT,
     AgentMemoryStatus,
     CollectionStatus,
     Condition,
+    DriftStatus,
     EffectiveStatus,
     EmbeddingStatus,
     HnswStatus,
@@ -90,6 +93,8 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         effective=_effective(settings, done.observed.collection),
         scoring=ScoringStatus(generation=settings.generation),
         plan=plan_status(done.plan, done.refusal),
+        drift=_drift(done.drift, old, now),
+        drift_count=len(done.drift),
     )
     return _dump(status)
 
@@ -214,9 +219,22 @@ def _in_sync(done: Reconciled) -> State:
         return State("InSync", False, Reason.COLLECTION_RED, f"Qdrant cannot optimize {observed.physical}: {words}")
     if refusal:
         return State("InSync", False, refusal.reason, refusal.message)
+    if done.drift:
+        message = f"{'; '.join(map(str, done.drift))}; spec.driftPolicy leaves it: see docs/drift.md for the ways out"
+        return State("InSync", False, Reason.DRIFTED, message)
     if observed.is_busy:
         return State("InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})")
     return State("InSync", True, Reason.CONVERGED, "the collection is as the object asks")
+
+
+def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tuple[DriftStatus, ...] | None:
+    """Return the drift with the time since when each difference is as it is, None when there is none."""
+    since = {(entry["path"], entry["observed"]): entry["since"] for entry in old.get("drift") or []}
+    entries = tuple(
+        DriftStatus(path=d.path, desired=d.desired, observed=d.observed, since=since.get((d.path, d.observed), now))
+        for d in drift[:MAX_DRIFT]
+    )
+    return entries or None
 
 
 def _woken_at(done: Reconciled, old: Mapping[str, Any], now: str) -> str | None:

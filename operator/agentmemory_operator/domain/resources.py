@@ -218,6 +218,11 @@ class AgentMemorySpec(Model):
         description="true: the operator leaves the collection as it is, whatever this object says, until it is false"
         " again; the API goes on serving. An object deleted meanwhile keeps its collection. Default: false.",
     )
+    drift_policy: Literal["Correct", "Report", "Ignore"] | None = Field(
+        default=None,
+        description="What becomes of a change that somebody made to the collection in Qdrant, past this object. Correct"
+        " sets it right, Report leaves it and shows it in status.drift, Ignore leaves it. Default: Correct.",
+    )
     deletion_policy: Literal["Retain", "Delete"] | None = Field(
         default=None,
         description="What becomes of the collection when this object is deleted. Delete drops a non-empty one only with"

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.planning import Change, ChangeClass, Plan, Rebuild, class_of
 from agentmemory_operator.domain.resources import APPROVE_PLAN, CONFIRM_DELETE, TAKEOVER
 from agentmemory_operator.errors import NotOwned, SpecInvalid
@@ -64,17 +65,29 @@ def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
     return tuple(change for change in plan.changes if change not in held)
 
 
-def check_lost(alias: str, observed: Observed | None, *, last_points: int) -> None:
-    """Pass unless a collection that held memories is gone: an empty one in its place would hide the loss.
+def check_lost(
+    alias: str, observed: Observed | None, *, last_physical: str | None, last_points: int, policy: DriftPolicy
+) -> None:
+    """Pass unless a collection is gone that held memories, or that the object's policy leaves gone.
+
+    An empty collection in the place of one that held memories would hide the loss.
 
     Raises:
         SpecInvalid: it is gone; nothing is created.
     """
-    if observed is None and last_points > 0:
+    if observed is not None or last_physical is None:
+        return
+    if last_points > 0:
         raise SpecInvalid(
             "CollectionLost",
             f"{alias} held {last_points} points and no longer exists in Qdrant: restore it there, "
             f"or delete this AgentMemory and apply it again to start empty",
+        )
+    if policy is not DriftPolicy.CORRECT:
+        raise SpecInvalid(
+            "CollectionLost",
+            f"{alias}, empty when last seen, no longer exists in Qdrant, and driftPolicy {policy} "
+            f"leaves it so: set spec.driftPolicy to Correct to have it made anew",
         )
 
 

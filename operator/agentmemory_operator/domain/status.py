@@ -189,6 +189,19 @@ class OwnerStatus(StatusModel):
     uid: str | None = Field(default=None, description="The owner's uid: the value of the takeover annotation.")
 
 
+class DriftStatus(StatusModel):
+    """One difference that no spec asked for."""
+
+    path: str = Field(description="The field of the spec that it is about.")
+    desired: str | None = Field(default=None, description="What the object asks for.")
+    observed: str | None = Field(default=None, description="What is in Qdrant.")
+    since: str | None = Field(
+        default=None, description="When it was first seen like this.", json_schema_extra={"format": "date-time"}
+    )
+
+
+MAX_DRIFT = 64
+Drift = Annotated[tuple[DriftStatus, ...], Field(max_length=MAX_DRIFT, json_schema_extra=keyed_by("path"))]
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))]
 _CONDITIONS = "State by type; Ready is always there, Reconciling and Stalled only while they hold."
 _GENERATION = "metadata.generation that the operator last acted on."
@@ -204,6 +217,10 @@ class AgentMemoryStatus(StatusModel):
     effective: EffectiveStatus | None = Field(default=None, description="The figures in force.")
     scoring: ScoringStatus | None = Field(default=None, description="The ranking that searches use.")
     plan: PlanStatus | None = Field(default=None, description="What the object asks for and is not yet so.")
+    drift: Drift | None = Field(
+        default=None, description="What was changed behind the operator's back and stays as it is."
+    )
+    drift_count: int | None = Field(default=None, description="How many differences there are.")
     foreign_owner: OwnerStatus | None = Field(
         default=None, description="Whose the collection is, while this object is refused it."
     )

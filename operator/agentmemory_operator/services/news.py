@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.drift import OWN
 from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.planning import WakeOptimizers
+from agentmemory_operator.domain.planning import Change, WakeOptimizers
 from agentmemory_operator.domain.reporting import describe_change
 from agentmemory_operator.ports import Event, Json
 
@@ -15,12 +17,23 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
         done: what the pass came to.
         old, new: the status before and after.
     """
-    if applied := [change for change in done.applied.changes if not isinstance(change, WakeOptimizers)]:
+    if applied := [change for change in done.applied.changes if not _is_told_apart(change, done)]:
         yield Event("Normal", "Applied", "; ".join(map(describe_change, applied)))
+    if done.corrected:
+        was = "; ".join(f"{drift.path} was {drift.observed}, is {drift.desired} again" for drift in done.corrected)
+        yield Event("Normal", "DriftCorrected", was)
+    known = {(entry["path"], entry["observed"]) for entry in old.get("drift") or []}
+    fresh = [drift for drift in done.drift if (drift.path, drift.observed) not in known]
+    if fresh and not done.refusal:
+        yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, fresh))}; spec.driftPolicy leaves it")
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and old.get("plan") != new.get("plan"):
         yield Event("Warning", done.refusal.reason, done.refusal.message)
+
+
+def _is_told_apart(change: Change, done: Reconciled) -> bool:
+    return isinstance(change, WakeOptimizers) or (bool(done.corrected) and not isinstance(change, OWN))
 
 
 def _woken(done: Reconciled) -> str:

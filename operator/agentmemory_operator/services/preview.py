@@ -80,12 +80,12 @@ def _check_slug(memory: AgentMemory, owner: AgentMemory) -> None:
 
 async def _draft(memory: AgentMemory, store: CollectionStore | None) -> Draft:
     alias = alias_of(memory.slug)
-    likely, fresh = physical_names(alias, None)
+    likely, _ = physical_names(alias, None)
     observed = await store.observe(alias, likely) if store else None
     desired, terms = newest_collection(memory, cluster_id=""), terms_of(memory, cluster_id="")
     older = {revision: identified(wish, observed) for revision, wish in terms.older.items()}
     terms = replace(terms, older=older)
-    return draft(alias, identified(desired, observed), observed, fresh=fresh, last_points=0, terms=terms)
+    return draft(alias, identified(desired, observed), observed, last_physical=None, last_points=0, terms=terms)
 
 
 def identified(desired: Collection, observed: Observed | None) -> Collection:

@@ -3,13 +3,14 @@
 `docs/architecture.md` tells one run end to end.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.desired import Terms
+from agentmemory_operator.domain.drift import DriftPolicy, differences, is_drift, without_drift
 from agentmemory_operator.domain.naming import physical_names
 from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.planning import Change, Plan, plan_changes, without_wake
+from agentmemory_operator.domain.planning import Change, Plan, plan_changes, with_wake, without_wake
 from agentmemory_operator.domain.safety import Refusal, allowed, check_lost, check_ownership, hold_upgrade, refuse
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import CollectionStore
@@ -25,6 +26,8 @@ class Draft:
             one in force, None where that is not known.
         todo: what would be done now, in order.
         taken_from: the owner that would lose the collection to this object.
+        is_drift: what differs from `wish` was changed behind the operator's back.
+        leaves_drift: and the object's policy is to leave it.
     """
 
     observed: Observed | None
@@ -33,6 +36,8 @@ class Draft:
     wish: Collection | None
     todo: tuple[Change, ...]
     taken_from: Marker | None = None
+    is_drift: bool = False
+    leaves_drift: bool = False
 
 
 def draft(
@@ -40,33 +45,50 @@ def draft(
     desired: Collection,
     observed: Observed | None,
     *,
-    fresh: str,
+    last_physical: str | None,
     last_points: int,
     terms: Terms | None = None,
 ) -> Draft:
     """Return what brings the observed collection to the desired one, and what of it is held.
 
     Args:
-        fresh: the name a new collection gets.
+        last_physical: the physical name that the last pass reported, None at the first.
         last_points: the number of points that the last pass reported.
         terms: on which it may be changed; None allows nothing.
 
     Raises:
         NotOwned: the collection is another object's.
-        SpecInvalid: the collection was lost with its points.
+        SpecInvalid: the collection was lost with its points, or lost and may not be made anew.
     """
-    check_lost(alias, observed, last_points=last_points)
     terms = terms or Terms()
+    check_lost(alias, observed, last_physical=last_physical, last_points=last_points, policy=terms.drift_policy)
+    _, fresh = physical_names(alias, last_physical)
     taken_from = check_ownership(observed, desired, takeover=terms.takeover)
     plan = plan_changes(desired, observed, alias=alias, physical=fresh)
     before = terms.older.get(_revision_of(observed))
     if is_upgrade(desired, observed) and (before or not taken_from):
         base = plan_changes(before, observed, alias=alias, physical=fresh) if before else None
         if held := hold_upgrade(plan, base, observed, approved=terms.approved):
-            todo = allowed(base, refuse(base, observed)) if base else ()
-            return Draft(observed, plan, held, before, todo, taken_from)
-    refusal = refuse(plan, observed)
-    return Draft(observed, plan, refusal, desired, allowed(plan, refusal), taken_from)
+            found = Draft(observed, plan, held, before, (), taken_from)
+            return _judged(found, base, last_physical=last_physical, policy=terms.drift_policy)
+    found = Draft(observed, plan, None, desired, (), taken_from)
+    return _judged(found, plan, last_physical=last_physical, policy=terms.drift_policy)
+
+
+def _judged(found: Draft, base: Plan | None, *, last_physical: str | None, policy: DriftPolicy) -> Draft:
+    """Return the draft with what of `base`, the way to its wish, would be done: nothing held, no drift that is left.
+
+    Where nothing is held as an upgrade, `base` is the draft's plan.
+    """
+    observed, is_held = found.observed, found.refusal is not None
+    has_drifted = found.wish is not None and is_drift(found.wish, observed, last_physical=last_physical)
+    leaves_drift = has_drifted and policy is not DriftPolicy.CORRECT
+    if base and observed and leaves_drift:
+        base = with_wake(without_drift(base), observed)
+    refusal = refuse(base, observed) if base else None
+    todo = allowed(base, refusal) if base else ()
+    judged = replace(found, todo=todo, is_drift=has_drifted, leaves_drift=leaves_drift)
+    return judged if is_held or base is None else replace(judged, plan=base, refusal=refusal)
 
 
 def is_upgrade(desired: Collection, observed: Observed | None) -> bool:
@@ -104,13 +126,14 @@ async def reconcile(
         SpecInvalid: the collection was lost with its points, or the server ignored a change.
     """
     likely, fresh = physical_names(alias, last_physical)
-    observed = await store.observe(alias, likely)
-    found = draft(alias, desired, observed, fresh=fresh, last_points=last_points, terms=terms)
+    observed = before = await store.observe(alias, likely)
+    found = draft(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=terms)
     for change in found.todo:
         await store.apply(found.plan.physical, change)
     if found.todo or observed is None:
         observed = await store.observe(alias, found.plan.physical)
-    left = without_wake(plan_changes(found.wish, observed, alias=alias, physical=fresh)) if found.wish else None
+    whole = without_wake(plan_changes(found.wish, observed, alias=alias, physical=fresh)) if found.wish else None
+    left = without_drift(whole) if whole and found.leaves_drift else whole
     if observed is None or (left and allowed(left, refuse(left, observed))):
         names = ", ".join(type(change).__name__ for change in found.todo)
         raise SpecInvalid("ChangeIgnored", f"the server accepted {names} and changed nothing")
@@ -119,4 +142,9 @@ async def reconcile(
     else:
         remaining = without_wake(plan_changes(desired, observed, alias=alias, physical=fresh))
         refusal = hold_upgrade(remaining, left, observed, approved=None)
-    return Reconciled(observed, remaining, refusal, Plan(found.plan.physical, found.todo), found.taken_from)
+    done = Reconciled(observed, remaining, refusal, Plan(found.plan.physical, found.todo), found.taken_from)
+    if not (found.is_drift and found.wish and before and whole):
+        return done
+    is_shown = not terms or terms.drift_policy is not DriftPolicy.IGNORE
+    stays = differences(found.wish, observed.collection, whole.changes) if is_shown else ()
+    return replace(done, corrected=differences(found.wish, before.collection, found.todo), drift=stays)

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.domain.naming import physical_names
+from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.desired import Terms
+from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.planning import (
     ChangeClass,
     CreateCollection,
@@ -15,25 +17,26 @@ from agentmemory_operator.domain.planning import (
     class_of,
     plan_changes,
 )
-from agentmemory_operator.domain.safety import allowed, check_lost, check_ownership, refuse
+from agentmemory_operator.domain.safety import allowed
 from agentmemory_operator.errors import NotOwned, SpecInvalid
+from agentmemory_operator.services.reconcile import Draft, draft
 from tests.support.fakes import apply_changes, observed_of
 from tests.support.plans import ALIAS, PlanCase, desired_of, load_plan_cases, plan_entries
 
 CASES = load_plan_cases()
 
 
-def plan_of(case: PlanCase) -> Plan:
-    _, fresh = physical_names(ALIAS, case.last_physical)
-    check_lost(ALIAS, case.observed, last_points=case.last_points)
-    check_ownership(case.observed, case.desired)
-    return plan_changes(case.desired, case.observed, alias=ALIAS, physical=fresh)
+def draft_of(case: PlanCase, observed: Observed | None) -> Draft:
+    terms = Terms(drift_policy=DriftPolicy(case.drift_policy))
+    return draft(
+        ALIAS, case.desired, observed, last_physical=case.last_physical, last_points=case.last_points, terms=terms
+    )
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.error], ids=lambda case: case.name)
 def test_a_golden_case_is_planned_as_it_says(case: PlanCase) -> None:
-    plan = plan_of(case)
-    refusal = refuse(plan, case.observed)
+    found = draft_of(case, case.observed)
+    plan, refusal = found.plan, found.refusal
 
     assert plan_entries(plan, case.plan) == list(case.plan)
     assert bool(refusal) == bool(case.held)
@@ -42,19 +45,19 @@ def test_a_golden_case_is_planned_as_it_says(case: PlanCase) -> None:
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.error], ids=lambda case: case.name)
 def test_what_a_golden_case_allows_leaves_only_what_it_holds(case: PlanCase) -> None:
-    plan = plan_of(case)
-    refusal = refuse(plan, case.observed)
+    found = draft_of(case, case.observed)
+    plan, refusal = found.plan, found.refusal
 
     after = apply_changes(case.observed, allowed(plan, refusal))
 
-    rest = plan_changes(case.desired, after, alias=ALIAS, physical=plan.physical)
+    rest = draft_of(case, after).plan
     assert rest.changes == (refusal.held if refusal else ())
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.error], ids=lambda case: case.name)
 def test_a_golden_case_that_is_no_plan_says_why(case: PlanCase) -> None:
     try:
-        plan_of(case)
+        draft_of(case, case.observed)
     except (SpecInvalid, NotOwned) as error:
         told = error
     else:

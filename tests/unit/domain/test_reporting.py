@@ -8,6 +8,7 @@ import pytest
 
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Collection
+from agentmemory_operator.domain.drift import Difference
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
@@ -41,12 +42,13 @@ def status_of(
     old: Mapping[str, Any] | None = None,
     now: str = NOW,
     applied: tuple[Change, ...] = (),
+    drift: tuple[Difference, ...] = (),
     **observed: Any,
 ) -> dict[str, Any]:
     """Return the status of agents/probe over `live`, which is as the object asks unless given."""
     found = observed_of(live or desired_of(spec), **observed)
     plan = plan_changes(desired_of(spec), found, alias=ALIAS, physical="x")
-    done = Reconciled(found, plan, refuse(plan, found), Plan("x", applied))
+    done = Reconciled(found, plan, refuse(plan, found), Plan("x", applied), drift=drift)
     return converged_status(effective_settings(probe(spec)), done, old=old or {}, now=now)
 
 
@@ -69,6 +71,7 @@ STATUSES = {
     "converged": status_of(points=5),
     "busy": status_of(is_busy=True),
     "woken": status_of(applied=(WakeOptimizers(),), state="yellow"),
+    "drifted": status_of(drift=(Difference("index.hnsw.m", "16", "24"),)),
     "held": status_of(DOT, desired_of(), points=5),
     "without compressed copies": status_of(NO_COPY),
     "unmarked and held": status_of(DOT, replace(desired_of(), marker=None)),
@@ -122,6 +125,33 @@ def test_a_collection_that_never_was_as_asked_is_not_ready() -> None:
     status = status_of(DOT, replace(desired_of(), marker=None))
 
     assert in_short(status) == [("Ready", "False", "AwaitingApproval"), ("InSync", "False", "AwaitingApproval")]
+
+
+DRIFT = Difference("index.hnsw.m", "16", "24")
+
+
+def test_drift_that_stays_is_shown_with_the_time_since_when_it_is_so() -> None:
+    first = status_of(drift=(DRIFT,))
+    second = status_of(drift=(DRIFT, Difference("index.distance", "Cosine", "Dot")), old=first, now=LATER)
+    third = status_of(drift=(replace(DRIFT, observed="32"),), old=second, now=LATER)
+
+    assert in_short(first) == [("Ready", "True", "Serving"), ("InSync", "False", "Drifted")]
+    assert first["drift"] == [{"path": "index.hnsw.m", "desired": "16", "observed": "24", "since": NOW}]
+    assert ([entry["since"] for entry in second["drift"]], second["driftCount"]) == ([NOW, LATER], 2)
+    assert third["drift"][0]["since"] == LATER
+
+
+def test_drift_that_is_gone_is_not_shown() -> None:
+    status = status_of(old=status_of(drift=(DRIFT,)))
+
+    assert ("drift" in status, status["driftCount"]) == (False, 0)
+
+
+def test_more_drift_than_the_schema_takes_is_counted() -> None:
+    status = status_of(drift=tuple(Difference(f"index.payloadIndexes[f{n}]", "keyword", "None") for n in range(70)))
+
+    AgentMemoryStatus.model_validate(status, by_alias=True, by_name=False)
+    assert (len(status["drift"]), status["driftCount"]) == (64, 70)
 
 
 def test_a_held_plan_shows_the_change_its_cost_and_the_refusal() -> None:

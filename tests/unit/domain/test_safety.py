@@ -7,6 +7,7 @@ import pytest
 
 from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.planning import Plan, Rebuild, UpdateHnsw
 from agentmemory_operator.domain.safety import allowed, check_destroy, check_lost, check_ownership, refuse
 from agentmemory_operator.errors import NotOwned, SpecInvalid
@@ -42,14 +43,30 @@ def test_what_is_not_held_is_allowed_in_order() -> None:
     assert allowed(PLAN, None) == (REBUILD, UPDATE)
 
 
+PHYSICAL = f"{ALIAS}__1"
+
+
 @pytest.mark.parametrize(("is_there", "last_points"), [(True, 5), (True, 0), (False, 0)])
 def test_a_collection_that_is_there_or_was_empty_is_not_lost(is_there: bool, last_points: int) -> None:
-    check_lost(ALIAS, observed_of(desired_of()) if is_there else None, last_points=last_points)
+    found = observed_of(desired_of()) if is_there else None
+
+    check_lost(ALIAS, found, last_physical=PHYSICAL, last_points=last_points, policy=DriftPolicy.CORRECT)
+
+
+@pytest.mark.parametrize("policy", DriftPolicy)
+def test_a_collection_that_never_was_is_not_lost(policy: DriftPolicy) -> None:
+    check_lost(ALIAS, None, last_physical=None, last_points=0, policy=policy)
+
+
+@pytest.mark.parametrize("policy", [DriftPolicy.REPORT, DriftPolicy.IGNORE])
+def test_an_empty_collection_that_is_gone_is_lost_where_drift_is_left(policy: DriftPolicy) -> None:
+    with pytest.raises(SpecInvalid, match=f"driftPolicy {policy} leaves it so: set spec.driftPolicy to Correct"):
+        check_lost(ALIAS, None, last_physical=PHYSICAL, last_points=0, policy=policy)
 
 
 def test_a_collection_that_held_memories_and_is_gone_is_lost() -> None:
     with pytest.raises(SpecInvalid, match=r"held 5 points.*apply it again to start empty"):
-        check_lost(ALIAS, None, last_points=5)
+        check_lost(ALIAS, None, last_physical=PHYSICAL, last_points=5, policy=DriftPolicy.CORRECT)
 
 
 def test_a_collection_is_ours_when_nothing_is_there_or_nobody_marked_it() -> None:

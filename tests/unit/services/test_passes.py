@@ -1,6 +1,6 @@
 """Passes over objects: what is written, what is asked again when, and which error becomes which condition."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -129,6 +129,63 @@ async def test_an_object_whose_collection_is_indexed_is_looked_at_soon(stage: St
     stage.store.is_busy = True
 
     assert await stage.run(stage.put(memory_document())) == PERIODS.busy_s
+
+
+async def drift(stage: Stage, policy: str, **figures: Any) -> Key:
+    """Return a converged object whose collection somebody then changed."""
+    key = stage.put(memory_document(driftPolicy=policy))
+    await stage.run(key)
+    stage.cluster.events.clear()
+    stage.store.collections[FIRST] = replace(stage.store.collections[FIRST], **figures)
+    return key
+
+
+async def test_reported_drift_is_told_once_for_each_new_difference(stage: Stage) -> None:
+    key = await drift(stage, "Report", m=24)
+    await stage.run(key)
+    await stage.run(key)
+    stage.store.collections[FIRST] = replace(stage.store.collections[FIRST], ef_construct=7)
+    await stage.run(key)
+    await stage.run(key)
+
+    told = [(event.type, event.reason, event.message) for event in stage.cluster.events]
+    assert [entry[:2] for entry in told] == [("Warning", "Drifted")] * 2
+    assert "index.hnsw.m is 24, asked for is 16" in told[0][2]
+    assert "efConstruct is 7" in told[1][2]
+    assert "index.hnsw.m " not in told[1][2]
+    assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "Drifted")]
+
+
+async def test_corrected_drift_is_told_as_such_and_leaves_no_trace_in_the_status(stage: Stage) -> None:
+    key = await drift(stage, "Correct", m=24)
+    before = stage.status(key)
+
+    await stage.run(key)
+    await stage.run(key)
+
+    told = [(event.type, event.reason, event.message) for event in stage.cluster.events]
+    assert told == [("Normal", "DriftCorrected", "index.hnsw.m was 24, is 16 again")]
+    assert stage.status(key) == before
+
+
+async def test_ignored_drift_is_neither_told_nor_shown(stage: Stage) -> None:
+    key = await drift(stage, "Ignore", m=24)
+
+    await stage.run(key)
+
+    assert (stage.cluster.events, stage.short(key)) == ([], READY)
+    assert stage.store.collections[FIRST].m == 24
+
+
+async def test_drift_of_the_class_rebuild_is_held_and_told_as_that(stage: Stage) -> None:
+    key = await drift(stage, "Correct", m=24, distance="Dot")
+
+    await stage.run(key)
+    await stage.run(key)
+
+    assert [event.reason for event in stage.cluster.events] == ["DriftCorrected", "AwaitingApproval"]
+    assert stage.short(key)[1] == ("InSync", "False", "AwaitingApproval")
+    assert [entry["path"] for entry in stage.status(key)["drift"]] == ["index.distance"]
 
 
 async def test_a_grey_collection_is_woken_and_told_once_until_it_is_green(stage: Stage) -> None:

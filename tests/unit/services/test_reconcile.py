@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.domain.collection import Collection
+from agentmemory_operator.domain.desired import Terms
+from agentmemory_operator.domain.drift import Difference, DriftPolicy
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
     CreateCollection,
@@ -29,9 +31,17 @@ B = {"embedding": {"provider": "openai", "model": "b", "dimensions": 8}}
 
 
 async def run(
-    store: FakeCollectionStore, desired: Collection | None = None, *, last: str | None = None, points: int = 0
+    store: FakeCollectionStore,
+    desired: Collection | None = None,
+    *,
+    last: str | None = None,
+    points: int = 0,
+    policy: DriftPolicy = DriftPolicy.CORRECT,
 ) -> Reconciled:
-    return await reconcile(ALIAS, desired or desired_of(), store=store, last_physical=last, last_points=points)
+    terms = Terms(drift_policy=policy)
+    return await reconcile(
+        ALIAS, desired or desired_of(), store=store, last_physical=last, last_points=points, terms=terms
+    )
 
 
 async def made(spec: dict[str, Any] | None = None, **more: Any) -> FakeCollectionStore:
@@ -217,6 +227,107 @@ async def test_a_collection_that_is_still_grey_after_it_was_woken_is_no_fault() 
     done = await run(store, last=FIRST)
 
     assert (done.observed.state, done.is_woken, done.plan.changes) == ("grey", True, ())
+
+
+LEAVING = [DriftPolicy.REPORT, DriftPolicy.IGNORE]
+DRIFT = Difference("index.hnsw.m", "16", "24")
+
+
+async def drifted(**more: Any) -> FakeCollectionStore:
+    """Return a store with the collection as it was made, but for m."""
+    store = await made()
+    store.collections[FIRST] = replace(store.collections[FIRST], m=24, **more)
+    return store
+
+
+async def test_drift_is_corrected_and_told_as_drift() -> None:
+    store = await drifted()
+
+    done = await run(store, last=FIRST)
+
+    assert (store.changes, store.collections[FIRST]) == (["UpdateHnsw"], desired_of())
+    assert (done.corrected, done.drift) == ((DRIFT,), ())
+
+
+@pytest.mark.parametrize(("policy", "told"), [(DriftPolicy.REPORT, (DRIFT,)), (DriftPolicy.IGNORE, ())])
+async def test_drift_is_left_where_the_policy_says_so(policy: DriftPolicy, told: tuple[Difference, ...]) -> None:
+    store = await drifted()
+
+    done = await run(store, last=FIRST, policy=policy)
+
+    assert store.changes == []
+    assert (done.corrected, done.drift, done.plan.changes, done.refusal) == ((), told, (), None)
+
+
+@pytest.mark.parametrize("policy", DriftPolicy)
+async def test_what_a_new_spec_asks_for_is_no_drift_whatever_the_policy(policy: DriftPolicy) -> None:
+    store, desired = await made(), desired_of({"index": {"hnsw": {"m": 32}}}, generation=2)
+
+    done = await run(store, desired, last=FIRST, policy=policy)
+
+    assert (done.observed.collection, done.corrected, done.drift) == (desired, (), ())
+
+
+@pytest.mark.parametrize("policy", LEAVING)
+@pytest.mark.parametrize("steps", range(len(CREATION) + 1))
+async def test_an_interrupted_creation_is_finished_whatever_the_policy(policy: DriftPolicy, steps: int) -> None:
+    store = FakeCollectionStore(fails_after=steps, error_on_change=StoreUnavailable("away"))
+    if steps < len(CREATION):
+        with pytest.raises(StoreUnavailable):
+            await run(store, policy=policy)
+    store.fails_after = None
+
+    await run(store, policy=policy)
+
+    assert (store.collections, store.aliases) == ({FIRST: desired_of()}, {ALIAS: FIRST})
+
+
+@pytest.mark.parametrize("policy", LEAVING)
+async def test_a_server_that_ignores_a_new_spec_is_told_whatever_the_policy(policy: DriftPolicy) -> None:
+    store = await made(ignored=(UpdateHnsw,))
+
+    with pytest.raises(SpecInvalid, match="UpdateHnsw"):
+        await run(store, desired_of({"index": {"hnsw": {"m": 32}}}), last=FIRST, policy=policy)
+
+
+@pytest.mark.parametrize("policy", LEAVING)
+async def test_the_alias_is_the_operator_s_own_and_put_back_whatever_the_policy(policy: DriftPolicy) -> None:
+    store = await drifted()
+    store.aliases = {}
+
+    await run(store, last=FIRST, policy=policy)
+
+    assert (store.changes, store.collections[FIRST].m) == (["SetAlias"], 24)
+
+
+@pytest.mark.parametrize("policy", LEAVING)
+async def test_a_grey_collection_with_drift_that_is_left_is_woken_all_the_same(policy: DriftPolicy) -> None:
+    store = await drifted()
+    store.states[FIRST] = "grey"
+
+    await run(store, last=FIRST, policy=policy)
+
+    assert store.changes == ["WakeOptimizers"]
+
+
+async def test_drift_that_only_a_new_collection_sets_right_stays_held_and_is_told() -> None:
+    store = await drifted(distance="Dot")
+
+    done = await run(store, last=FIRST)
+
+    assert store.changes == ["UpdateHnsw"]
+    assert done.refusal is not None
+    assert (done.corrected, done.drift) == ((DRIFT,), (Difference("index.distance", "Cosine", "Dot"),))
+
+
+@pytest.mark.parametrize("policy", LEAVING)
+async def test_an_empty_collection_that_was_deleted_is_not_made_anew_where_drift_is_left(policy: DriftPolicy) -> None:
+    store = FakeCollectionStore()
+
+    with pytest.raises(SpecInvalid, match=f"driftPolicy {policy}") as caught:
+        await run(store, last=FIRST, policy=policy)
+
+    assert (caught.value.reason, store.changes) == ("CollectionLost", [])
 
 
 async def test_a_server_that_is_away_is_told_as_it_is() -> None:
