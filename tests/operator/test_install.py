@@ -20,7 +20,6 @@ from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports import Event, Lease
 from tests.support.controlplane import ControlPlane
 from tests.support.installation import (
-    CALLERS_TOKEN,
     NAMESPACE,
     Container,
     Right,
@@ -29,12 +28,14 @@ from tests.support.installation import (
     install,
     kubeconfig_of,
     rights,
+    shell,
     without,
 )
 from tests.support.operator import LEADING, Program, running, wait_until
+from tests.support.pages import commands_of
 from tests.support.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
 
-OPERATOR, API = "agentmemory-operator", "agentmemory-api"
+OPERATOR, API, SECRETS = "agentmemory-operator", "agentmemory-api", "agentmemory-secrets"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 KEY = {"name": "qdrant-key", "key": "api-key"}
 NOW = "2026-01-01T00:00:00.000000Z"
@@ -192,7 +193,7 @@ async def account(
     workspace.connect()
     workspace.create()
     configuration = client.Configuration()
-    file = kubeconfig_of(control_plane, request.param.account, tmp_path)
+    file = kubeconfig_of(control_plane, request.param, tmp_path)
     await config.load_kube_config(config_file=str(file), client_configuration=configuration)
     made = Account(
         KubernetesCluster(configuration),
@@ -224,7 +225,10 @@ def test_each_right_that_the_manifests_give_is_in_the_table_of_what_breaks_witho
 
 
 @pytest.mark.parametrize(
-    ("account", "right"), [(right, right) for right in rights()], indirect=["account"], ids=[*map(str, rights())]
+    ("account", "right"),
+    [(right.account, right) for right in rights()],
+    indirect=["account"],
+    ids=[*map(str, rights())],
 )
 async def test_without_one_right_what_it_is_for_breaks(
     control_plane: ControlPlane, account: Account, right: Right
@@ -237,6 +241,46 @@ async def test_without_one_right_what_it_is_for_breaks(
         await wait_for(probe, account, works=False)
 
     await wait_for(probe, account, works=True)
+
+
+@pytest.mark.parametrize("account", [OPERATOR, API], indirect=True)
+async def test_secrets_can_be_opened_to_them_in_some_namespaces_only(
+    control_plane: ControlPlane, account: Account
+) -> None:
+    """The commands of docs/install.md, "Rights"."""
+    (binding,) = [found for found in documents("ClusterRoleBinding") if found["metadata"]["name"] == SECRETS]
+    other = Workspace(control_plane, control_plane.create_namespace(), account.workspace.qdrant_url)
+    other.create_secret(KEY["name"], **{KEY["key"]: "secret"})
+
+    for command in commands_of("install.md", "Rights"):
+        shell(control_plane, command.replace("-n agents", f"-n {account.workspace.namespace}"))
+    await wait_for(reads_secrets, replace(account, workspace=other), works=False)
+    await wait_for(reads_secrets, account, works=True)
+
+    assert control_plane.apply(binding).returncode == 0
+    await wait_for(reads_secrets, replace(account, workspace=other), works=True)
+    other.qdrant.close()
+
+
+@pytest.mark.parametrize("command", commands_of("install.md", "Uninstall"))
+def test_the_commands_that_uninstall_are_accepted(control_plane: ControlPlane, installed: str, command: str) -> None:
+    """Only accepted: the other tests need the kinds."""
+    shell(control_plane, f"{command} --dry-run=server --wait=false")
+
+
+def test_an_object_that_the_operator_left_behind_can_be_let_go(
+    control_plane: ControlPlane, workspace: Workspace
+) -> None:
+    workspace.connect()
+    workspace.create(deletionPolicy="Delete")
+    workspace.hold("agentmemory.dev/collection")
+    workspace.delete()
+    assert workspace.must_get()["metadata"]["deletionTimestamp"]
+
+    (command,) = commands_of("install.md", "When the operator went first")
+    shell(control_plane, command.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", AGENT))
+
+    assert workspace.get() is None
 
 
 def test_kubectl_applies_the_manifests_strictly_and_without_a_warning(installed: str) -> None:
@@ -284,7 +328,9 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
         workspace.wait_ready(seconds=30)
         wait_probed(operator, ports)
         wait_probed(api, ports)
-        assert found_after_storing(ports[8080], workspace.slug) == ["the printer is broken"]
+        assert found_after_storing(
+            ports[8080], workspace.slug, api.environment(control_plane)["AGENTMEMORY_TOKEN"]
+        ) == ["the printer is broken"]
         workspace.patch(index={"hnsw": {"m": 24}})
         wait_until(lambda: workspace.events(kind="Normal"), seconds=10, what="an event")
         holder = control_plane.http.get(f"{LEASES}/{LEASE_NAME}").json()["spec"]["holderIdentity"]
@@ -304,11 +350,11 @@ def wait_probed(container: Container, ports: dict[int, int]) -> None:
         wait_until(lambda url=url: httpx.get(url).status_code == 200, seconds=20, what=name)
 
 
-def found_after_storing(port: int, slug: str) -> list[Any]:
+def found_after_storing(port: int, slug: str, token: str) -> list[Any]:
     """Store a memory and search for it as a caller with the token does; one without is turned away."""
     url = f"http://127.0.0.1:{port}/v1/agents/{slug}"
     assert httpx.get(url).status_code == 401
-    with httpx.Client(headers={"Authorization": f"Bearer {CALLERS_TOKEN}"}, timeout=30) as caller:
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30) as caller:
         wait_until(lambda: caller.get(url).status_code == 200, seconds=10, what="the agent in the API")
         memory = {"user_id": "u", "content": "the printer is broken"}
         assert caller.post(f"{url}/memories", json=memory).status_code == 201

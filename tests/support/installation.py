@@ -1,7 +1,10 @@
 """The manifests of examples/install on a control plane: apply, log in as their accounts, run their containers."""
 
+import base64
 import contextlib
+import os
 import pathlib
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,14 +12,14 @@ from typing import Any
 import yaml
 
 from tests.support.controlplane import ControlPlane, free_port
-from tests.support.operator import AGENTMEMORY, ROOT, Program
+from tests.support.operator import AGENTMEMORY, ROOT, Program, clean_environment
+from tests.support.pages import commands_of
 from tests.support.workspace import MERGE
 
 Document = dict[str, Any]
 
 MANIFESTS = ROOT / "examples" / "install"
 NAMESPACE = "agentmemory-system"
-TOKEN_SECRET, CALLERS_TOKEN = "agentmemory-api-token", "a-token-of-the-test"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
@@ -76,11 +79,22 @@ def without(control_plane: ControlPlane, right: Right) -> Iterator[None]:
 
 
 def install(control_plane: ControlPlane) -> str:
-    """Apply the manifests as docs/install.md says, with the Secret that it asks for; return what kubectl said."""
-    done = control_plane.kubectl("apply", "--server-side", "--validate=strict", "-f", str(MANIFESTS))
+    """Install as docs/install.md says; return what the last command said."""
+    *_, last = [shell(control_plane, command) for command in commands_of("install.md", "Apply")]
+    return last
+
+
+def shell(control_plane: ControlPlane, command: str) -> str:
+    """Run a command line of the documentation as the admin; return what it said."""
+    environment = clean_environment() | {
+        "KUBECONFIG": str(control_plane.kubeconfig),
+        "KUBECACHEDIR": str(control_plane.folder / "kubectl"),
+        "KUBERC": "off",
+        "PATH": f"{control_plane.assets}{os.pathsep}{os.environ['PATH']}",
+    }
+    line = ["sh", "-c", command]
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    secret = {"metadata": {"name": TOKEN_SECRET}, "stringData": {"token": CALLERS_TOKEN}}
-    control_plane.http.post(f"/api/v1/namespaces/{NAMESPACE}/secrets", json=secret).raise_for_status()
     return done.stdout + done.stderr
 
 
@@ -127,12 +141,16 @@ class Container:
         """
         swapped = {str(declared): str(port) for declared, port in (ports or {}).items()}
         arguments = [swapped.get(argument, argument) for argument in self.spec["args"]]
-        environment = {variable["name"]: _value_of(control_plane, variable) for variable in self.spec.get("env", ())}
+        environment = self.environment(control_plane)
         # The host alone tells the settings "in a cluster"; without the port the login goes by the kubeconfig.
         environment |= {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOME": "/nonexistent"}
         kubeconfig = kubeconfig_of(control_plane, self.account, folder)
         log = folder / f"{self.account}.log"
         return Program(log, *AGENTMEMORY, *arguments, *options, KUBECONFIG=str(kubeconfig), **environment)
+
+    def environment(self, control_plane: ControlPlane) -> dict[str, str]:
+        """Return its variables; those from a Secret are read as the kubelet would."""
+        return {variable["name"]: _value_of(control_plane, variable) for variable in self.spec.get("env", ())}
 
     def free_ports(self) -> dict[int, int]:
         """Return a free port for each declared one."""
@@ -154,13 +172,9 @@ def container_of(name: str) -> Container:
 
 
 def _value_of(control_plane: ControlPlane, variable: Document) -> str:
-    """Return a variable's value; one from a Secret is read as the kubelet would."""
     if "value" in variable:
         return str(variable["value"])
     reference = variable["valueFrom"]["secretKeyRef"]
-    done = control_plane.kubectl(
-        *("get", "secret", reference["name"], "-n", NAMESPACE),
-        *("-o", f"go-template={{{{index .data {reference['key']!r} | base64decode}}}}".replace("'", '"')),
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{reference['name']}"
+    data = control_plane.http.get(path).raise_for_status().json()["data"]
+    return base64.b64decode(data[reference["key"]]).decode()
