@@ -32,6 +32,7 @@ from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.entrypoints.cli import OperatorOptions, Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.following import follow, follow_folder, pass_on
 from agentmemory_operator.entrypoints.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
@@ -43,7 +44,6 @@ from agentmemory_operator.ports import (
     ClusterReader,
     CollectionStore,
     Embedder,
-    Json,
     PointStore,
     Secrets,
 )
@@ -245,16 +245,6 @@ async def run_api_kubernetes(settings: Settings, host: str | None, port: int) ->
         await until_stopped(*following)
 
 
-async def follow(api: Api, cluster: KubernetesCluster, kind: str) -> None:
-    """Feed one kind's objects to the API, for ever."""
-    async for event, content in cluster.follow(kind):
-        if isinstance(content, list):
-            api.feed.take_list(kind, content)
-            api.synced(kind)
-        else:
-            api.feed.take(event, content)
-
-
 async def run_api_files(settings: Settings, host: str | None, port: int, manifests: Path) -> None:
     """Run the retrieval API on a folder of manifests; their collections exist already."""
     async with AsyncExitStack() as stack:
@@ -287,29 +277,6 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         say(f"Qdrant {url}")
         say(f"API {api_url}")
         await until_stopped(*tasks)
-
-
-async def follow_folder(folder: ManifestFolder, api: Api, operator: Operator | None) -> None:
-    """Feed a folder's objects to the API, and to the operator where it runs here too."""
-    async for events in folder.follow():
-        for event, document in events:
-            feed_all(event, document, api, operator)
-        for kind in KINDS:
-            api.synced(kind)
-
-
-async def pass_on(folder: ManifestFolder, api: Api, operator: Operator) -> None:
-    """Feed objects whose last finalizer was removed."""
-    while True:
-        event, document = await folder.released()
-        feed_all(event, document, api, operator)
-
-
-def feed_all(event: str, document: Json, api: Api, operator: Operator | None) -> None:
-    """Feed one event to whoever runs here."""
-    api.feed.take(event, document)
-    if operator is not None:
-        operator.feed.take(event, document)
 
 
 async def run_devserver(data: Path, port: int, version: str) -> None:
