@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, Preset, Weights
+from agentmemory_operator.domain.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
 from agentmemory_operator.domain.rules import (
     OPENAI_DEFAULT_MODEL,
@@ -90,6 +91,7 @@ class AgentSettings:
     ranking: Ranking
     embedding: EmbeddingSettings
     profile: str | None = None
+    expected_memories: int = DEFAULT_EXPECTED_MEMORIES
 
     @property
     def alias(self) -> str:
@@ -139,6 +141,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         ranking=effective_ranking(memory),
         embedding=effective_embedding(memory.spec.embedding),
         profile=memory.spec.index.profile if memory.spec.index else None,
+        expected_memories=effective_tuning(memory).expected_memories,
     )
 
 

@@ -1,5 +1,6 @@
 """From what a pass found to the status that people read. Pure: the clock is an argument."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, assert_never
@@ -9,6 +10,7 @@ from agentmemory_operator.domain.collection import GREEN, RED, Collection, Embed
 from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
 from agentmemory_operator.domain.drift import Difference
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
+from agentmemory_operator.domain.estimate import MIB, estimates
 from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
@@ -39,6 +41,7 @@ from agentmemory_operator.domain.status import (
     DriftStatus,
     EffectiveStatus,
     EmbeddingStatus,
+    EstimateStatus,
     HnswStatus,
     OptimizersStatus,
     PlannedChange,
@@ -48,6 +51,7 @@ from agentmemory_operator.domain.status import (
     RankingStatus,
     ScoringStatus,
     ShardingStatus,
+    SizeStatus,
     StrictModeStatus,
     VectorsStatus,
     WeightsStatus,
@@ -91,6 +95,7 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         conditions=tuple(Condition.model_validate(condition) for condition in conditions),
         collection=_collection(settings.alias, done.observed, woken_at=_woken_at(done, old, now)),
         effective=_effective(settings, done.observed.collection),
+        estimate=_estimates(done.observed.collection, settings.expected_memories),
         scoring=ScoringStatus(generation=settings.generation),
         plan=plan_status(done.plan, done.refusal),
         drift=_drift(done.drift, old, now),
@@ -281,6 +286,19 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
             score_threshold=ranking.score_threshold,
             min_similarity=ranking.min_similarity,
         ),
+    )
+
+
+def _estimates(live: Collection, expected_memories: int) -> tuple[EstimateStatus, ...]:
+    return tuple(
+        EstimateStatus(
+            profile=profile,
+            sizes=tuple(
+                SizeStatus(memories=memories, ram_mib=math.ceil(size.ram / MIB), disk_mib=math.ceil(size.disk / MIB))
+                for memories, size in sizes.items()
+            ),
+        )
+        for profile, sizes in estimates(live, expected_memories).items()
     )
 
 
