@@ -1,6 +1,7 @@
 """How `agentmemory status` tells an object: its conditions, its collection, the figures in force, a held plan."""
 
 import json
+import re
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +13,8 @@ from agentmemory_operator.entrypoints.tables import Section
 Json = Mapping[str, Any]
 
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
+# The ranking in force is among the figures; its generation is the one acted on.
+TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring"}
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 
 
@@ -34,8 +37,8 @@ def status_sections(document: Json, *, kubectl: str = "kubectl") -> list[Section
         kubectl: the command with the options that reach the object's cluster.
     """
     status = document.get("status") or {}
-    sections = [_summary(document, status), _conditions(status), _figures(status), _plan(document, status, kubectl)]
-    return [section for section in sections if section is not None]
+    sections = [_summary(document, status), _conditions(status), _figures(status), *_others(status)]
+    return [section for section in (*sections, _plan(document, status, kubectl)) if section is not None]
 
 
 def _summary(document: Json, status: Json) -> Section:
@@ -84,13 +87,35 @@ def _figures(status: Json) -> Section | None:
     return Section("Figures in force", rows=rows) if rows else None
 
 
+def _others(status: Json) -> Iterator[Section]:
+    """Yield a section for each further part of the status: a table of a list, dotted names of anything else."""
+    for name, value in status.items():
+        if name in TOLD_ELSEWHERE or not isinstance(value, list | dict) or not value:
+            continue
+        if isinstance(value, list):
+            columns = tuple(dict.fromkeys(key for entry in value for key in entry))
+            rows = tuple(tuple(_text(entry.get(column, "-")) for column in columns) for entry in value)
+            yield Section(titled(name), columns=tuple(map(str.upper, columns)), rows=rows)
+        else:
+            yield Section(titled(name), rows=tuple(flat(value)))
+
+
+def titled(name: str) -> str:
+    """Return a field's name as a heading: foreignOwner is Foreign owner."""
+    return re.sub(r"(?<!^)([A-Z])", lambda match: f" {match[1].lower()}", name).capitalize()
+
+
 def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the leaves of a document as (dotted path, text)."""
     if isinstance(value, Mapping):
         for name, child in value.items():
             yield from flat(child, f"{path}.{name}" if path else name)
     else:
-        yield path, value if isinstance(value, str) else json.dumps(value)
+        yield path, _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _plan(document: Json, status: Json, kubectl: str) -> Section | None:

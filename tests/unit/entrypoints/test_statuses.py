@@ -97,6 +97,17 @@ def test_the_first_line_says_how_it_is(document: dict[str, Any], heading: str) -
     assert told(document).startswith(f"AgentMemory agents/probe: {heading}\n")
 
 
+def test_every_further_part_of_a_status_is_shown() -> None:
+    document = looked_at()
+    document["status"]["foreignOwner"] = {"namespace": "others", "name": "theirs"}
+    document["status"]["entries"] = [{"path": "hnsw.m", "desired": 16}, {"path": "distance", "since": NOW}]
+
+    text = told(document)
+
+    assert "Foreign owner\n  namespace   others\n  name        theirs\n" in text
+    assert f"Entries\n  PATH       DESIRED   SINCE\n  hnsw.m     16        -\n  distance   -         {NOW}\n" in text
+
+
 def test_programs_get_the_status_and_whose_it_is() -> None:
     document = looked_at()
 
