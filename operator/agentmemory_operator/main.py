@@ -95,7 +95,7 @@ class Operator:
         self.table = ObjectTable()
         self.meter = OperatorMeter(self.table)
         self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
-        self.queue: WorkQueue[Key] = WorkQueue(self._pass)
+        self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
         self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
         self._passes = Passes(
             self.table, self.connections, cluster, SystemClock(), self.queue.request, periods=self.periods

@@ -108,7 +108,7 @@ class TestRefusingServers:
 
         proxy.version = None
 
-        workspace.wait_ready()
+        workspace.wait_ready(seconds=BACK_WITHIN_S)
 
     def test_a_server_that_ignores_a_change_stalls_the_object_without_a_storm_of_calls(
         self, workspace: Workspace, proxy: Proxy

@@ -5,19 +5,21 @@ thousand objects do not hammer a server that is away.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from agentmemory_operator.domain.capabilities import Server, minor_of
 from agentmemory_operator.domain.manifests import parse_connection
 from agentmemory_operator.domain.resources import AgentMemory
-from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable, StoreUntrusted
 from agentmemory_operator.ports import CollectionStore, Json, Namespaces, Secrets
 from agentmemory_operator.services.links import Endpoint, Link
 from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable, key_of
 from agentmemory_operator.services.sharing import Sharing
 
 MINIMUM_VERSION = (1, 18)
+LEAST_BETWEEN_PROBES_S = 1.0
 
 T = TypeVar("T")
 
@@ -46,6 +48,8 @@ class Connections:
         self._sharing = Sharing(namespaces)
         self._links: dict[Key, Link[CollectionStore]] = {}
         self._faults: dict[Key, AgentMemoryError] = {}
+        self._failures: Counter[Key] = Counter()
+        self._probed_at: dict[Key, float] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def use(self, memory: AgentMemory, work: Callable[[CollectionStore], Awaitable[T]]) -> T:
@@ -96,18 +100,39 @@ class Connections:
         """
         key = key_of(document)
         link = self._link(key)
+        self._probed_at[key] = asyncio.get_running_loop().time()
         try:
             await link.renew(document)
             server = await link.use(document, lambda store: store.server())
             _check_version(server.version)
         except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
             self._faults[key] = exc
+            is_away = isinstance(exc, StoreUnavailable) and not isinstance(exc, StoreUntrusted)
+            self._failures[key] = self._failures[key] + 1 if is_away else 0
             raise
+        self._failures.pop(key, None)
         return server, self._faults.pop(key, None) is not None
+
+    def is_away(self, key: Key | None) -> bool:
+        """Tell whether the last probe of a connection found a fault, so that nobody asks its server."""
+        return key in self._faults
+
+    def failures(self, key: Key) -> int:
+        """Return how many probes in a row found the server away; what a person corrects is looked at again soon."""
+        return self._failures[key]
+
+    def until_probe_s(self, key: Key) -> float:
+        """Return how long a probe out of turn has to wait: many passes that fail at once ask for it."""
+        last = self._probed_at.get(key)
+        if last is None:
+            return 0.0
+        return max(0.0, last + LEAST_BETWEEN_PROBES_S - asyncio.get_running_loop().time())
 
     def forget(self, key: Key) -> None:
         """Drop what is known of a connection that is gone."""
         self._faults.pop(key, None)
+        self._failures.pop(key, None)
+        self._probed_at.pop(key, None)
         link = self._links.pop(key, None)
         if link is not None:
             closing = asyncio.get_running_loop().create_task(link.close())

@@ -85,10 +85,16 @@ class ObjectTable:
 
     def connection_of(self, key: Key) -> Key | None:
         """Return the connection that an AgentMemory refers to, None where it names none in a way that makes sense."""
-        ref = self._spec(key).get("connectionRef")
+        ref = self._spec(key).get("connectionRef") if key in self._documents else None
         if not isinstance(ref, dict) or not isinstance(ref.get("name"), str):
             return None
         return Key(QDRANT_CONNECTION, str(ref.get("namespace") or key.namespace), ref["name"])
+
+    def lane_of(self, key: Key) -> tuple[str, Key | None]:
+        """Return what shares a bounded number of passes: the objects of one connection; a connection is by itself."""
+        if key.kind == QDRANT_CONNECTION:
+            return key.kind, key
+        return key.kind, self.connection_of(key)
 
     def owner_of(self, slug: str) -> Key | None:
         """Return who owns a slug: the oldest claim, by creation time, then who has the collection, then uid.

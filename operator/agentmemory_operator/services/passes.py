@@ -1,10 +1,10 @@
 """One pass over one object: parse, deletion first, slug, reconcile, status. Errors become conditions here."""
 
+import math
 import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from agentmemory_operator.domain.collection import RED
 from agentmemory_operator.domain.conditions import Reason
@@ -38,6 +38,17 @@ from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTIO
 from agentmemory_operator.services.reconcile import reconcile
 from agentmemory_operator.services.release import FINALIZER, release
 
+# A server that is away is asked less and less, up to 3 times the period.
+PROBE_GROWTH, LARGEST_PROBE_GROWTH = 1.5, 3.0
+
+
+class Request(Protocol):
+    """Asks for a pass over an object."""
+
+    def __call__(self, key: Key, *, after_s: float = 0.0) -> None:
+        """Ask for it now or later."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Periods:
@@ -49,6 +60,7 @@ class Periods:
         stalled_s: one that only a person can mend: a Secret created later sends no event.
         probe_s: a connection.
         release_s: how long an unreachable Qdrant may hold an object's deletion.
+        returning_per_s: not a period: how many objects of a connection that came back are looked at each second.
         resync_s: all objects, against the list of the API server.
     """
 
@@ -58,6 +70,7 @@ class Periods:
     probe_s: float = 5.0
     release_s: float = 300.0
     resync_s: float = 300.0
+    returning_per_s: float = 100.0
 
 
 @dataclass(slots=True)
@@ -68,7 +81,7 @@ class Passes:
     connections: Connections
     cluster: Cluster
     clock: Clock
-    request: Callable[[Key], None]
+    request: Request
     periods: Periods
 
     async def run(self, key: Key) -> float | None:
@@ -98,15 +111,30 @@ class Passes:
             done = await self._reconcile(memory)
         except AgentMemoryError as exc:
             await self._fail(document, metadata, exc)
-            if isinstance(exc, TransientError):
-                raise
-            return self.periods.stalled_s
+            return self._after(key, exc)
         await self._report(document, memory, done)
         if done.observed.state == RED:
             return self.periods.stalled_s
         if done.observed.is_busy:
             return self.periods.busy_s
-        return self.periods.converged_s * random.uniform(0.8, 1.2)
+        return _jittered(self.periods.converged_s)
+
+    def _after(self, key: Key, exc: AgentMemoryError) -> float:
+        """Return when to look again after a failure.
+
+        Raises:
+            TransientError: `exc` itself, if another attempt may help; the queue spaces the attempts.
+        """
+        connection = self.table.connection_of(key)
+        if self.connections.is_away(connection):
+            # Who comes back asks for passes.
+            return _jittered(self.periods.converged_s)
+        if connection is not None and isinstance(exc, StoreUnavailable | StoreRejected):
+            # One probe finds out for all what this pass has met.
+            self.request(connection, after_s=self.connections.until_probe_s(connection))
+        if isinstance(exc, TransientError):
+            raise exc
+        return self.periods.stalled_s
 
     async def _release(self, document: Json, metadata: Metadata) -> None:
         since = datetime.fromisoformat(metadata.deletion_timestamp or self._now())
@@ -178,15 +206,18 @@ class Passes:
         except AgentMemoryError as exc:
             if await self._fail(document, metadata, exc):
                 self._request_users(key)
-            return self.periods.probe_s
+            growth = PROBE_GROWTH ** self.connections.failures(key)
+            return _jittered(self.periods.probe_s * min(growth, LARGEST_PROBE_GROWTH))
         status = connection_status(server, old=old, generation=metadata.generation, now=self._now())
         if await self._write(QDRANT_CONNECTION, document, metadata, status) or was_down:
-            self._request_users(key)
-        return self.periods.probe_s
+            self._request_users(key, per_s=self.periods.returning_per_s if was_down else math.inf)
+        return _jittered(self.periods.probe_s)
 
-    def _request_users(self, connection: Key) -> None:
-        for key in self.table.users_of(connection):
-            self.request(key)
+    def _request_users(self, connection: Key, *, per_s: float = math.inf) -> None:
+        """Ask for passes of the connection's objects, spread so that about `per_s` of them come each second."""
+        users = self.table.users_of(connection)
+        for key in users:
+            self.request(key, after_s=random.uniform(0.0, len(users) / per_s))
 
     async def _fail(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
         """Write down what failed; tell whether that is news.
@@ -227,6 +258,11 @@ class Passes:
 
 def _rfc3339(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _jittered(seconds: float) -> float:
+    """Return about so many seconds: a thousand objects must not come in step."""
+    return seconds * random.uniform(0.8, 1.2)
 
 
 def reason_of(exc: AgentMemoryError) -> tuple[str, bool]:

@@ -1,11 +1,14 @@
 """A keyed work queue: one pass per key at a time, requests while it runs are folded into one more pass.
 
+Keys run in lanes, a bounded number of passes in each: what a slow server holds up, holds up its own objects only.
+
 Failures are retried with jittered exponential backoff, so that a thousand objects do not return in step.
 """
 
 import asyncio
 import logging
 import random
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Hashable
 from contextvars import ContextVar
 from typing import Generic, TypeVar
@@ -21,6 +24,7 @@ CURRENT: ContextVar[Hashable | None] = ContextVar("CURRENT", default=None)
 
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
+LANE_WIDTH = 8
 
 
 class WorkQueue(Generic[K]):
@@ -30,12 +34,26 @@ class WorkQueue(Generic[K]):
         handle: does one pass; returns after how many seconds the next one is due, None for never. A TransientError
             asks for a retry.
         workers: passes at a time.
+        lane_of: the lane of a key; without it there is one.
+        width: passes at a time in each lane.
     """
 
-    def __init__(self, handle: Callable[[K], Awaitable[float | None]], *, workers: int = 8) -> None:
+    def __init__(
+        self,
+        handle: Callable[[K], Awaitable[float | None]],
+        *,
+        workers: int = 64,
+        lane_of: Callable[[K], Hashable] = lambda key: None,
+        width: int = LANE_WIDTH,
+    ) -> None:
         self._handle = handle
         self._workers = workers
-        self._ready: asyncio.Queue[K] = asyncio.Queue()
+        self._lane_of = lane_of
+        self._width = width
+        self._ready: dict[Hashable, deque[K]] = {}
+        # A turn lets one worker take one key of a lane; no lane has more turns than its width, taken ones included.
+        self._turns: asyncio.Queue[Hashable] = asyncio.Queue()
+        self._turns_of: Counter[Hashable] = Counter()
         self._queued: set[K] = set()
         self._running: set[K] = set()
         self._again: set[K] = set()
@@ -46,7 +64,7 @@ class WorkQueue(Generic[K]):
     @property
     def length(self) -> int:
         """How many keys wait for a worker."""
-        return self._ready.qsize()
+        return len(self._queued)
 
     @property
     def stuck_s(self) -> float:
@@ -67,7 +85,7 @@ class WorkQueue(Generic[K]):
             if not self._queued and not self._running and self._moved_s is not None:
                 self._move()
             self._queued.add(key)
-            self._ready.put_nowait(key)
+            self._enqueue(key)
 
     def forget(self, key: K) -> None:
         """Drop what is scheduled for a key that is gone."""
@@ -82,24 +100,46 @@ class WorkQueue(Generic[K]):
             for _ in range(self._workers):
                 group.create_task(self._work())
 
+    def _enqueue(self, key: K) -> None:
+        lane = self._lane_of(key)
+        self._ready.setdefault(lane, deque()).append(key)
+        if self._turns_of[lane] < self._width:
+            self._turns_of[lane] += 1
+            self._turns.put_nowait(lane)
+
     async def _work(self) -> None:
         while True:
-            key = await self._ready.get()
-            self._queued.discard(key)
-            self._running.add(key)
+            lane = await self._turns.get()
+            if waiting := self._ready.get(lane):
+                await self._run(waiting.popleft())
+            self._give_back(lane)
+
+    def _give_back(self, lane: Hashable) -> None:
+        """Hand a turn on to the lane's next key, behind the other lanes' turns; else drop it."""
+        if self._ready.get(lane):
+            self._turns.put_nowait(lane)
+            return
+        self._ready.pop(lane, None)
+        self._turns_of[lane] -= 1
+        if not self._turns_of[lane]:
+            del self._turns_of[lane]
+
+    async def _run(self, key: K) -> None:
+        self._queued.discard(key)
+        self._running.add(key)
+        self._move()
+        subject = CURRENT.set(key)
+        try:
+            due_s = await self._pass(key)
+        finally:
+            CURRENT.reset(subject)
+            self._running.discard(key)
             self._move()
-            subject = CURRENT.set(key)
-            try:
-                due_s = await self._pass(key)
-            finally:
-                CURRENT.reset(subject)
-                self._running.discard(key)
-                self._move()
-            if key in self._again:
-                self._again.discard(key)
-                due_s = 0.0
-            if due_s is not None:
-                self.request(key, after_s=due_s)
+        if key in self._again:
+            self._again.discard(key)
+            due_s = 0.0
+        if due_s is not None:
+            self.request(key, after_s=due_s)
 
     def _move(self) -> None:
         self._moved_s = asyncio.get_running_loop().time()

@@ -1,5 +1,6 @@
 """Passes over objects: what is written, what is asked again when, and which error becomes which condition."""
 
+import contextlib
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,12 +16,13 @@ from agentmemory_operator.errors import (
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
+    StoreUntrusted,
     TransientError,
 )
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of
-from agentmemory_operator.services.passes import Passes, Periods, reason_of
+from agentmemory_operator.services.passes import LARGEST_PROBE_GROWTH, PROBE_GROWTH, Passes, Periods, reason_of
 from agentmemory_operator.services.release import FINALIZER
 from tests.support.clocks import FakeClock
 from tests.support.fakes import (
@@ -46,11 +48,16 @@ class Stage:
     clock: FakeClock = field(default_factory=FakeClock)
     table: ObjectTable = field(default_factory=ObjectTable)
     requested: list[Key] = field(default_factory=list)
+    delays: list[float] = field(default_factory=list)
     passes: Passes = field(init=False)
 
     def __post_init__(self) -> None:
         connections = Connections(self.table, self.secrets, lambda endpoint: self.store)
-        self.passes = Passes(self.table, connections, self.cluster, self.clock, self.requested.append, periods=PERIODS)
+        self.passes = Passes(self.table, connections, self.cluster, self.clock, self.request, periods=PERIODS)
+
+    def request(self, key: Key, *, after_s: float = 0.0) -> None:
+        self.requested.append(key)
+        self.delays.append(after_s)
 
     def put(self, *documents: Json) -> Key:
         """Put objects into the table; return the key of the last."""
@@ -397,6 +404,7 @@ async def test_kubernetes_own_trouble_says_nothing_of_the_object(stage: Stage) -
         (NotOwned("SlugTaken", "m"), Reason.SLUG_TAKEN, True),
         (NotOwned("CollectionNotOwned", "m"), Reason.COLLECTION_NOT_OWNED, True),
         (StoreRejected(401, "m"), Reason.QDRANT_REJECTED, True),
+        (StoreUntrusted("m"), Reason.TLS_FAILED, True),
         (StoreUnavailable("m"), Reason.QDRANT_UNAVAILABLE, False),
         (NotFound("m"), Reason.QDRANT_UNAVAILABLE, False),
     ],
@@ -465,10 +473,15 @@ async def test_a_deleted_object_waits_for_the_server_only_so_long(stage: Stage) 
 CONNECTION = key_of(connection_document())
 
 
+def about(expected_s: float, due_s: float | None) -> bool:
+    """Tell whether a period is the expected one but for its jitter."""
+    return due_s is not None and 0.8 * expected_s <= due_s <= 1.2 * expected_s
+
+
 async def test_a_connection_shows_its_server_and_wakes_its_users_once(stage: Stage) -> None:
     user = stage.put(memory_document())
 
-    assert await stage.run(CONNECTION) == PERIODS.probe_s
+    assert about(PERIODS.probe_s, await stage.run(CONNECTION))
     await stage.run(CONNECTION)
 
     assert stage.status(CONNECTION)["version"] == "1.18.3"
@@ -497,10 +510,74 @@ async def test_a_server_that_is_known_to_be_away_is_not_asked_by_objects(stage: 
     await stage.run(CONNECTION)
     stage.store.error = None
 
+    due_s = await stage.run(key)
+
+    assert stage.store.calls == []
+    assert stage.short(key)[0] == ("Ready", "False", "QdrantUnavailable")
+    assert about(PERIODS.converged_s, due_s), "the connection asks for the pass when it comes back"
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), StoreRejected(401, "key"), StoreUntrusted("who")])
+async def test_a_pass_that_the_server_fails_asks_for_one_probe_that_finds_out_for_all(
+    stage: Stage, error: AgentMemoryError
+) -> None:
+    key = stage.put(memory_document())
+    stage.store.error = error
+
+    with contextlib.suppress(TransientError):
+        await stage.run(key)
+
+    assert (stage.requested, stage.delays) == ([CONNECTION], [0.0])
+
+
+async def test_probes_out_of_turn_keep_a_distance(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    await stage.run(CONNECTION)
+    stage.store.error = StoreUnavailable("away")
+    stage.requested.clear()
+    stage.delays.clear()
+
     with pytest.raises(StoreUnavailable):
         await stage.run(key)
 
-    assert stage.store.calls == []
+    assert stage.requested == [CONNECTION]
+    assert 0.5 <= stage.delays[0] <= 1.0
+
+
+async def test_an_error_of_the_object_alone_asks_for_no_probe(stage: Stage) -> None:
+    await stage.run(stage.put(memory_document(index={"hnsw": {"m": 1}})))
+
+    assert stage.requested == []
+
+
+async def test_a_server_that_stays_away_is_asked_less_and_less_but_not_forgotten(stage: Stage) -> None:
+    stage.store.error = StoreUnavailable("away")
+
+    waits = [await stage.run(CONNECTION) or 0.0 for _ in range(8)]
+
+    assert waits[0] <= PERIODS.probe_s * PROBE_GROWTH * 1.2
+    assert all(about(PERIODS.probe_s * LARGEST_PROBE_GROWTH, wait) for wait in waits[3:])
+    stage.store.error = None
+    assert about(PERIODS.probe_s, await stage.run(CONNECTION))
+
+
+async def test_the_objects_of_a_server_that_returns_are_spread(stage: Stage) -> None:
+    """A thousand of them would hammer it else."""
+    for number in range(200):
+        stage.put(memory_document(f"m{number}"))
+    stage.store.error = StoreUnavailable("away")
+    await stage.run(CONNECTION)
+    assert set(stage.delays) == {0.0}, "that it is away is told at once, without asking it"
+    stage.store.error = None
+    stage.delays.clear()
+
+    await stage.run(CONNECTION)
+
+    spread_s = 200 / PERIODS.returning_per_s
+    assert len(stage.delays) == 200
+    assert max(stage.delays) <= spread_s
+    buckets = [sum(low <= delay < low + spread_s / 4 for delay in stage.delays) for low in (0, 0.5, 1.0, 1.5)]
+    assert min(buckets) >= 20, "they come evenly, not in one burst"
 
 
 @pytest.mark.parametrize(
@@ -516,7 +593,7 @@ async def test_a_server_that_cannot_be_used_stalls_connection_and_objects(
     key = stage.put(memory_document())
     stage.store.server_version, stage.store.error = version, error
 
-    assert await stage.run(CONNECTION) == PERIODS.probe_s
+    assert about(PERIODS.probe_s, await stage.run(CONNECTION)), "what a person corrects is looked at again soon"
     await stage.run(key)
 
     assert stage.short(CONNECTION)[:2] == [("Ready", "False", reason), ("Stalled", "True", reason)]

@@ -16,9 +16,10 @@ SHORT_S = 0.01
 
 @contextlib.asynccontextmanager
 async def working(
-    handle: Callable[[str], Awaitable[float | None]], *, workers: int = 2
+    handle: Callable[[str], Awaitable[float | None]], *, workers: int = 2, width: int = 8
 ) -> AsyncIterator[WorkQueue[str]]:
-    queue: WorkQueue[str] = WorkQueue(handle, workers=workers)
+    """The lane of a key is its first letter."""
+    queue: WorkQueue[str] = WorkQueue(handle, workers=workers, lane_of=lambda key: key[0], width=width)
     task = asyncio.create_task(queue.run())
     try:
         yield queue
@@ -111,6 +112,51 @@ async def test_different_keys_run_side_by_side_up_to_the_number_of_workers() -> 
         await settle()
 
     assert gate.started == ["a", "b", "c"]
+
+
+async def test_a_lane_has_no_more_passes_at_a_time_than_its_width() -> None:
+    gate = Gate()
+    async with working(gate.handle, workers=8, width=2) as queue:
+        for number in range(6):
+            queue.request(f"a{number}")
+        await settle()
+        assert gate.running == {"a0", "a1"}
+        gate.open.set()
+        await settle()
+
+    assert gate.started == [f"a{number}" for number in range(6)]
+
+
+async def test_a_lane_that_stands_holds_up_no_other() -> None:
+    gate, passed = Gate(), []
+
+    async def handle(key: str) -> float | None:
+        if key.startswith("a"):
+            return await gate.handle(key)
+        passed.append(key)
+        return None
+
+    async with working(handle, workers=3, width=2) as queue:
+        for key in ("a0", "a1", "a2", "b0", "b1", "c0"):
+            queue.request(key)
+        await settle()
+        assert passed == ["b0", "b1", "c0"]
+        assert gate.running == {"a0", "a1"}
+
+
+async def test_a_lane_that_was_full_and_ran_empty_takes_keys_again() -> None:
+    gate = Gate()
+    gate.open.set()
+    async with working(gate.handle, workers=4, width=1) as queue:
+        for _ in range(3):
+            for key in ("a0", "a1", "b0"):
+                queue.request(key)
+            await settle()
+            await settle()
+
+    assert sorted(gate.started) == sorted(["a0", "a1", "b0"] * 3)
+    assert not queue._ready
+    assert not queue._turns_of
 
 
 async def test_a_pass_says_when_the_next_one_is_due() -> None:
