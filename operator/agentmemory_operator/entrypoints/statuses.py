@@ -14,7 +14,8 @@ Json = Mapping[str, Any]
 
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
 # The ranking in force is among the figures; its generation is the one acted on.
-TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring"}
+TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "estimate"}
+ESTIMATE_COLUMNS = ("PROFILE", "MEMORIES", "RAM MIB", "DISK MIB")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 
 
@@ -37,8 +38,9 @@ def status_sections(document: Json, *, kubectl: str = "kubectl") -> list[Section
         kubectl: the command with the options that reach the object's cluster.
     """
     status = document.get("status") or {}
-    sections = [_summary(document, status), _conditions(status), _figures(status), *_others(status)]
-    return [section for section in (*sections, _plan(document, status, kubectl)) if section is not None]
+    sections = [_summary(document, status), _conditions(status), _figures(status)]
+    sections += [_estimate(status), *_others(status), _plan(document, status, kubectl)]
+    return [section for section in sections if section is not None]
 
 
 def _summary(document: Json, status: Json) -> Section:
@@ -85,6 +87,15 @@ def _conditions(status: Json) -> Section | None:
 def _figures(status: Json) -> Section | None:
     rows = tuple(flat(status.get("effective") or {}))
     return Section("Figures in force", rows=rows) if rows else None
+
+
+def _estimate(status: Json) -> Section | None:
+    rows = tuple(
+        (entry["profile"], *(str(size.get(key, "-")) for key in ("memories", "ramMiB", "diskMiB")))
+        for entry in status.get("estimate") or []
+        for size in entry.get("sizes") or []
+    )
+    return Section("Estimate", columns=ESTIMATE_COLUMNS, rows=rows) if rows else None
 
 
 def _others(status: Json) -> Iterator[Section]:

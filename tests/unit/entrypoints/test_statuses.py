@@ -108,6 +108,12 @@ def test_every_further_part_of_a_status_is_shown() -> None:
     assert f"Entries\n  PATH       DESIRED   SINCE\n  hnsw.m     16        -\n  distance   -         {NOW}\n" in text
 
 
+def test_an_estimate_is_a_line_a_profile_and_size() -> None:
+    (line,) = [line for line in told(looked_at()).splitlines() if line.split()[:2] == ["LowMemory", "1000000"]]
+
+    assert len(line.split()) == 4
+
+
 def test_programs_get_the_status_and_whose_it_is() -> None:
     document = looked_at()
 
