@@ -34,16 +34,19 @@ class OperatorMeter:
         self._successes: dict[Key, float] = {}
         self._durations = Histogram("agentmemory_reconcile_duration_seconds", "Seconds a pass took.", ("kind",))
         self._passes = Counter("agentmemory_reconciles_total", "Passes by how they ended.", ("kind", "reason"))
+        self._woken = Counter("agentmemory_collections_woken_total", "Grey collections that were woken.", ())
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
         """Run a pass, and count it by how it ended."""
         started_s = self._now_s()
         if self._started_s is None:
             self._started_s = started_s
-        reason = FAILED
+        reason, woken_at = FAILED, self._woken_at(key)
         try:
             due_s = await run(key)
             reason = self._note(key)
+            if self._woken_at(key) not in (None, woken_at):
+                self._woken.add()
             return due_s
         except StoreUnavailable:
             reason = self._note(key)
@@ -57,6 +60,7 @@ class OperatorMeter:
         return [
             self._durations,
             self._passes,
+            self._woken,
             Gauge("agentmemory_queue_length", "Objects that wait for a pass.", (), lambda: {(): queue.length}),
             Gauge("agentmemory_objects", "Objects by kind and Ready.", ("kind", "ready"), self._objects),
             Gauge("agentmemory_drifted_fields", "Fields in status.drift of all objects.", (), self._drift),
@@ -79,6 +83,11 @@ class OperatorMeter:
         if condition.get("type") not in ("Stalled", "Reconciling"):
             self._successes[key] = self._now_s()
         return str(condition.get("reason", FAILED))
+
+    def _woken_at(self, key: Key) -> str | None:
+        status = (self._table.get(key) or {}).get("status") or {}
+        woken_at: str | None = (status.get("collection") or {}).get("wokenAt")
+        return woken_at
 
     def _objects(self) -> Mapping[Labels, float]:
         tally: Tally[Labels] = Tally()

@@ -155,3 +155,18 @@ def test_a_histogram_counts_what_is_longer_than_its_last_bound() -> None:
     assert 'h_bucket{le="0.005"} 1\n' in text
     assert 'h_bucket{le="60.0"} 1\n' in text
     assert 'h_bucket{le="+Inf"} 2\nh_sum 100.005000\nh_count 2\n' in text
+
+
+async def test_a_collection_that_a_pass_woke_is_counted_once(scene: Scene) -> None:
+    key = scene.put(memory_document(), Ready="True/Serving")
+
+    async def wake(key: Key) -> float | None:
+        document = scene.table.get(key)
+        assert document is not None
+        document["status"] = {"collection": {"wokenAt": "2026-01-01T00:00:00Z"}}
+        return 5.0
+
+    await scene.meter.measure(key, wake)
+    await scene.meter.measure(key, wake)
+
+    assert scene.lines("agentmemory_collections_woken_total") == ["agentmemory_collections_woken_total 1"]
