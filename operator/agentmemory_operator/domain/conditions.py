@@ -18,6 +18,7 @@ class Reason(StrEnum):
     COLLECTION_RED = "CollectionRed"
     DRIFTED = "Drifted"
     AWAITING_APPROVAL = "AwaitingApproval"
+    REINDEX_QUEUED = "ReindexQueued"
     SUSPENDED = "Suspended"
     INVALID_SPEC = "InvalidSpec"
     SLUG_TAKEN = "SlugTaken"

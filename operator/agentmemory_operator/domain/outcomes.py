@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from agentmemory_operator.domain.collection import Marker, Observed
 from agentmemory_operator.domain.drift import Difference
-from agentmemory_operator.domain.planning import Plan, WakeOptimizers
+from agentmemory_operator.domain.planning import ChangeClass, Plan, WakeOptimizers, class_of
 from agentmemory_operator.domain.safety import Refusal
 
 
@@ -16,6 +16,7 @@ class Reconciled:
         taken_from: the owner that lost the collection to this object in this pass.
         corrected: the drift that the pass set right.
         drift: the drift that stays: left as it is, or held.
+        is_queued: a Reindex waits for its turn.
     """
 
     observed: Observed
@@ -25,6 +26,12 @@ class Reconciled:
     taken_from: Marker | None = None
     corrected: tuple[Difference, ...] = ()
     drift: tuple[Difference, ...] = ()
+    is_queued: bool = False
+
+    @property
+    def has_reindexed(self) -> bool:
+        """Tell whether the pass began a Reindex."""
+        return any(class_of(change) is ChangeClass.REINDEX for change in self.applied.changes)
 
     @property
     def is_woken(self) -> bool:

@@ -59,6 +59,22 @@ def hold_upgrade(plan: Plan, base: Plan | None, observed: Observed | None, *, ap
     return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes)
 
 
+def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: str) -> Refusal:
+    """Return the refusal with what waits for its turn held too.
+
+    Args:
+        queued: what waits.
+        refusal: what is held beside it; somebody's decision is the more urgent reason.
+        waits_for: whose turn it is.
+    """
+    message = (
+        f"the Reindex waits its turn: one collection of a connection at a time, and {waits_for} is before this one"
+    )
+    if refusal is None:
+        return Refusal(Reason.REINDEX_QUEUED, message, queued)
+    return Refusal(refusal.reason, f"{refusal.message}. Besides, {message}", (*refusal.held, *queued))
+
+
 def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:
     """Return the changes that are not held, in order."""
     held = refusal.held if refusal else ()

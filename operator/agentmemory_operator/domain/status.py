@@ -188,7 +188,7 @@ class PlannedChange(StatusModel):
     from_: str | None = Field(default=None, alias="from", description="The value that is in force.")
     to: str | None = Field(default=None, description="The value that is asked for.")
     cost: str | None = Field(default=None, description="What it costs, for people.")
-    held: bool | None = Field(default=None, description="Whether it waits for somebody's decision.")
+    held: bool | None = Field(default=None, description="Whether it waits, for somebody's decision or for its turn.")
 
 
 class PlanStatus(StatusModel):
@@ -243,6 +243,11 @@ class AgentMemoryStatus(StatusModel):
         default=None, description="What was changed behind the operator's back and stays as it is."
     )
     drift_count: int | None = Field(default=None, description="How many differences there are.")
+    reindex_since: str | None = Field(
+        default=None,
+        description="When the Reindex that runs was begun; meanwhile no other collection of the connection begins one.",
+        json_schema_extra={"format": "date-time"},
+    )
     foreign_owner: OwnerStatus | None = Field(
         default=None, description="Whose the collection is, while this object is refused it."
     )

@@ -29,7 +29,9 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and old.get("plan") != new.get("plan"):
-        yield Event("Warning", done.refusal.reason, done.refusal.message)
+        # Waiting for its turn needs nobody.
+        kind = "Normal" if done.refusal.reason == Reason.REINDEX_QUEUED else "Warning"
+        yield Event(kind, done.refusal.reason, done.refusal.message)
 
 
 def _is_told_apart(change: Change, done: Reconciled) -> bool:

@@ -2,7 +2,7 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -31,12 +31,13 @@ from agentmemory_operator.errors import (
     StoreUntrusted,
     TransientError,
 )
-from agentmemory_operator.ports import Clock, Cluster, Event, Json
+from agentmemory_operator.ports import Clock, Cluster, CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.news import events_of
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.services.reconcile import reconcile
+from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, release
+from agentmemory_operator.services.turns import Turns, is_running
 
 # A server that is away is asked less and less, up to 3 times the period.
 PROBE_GROWTH, LARGEST_PROBE_GROWTH = 1.5, 3.0
@@ -57,6 +58,7 @@ class Periods:
     Attributes:
         converged_s: an object that is as it should be: finds what changed behind the operator's back.
         busy_s: one whose collection the engine indexes.
+        settle_s: one whose collection was told to reindex and is not seen to.
         stalled_s: one that only a person can mend: a Secret created later sends no event.
         probe_s: a connection.
         release_s: how long an unreachable Qdrant may hold an object's deletion.
@@ -66,6 +68,7 @@ class Periods:
 
     converged_s: float = 300.0
     busy_s: float = 5.0
+    settle_s: float = 1.0
     stalled_s: float = 30.0
     probe_s: float = 5.0
     release_s: float = 300.0
@@ -83,6 +86,10 @@ class Passes:
     clock: Clock
     request: Request
     periods: Periods
+    turns: Turns = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(self.table, self.clock)
 
     async def run(self, key: Key) -> float | None:
         """Do one pass; return after how many seconds the next one is due, None when the object is gone.
@@ -105,18 +112,29 @@ class Passes:
         try:
             memory = parse_agent_memory(document)
             if memory.spec.suspend:
+                self._end_turn(key)
                 await self._suspend(document, metadata)
                 return None
             self._check_slug(key, memory)
-            done = await self._reconcile(memory)
+            done = await self._reconcile(key, document, memory)
         except AgentMemoryError as exc:
+            self._end_turn(key)
             await self._fail(document, metadata, exc)
             return self._after(key, exc)
-        await self._report(document, memory, done)
-        if done.observed.state == RED:
+        # Right after a Reindex was begun the engine may not be seen to work: the turn stays until the next look.
+        if not done.has_reindexed and not is_running(done.observed):
+            self._end_turn(key)
+        await self._report(key, document, memory, done)
+        return self._due_s(key, done)
+
+    def _due_s(self, key: Key, done: Reconciled) -> float:
+        """Return after how many seconds the next pass is due."""
+        if done.observed.state == RED or done.is_queued:
             return self.periods.stalled_s
         if done.observed.is_busy:
             return self.periods.busy_s
+        if self.turns.is_held_by(key):
+            return self.periods.settle_s
         return _jittered(self.periods.converged_s)
 
     def _after(self, key: Key, exc: AgentMemoryError) -> float:
@@ -135,6 +153,23 @@ class Passes:
         if isinstance(exc, TransientError):
             raise exc
         return self.periods.stalled_s
+
+    def _end_turn(self, key: Key) -> None:
+        """Give the turn to reindex to whoever waits for it."""
+        if not self.turns.is_held_by(key):
+            return
+        self.turns.give_back(key)
+        if waiting := self.turns.next_of(key):
+            self.request(waiting)
+
+    async def _take_turn(self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore) -> str | None:
+        """Take the turn to reindex and write that down; return whose turn it is where it is another's."""
+        before = await self.turns.take(key, store)
+        if before is not None:
+            return str(before)
+        status = (document.get("status") or {}) | {"reindexSince": self._now()}
+        await self._write(AGENT_MEMORY, document, memory.metadata, status)
+        return None
 
     async def _release(self, document: Json, metadata: Metadata) -> None:
         since = datetime.fromisoformat(metadata.deletion_timestamp or self._now())
@@ -164,7 +199,7 @@ class Passes:
                 f"choose another spec.agent",
             )
 
-    async def _reconcile(self, memory: AgentMemory) -> Reconciled:
+    async def _reconcile(self, key: Key, document: Json, memory: AgentMemory) -> Reconciled:
         wanted = (FINALIZER,) if memory.spec.deletion_policy == "Delete" else ()
         others = [name for name in memory.metadata.finalizers if name != FINALIZER]
         if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
@@ -181,14 +216,20 @@ class Passes:
                 store=store,
                 last_physical=last.get("physical"),
                 last_points=last.get("points") or 0,
-                terms=terms_of(memory, cluster_id=cluster_id),
+                permit=Permit(
+                    terms=terms_of(memory, cluster_id=cluster_id),
+                    turn=lambda: self._take_turn(key, document, memory, store),
+                ),
             ),
         )
 
-    async def _report(self, document: Json, memory: AgentMemory, done: Reconciled) -> None:
+    async def _report(self, key: Key, document: Json, memory: AgentMemory, done: Reconciled) -> None:
         marker = done.observed.collection.marker
         settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)
         status = converged_status(settings, done, old=memory.status, now=self._now())
+        since = (document.get("status") or {}).get("reindexSince")
+        if since and (self.turns.is_held_by(key) or is_running(done.observed)):
+            status["reindexSince"] = since
         if done.taken_from:
             owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
             message = f"{done.observed.physical} was {owner}'s and is this object's"

@@ -3,17 +3,50 @@
 `docs/architecture.md` tells one run end to end.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy, differences, is_drift, without_drift
 from agentmemory_operator.domain.naming import physical_names
 from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.planning import Change, Plan, plan_changes, with_wake, without_wake
-from agentmemory_operator.domain.safety import Refusal, allowed, check_lost, check_ownership, hold_upgrade, refuse
+from agentmemory_operator.domain.planning import (
+    Change,
+    ChangeClass,
+    Plan,
+    WriteMarker,
+    class_of,
+    plan_changes,
+    with_wake,
+    without_wake,
+)
+from agentmemory_operator.domain.safety import (
+    Refusal,
+    allowed,
+    check_lost,
+    check_ownership,
+    hold_queued,
+    hold_upgrade,
+    refuse,
+)
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import CollectionStore
+
+Turn = Callable[[], Awaitable[str | None]]
+"""Takes the turn to reindex: returns None, or whose turn it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Permit:
+    """What a pass may do beyond what the object asks for.
+
+    Attributes:
+        turn: asked before a Reindex of a collection that holds something; None asks nobody.
+    """
+
+    terms: Terms = field(default_factory=Terms)
+    turn: Turn | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +142,7 @@ async def reconcile(
     store: CollectionStore,
     last_physical: str | None,
     last_points: int,
-    terms: Terms | None = None,
+    permit: Permit | None = None,
 ) -> Reconciled:
     """Bring the collection behind `alias` to `desired`; a second call does nothing.
 
@@ -119,32 +152,55 @@ async def reconcile(
         store: where the collection lives.
         last_physical: the physical name that the last pass reported, None at the first.
         last_points: the number of points that it reported.
-        terms: on which it may be changed; None allows nothing.
+        permit: what may be done beyond that; None allows nothing, and asks nobody for a turn.
 
     Raises:
         NotOwned: the collection is another object's.
         SpecInvalid: the collection was lost with its points, or the server ignored a change.
     """
+    permit = permit or Permit()
     likely, fresh = physical_names(alias, last_physical)
     observed = before = await store.observe(alias, likely)
-    found = draft(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=terms)
-    for change in found.todo:
+    found = draft(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=permit.terms)
+    queued, waits_for = await _queued(found, permit.turn)
+    todo = tuple(change for change in found.todo if change not in queued)
+    for change in todo:
         await store.apply(found.plan.physical, change)
-    if found.todo or observed is None:
+    if todo or observed is None:
         observed = await store.observe(alias, found.plan.physical)
     whole = without_wake(plan_changes(found.wish, observed, alias=alias, physical=fresh)) if found.wish else None
     left = without_drift(whole) if whole and found.leaves_drift else whole
-    if observed is None or (left and allowed(left, refuse(left, observed))):
-        names = ", ".join(type(change).__name__ for change in found.todo)
+    if observed is None or (left and set(allowed(left, refuse(left, observed))) - set(queued)):
+        names = ", ".join(type(change).__name__ for change in todo)
         raise SpecInvalid("ChangeIgnored", f"the server accepted {names} and changed nothing")
     if found.wish == desired and left:
         remaining, refusal = left, found.refusal
     else:
         remaining = without_wake(plan_changes(desired, observed, alias=alias, physical=fresh))
         refusal = hold_upgrade(remaining, left, observed, approved=None)
-    done = Reconciled(observed, remaining, refusal, Plan(found.plan.physical, found.todo), found.taken_from)
+    if queued:
+        refusal = hold_queued(queued, refusal, waits_for)
+    applied = Plan(found.plan.physical, todo)
+    done = Reconciled(observed, remaining, refusal, applied, found.taken_from, is_queued=bool(queued))
     if not (found.is_drift and found.wish and before and whole):
         return done
-    is_shown = not terms or terms.drift_policy is not DriftPolicy.IGNORE
+    is_shown = permit.terms.drift_policy is not DriftPolicy.IGNORE
     stays = differences(found.wish, observed.collection, whole.changes) if is_shown else ()
-    return replace(done, corrected=differences(found.wish, before.collection, found.todo), drift=stays)
+    return replace(done, corrected=differences(found.wish, before.collection, todo), drift=stays)
+
+
+async def _queued(found: Draft, turn: Turn | None) -> tuple[tuple[Change, ...], str]:
+    """Return what of a draft has to wait for its turn, and whose turn it is.
+
+    The marker waits with it, unless the owner changes: it says what was brought about.
+    """
+    reindex = tuple(change for change in found.todo if class_of(change) is ChangeClass.REINDEX)
+    if not reindex or turn is None or found.observed is None or found.observed.points == 0:
+        return (), ""
+    waits_for = await turn()
+    if waits_for is None:
+        return (), ""
+    live = found.observed.collection.marker
+    markers = (change for change in found.todo if isinstance(change, WriteMarker))
+    kept = tuple(change for change in markers if live is not None and change.marker.is_same_object(live))
+    return (*reindex, *kept), waits_for

@@ -20,7 +20,7 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
 )
 from agentmemory_operator.errors import NotOwned, SpecInvalid, StoreUnavailable
-from agentmemory_operator.services.reconcile import reconcile
+from agentmemory_operator.services.reconcile import Permit, reconcile
 from tests.support.fakes import FakeCollectionStore
 from tests.support.plans import ALIAS, desired_of
 
@@ -40,7 +40,7 @@ async def run(
 ) -> Reconciled:
     terms = Terms(drift_policy=policy)
     return await reconcile(
-        ALIAS, desired or desired_of(), store=store, last_physical=last, last_points=points, terms=terms
+        ALIAS, desired or desired_of(), store=store, last_physical=last, last_points=points, permit=Permit(terms=terms)
     )
 
 

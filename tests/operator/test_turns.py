@@ -1,0 +1,48 @@
+"""Two collections of one connection are reindexed one after the other, on a real API server."""
+
+import pytest
+
+from tests.support.operator import wait_until
+from tests.support.workspace import Workspace, conditions_of
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+OTHER = "other"
+
+
+def test_the_second_reindex_waits_for_the_first_and_comes_by_itself(workspace: Workspace) -> None:
+    workspace.create_ready()
+    workspace.create(OTHER, agent=f"{workspace.slug}-2")
+    workspace.wait_ready(OTHER)
+    for alias in (workspace.alias, f"{workspace.alias}-2"):
+        workspace.store_points(3, alias)
+
+    for name in ("memory", OTHER):
+        workspace.patch(name, index={"hnsw": {"m": 24}})
+
+    for name in ("memory", OTHER):
+        workspace.wait_ready(name, seconds=15)
+        wait_until(lambda name=name: "reindexSince" not in workspace.status(name), seconds=5, what="the turn's end")
+    for alias in (workspace.alias, f"{workspace.alias}-2"):
+        found = workspace.collection(alias)
+        assert found is not None
+        assert found["config"]["hnsw_config"]["m"] == 24
+    told = [workspace.events(name, kind="Normal").get("ReindexQueued", "") for name in ("memory", OTHER)]
+    assert sum("is before this one" in message for message in told) == 1
+
+
+def test_a_claim_that_a_killed_operator_left_behind_over_a_green_collection_blocks_nobody(workspace: Workspace) -> None:
+    workspace.create_ready()
+    workspace.create(OTHER, agent=f"{workspace.slug}-2")
+    workspace.wait_ready(OTHER)
+    workspace.store_points(3, f"{workspace.alias}-2")
+    path = f"/apis/agentmemory.dev/v1alpha1/namespaces/{workspace.namespace}/agentmemories/memory/status"
+    left = {"status": {"reindexSince": "2026-01-01T00:00:00Z"}}
+    merge = {"content-type": "application/merge-patch+json"}
+    workspace.control_plane.http.patch(path, json=left, headers=merge).raise_for_status()
+
+    workspace.patch(OTHER, index={"hnsw": {"m": 24}})
+
+    found = wait_until(lambda: conditions_of(workspace.must_get(OTHER)).get("InSync"), seconds=5, what="a status")
+    assert found in ("True/Converged", "False/Indexing")
+    workspace.wait_ready(OTHER)
