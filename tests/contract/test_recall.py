@@ -276,19 +276,23 @@ def cosine(left: Sequence[float], right: Sequence[float]) -> float:
 async def test_searches_and_pages_keep_within_the_engine_s_strict_mode(world: World) -> None:
     for number in range(30):
         await world.add(f"m{number}")
-    await _limit(world, max_query_limit=12, search_max_batchsize=2)
     world.rank_by(replace(EVERYTHING, max_query_limit=12))
 
-    answer = await search(world, top_k=12, explain=True)
-    page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=1000))
+    # The collection is shared with other tests.
+    await _set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=2)
+    try:
+        answer = await search(world, top_k=12, explain=True)
+        page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=1000))
+        with pytest.raises(RequestInvalid, match="top_k"):
+            await search(world, top_k=13)
+    finally:
+        await _set_strict_mode(world, enabled=False)
 
     assert (len(answer.results), len(page.records)) == (12, 10)
-    with pytest.raises(RequestInvalid, match="top_k"):
-        await search(world, top_k=13)
 
 
-async def _limit(world: World, **limits: int) -> None:
-    body = {"strict_mode_config": {"enabled": True, **limits}}
+async def _set_strict_mode(world: World, **settings: int) -> None:
+    body = {"strict_mode_config": settings}
     async with aiohttp.ClientSession() as session:
         url = f"{world.agent.store._url}/collections/{world.agent.alias}"  # type: ignore[attr-defined]
         async with session.patch(url, json=body) as answer:

@@ -114,8 +114,8 @@ def test_kubectl_explains_every_field(control_plane: ControlPlane) -> None:
     ("resource", "wide", "headings"),
     [
         ("amem", False, "NAME AGENT PRESET READY POINTS AGE"),
-        ("amem", True, "NAME AGENT PRESET READY POINTS AGE ALIAS PHYSICAL STATE GENERATION"),
-        ("qconn", False, "NAME URL READY VERSION AGE"),
+        ("amem", True, "NAME AGENT PRESET READY POINTS AGE ALIAS PHYSICAL STATE DRIFT GENERATION"),
+        ("qconn", False, "NAME URL READY VERSION PEERS AGE"),
     ],
 )
 def test_kubectl_get_shows_the_columns(

@@ -3,6 +3,7 @@
 Its typed API is not used: the models of the core API alone take 90 MB of memory.
 """
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ Configuration = client.Configuration
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 CALL_TIMEOUT_S = 30
+CLOSING_S = 0.1
 
 
 class KubernetesRejected(TransientError):
@@ -74,6 +76,8 @@ class KubernetesTransport:
     async def close(self) -> None:
         """Close the connections."""
         await self._api.close()
+        # TLS connections take leave after the session has closed; a loop that ends before drops them half open.
+        await asyncio.sleep(CLOSING_S)
 
     async def call(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
         """Return the decoded answer."""
