@@ -28,6 +28,7 @@ import yaml
 
 ADMIN_TOKEN = "admin-token"
 READY_TIMEOUT_S = 60.0
+ESTABLISHED_S = 30.0
 LOG_TAIL_CHARS = 2000
 # Below the ports that Linux and macOS hand to outgoing connections, so that none takes a port between probe and use.
 PORTS = range(20_000, 30_000)
@@ -166,10 +167,15 @@ class ControlPlane:
 
     def apply_crds(self, folder: pathlib.Path) -> None:
         """Apply every definition in a folder and return when all are served."""
-        for arguments in (("apply", "-f", str(folder)), ("wait", "--for=condition=Established", "-f", str(folder))):
-            done = self.kubectl(*arguments)
-            if done.returncode:
-                raise ControlPlaneError(f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}")
+        applied = self.kubectl("apply", "-f", str(folder))
+        if applied.returncode:
+            raise ControlPlaneError(f"kubectl apply -f {folder}: {applied.stdout}{applied.stderr}")
+        deadline = time.monotonic() + ESTABLISHED_S
+        # A definition without any condition yet is an error to `kubectl wait`, not something to wait for.
+        while (waited := self.kubectl("wait", "--for=condition=Established", "-f", str(folder))).returncode:
+            if time.monotonic() > deadline:
+                raise ControlPlaneError(f"{folder} is not served: {waited.stdout}{waited.stderr}")
+            time.sleep(0.1)
 
     def create_namespace(self, prefix: str = "test-") -> str:
         """Create a namespace with a name of its own and return the name."""
