@@ -166,7 +166,9 @@ class KubernetesCluster:
             return {}
         with mapped_errors():
             items = json.loads(await response.read())["items"]
-        told = sorted((item["lastTimestamp"] or "", item["involvedObject"]) for item in items)
+        told = [(item["lastTimestamp"] or "", item["involvedObject"]) for item in items]
+        # By time alone: two events of one second say nothing of which came first.
+        told.sort(key=lambda entry: entry[0])
         return {(involved["namespace"], involved["name"]): time for time, involved in told}
 
     async def follow(self, kind: str) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
