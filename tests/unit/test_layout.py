@@ -16,8 +16,6 @@ HOSTS = re.compile(
     r"(?:cloud|com|corp|dev|internal|io|lan|local|net|org)\b",
     re.IGNORECASE,
 )
-# Public names that people look up or images are pulled from.
-PUBLIC = {"registry.k8s.io", "proxy.golang.org", "registry.npmjs.org"}
 
 
 def tracked() -> list[str]:
@@ -68,7 +66,7 @@ def test_no_tracked_file_names_a_folder_of_one_machine() -> None:
 def test_no_tracked_file_names_a_private_registry() -> None:
     hosts = [(name, match.group()) for name, text in texts().items() for match in HOSTS.finditer(text)]
 
-    assert [f"{name}: {host}" for name, host in hosts if host.lower() not in PUBLIC] == []
+    assert [f"{name}: {host}" for name, host in hosts] == []
 
 
 def test_the_locked_requirements_name_no_index() -> None:
