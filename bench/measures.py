@@ -114,7 +114,7 @@ def compare_searches(stack: Stack, data: Dataset, count: int) -> Searching:
     with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
         bare = BareEngine(qdrant, data)
         for index, (user, vector) in enumerate(data.questions(count + WARM_UP)):
-            requests = _search_request(api, data, user=user, vector=vector), bare.request(user, vector)
+            requests = search_request(api, data, user=user, vector=vector), bare.request(user, vector)
             answers: list[Any] = [None, None]
             for side in (0, 1) if index % 2 else (1, 0):
                 answers[side], took_ms = (api, qdrant)[side].timed(requests[side])
@@ -157,7 +157,8 @@ class BareEngine:
         return self._eligible[user]
 
 
-def _search_request(api: Client, data: Dataset, *, user: int, vector: Floats) -> bytes:
+def search_request(api: Client, data: Dataset, *, user: int, vector: Floats) -> bytes:
+    """Return a search, ready to be sent."""
     body = {"user_id": data.user_name(user), "vector": vector, "top_k": TOP_K}
     return api.prepare("POST", f"/v1/agents/{data.slug}/search", body)
 
@@ -191,7 +192,7 @@ def _ask(stack: Stack, data: Dataset, count: int) -> list[tuple[int, list[int]]]
     with Client(stack.api_url) as api:
         for user, vector in data.questions(count):
             now_ms = time.time_ns() // 1_000_000
-            answer = api.send(_search_request(api, data, user=user, vector=vector))
+            answer = api.send(search_request(api, data, user=user, vector=vector))
             found.append((now_ms, [result["metadata"]["row"] for result in answer["results"]]))
     return found
 
@@ -223,7 +224,7 @@ def weights_to_effect(stack: Stack, data: Dataset, changes: int) -> Latency:
     _, vector = next(data.questions(1))
     took = []
     with Client(stack.api_url) as api:
-        request = _search_request(api, data, user=0, vector=vector)
+        request = search_request(api, data, user=0, vector=vector)
         generation = api.send(request)["generation"]
         for number in range(changes):
             similarity = 0.9 - 0.01 * number

@@ -1,13 +1,15 @@
 """What is measured: a Qdrant server and the dev stack in front of it, each a process, in a temporary folder."""
 
 import contextlib
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -28,11 +30,13 @@ class Stack:
     """Running servers.
 
     Attributes:
+        api_pid: the process that serves the API, and reconciles.
         engine: what answers as Qdrant, in words.
     """
 
     manifests: Path
     api_url: str
+    api_pid: int
     qdrant_url: str
     engine: str
 
@@ -54,15 +58,13 @@ class Stack:
             return int(qdrant.call("GET", f"/collections/{alias}")["result"]["indexed_vectors_count"])
 
 
-def agent_manifest(slug: str, weights: Json | None = None) -> Json:
-    spec: Json = {
-        "connectionRef": {"name": "main"},
-        "preset": "cortex",
-        "embedding": {"provider": "none", "dimensions": DIMENSIONS},
-    }
+def agent_manifest(slug: str, weights: Json | None = None, *, spec: Json | None = None) -> Json:
+    """Return an agent's manifest: preset cortex as it stands, or with parts of the spec in its place."""
+    embedding = {"provider": "none", "dimensions": DIMENSIONS}
+    whole = {"connectionRef": {"name": "main"}, "preset": "cortex", "embedding": embedding} | (spec or {})
     if weights:
-        spec["scoring"] = {"weights": weights}
-    return _object("AgentMemory", slug, spec)
+        whole["scoring"] = {"weights": weights}
+    return _object("AgentMemory", slug, whole)
 
 
 def ranking_of(slug: str) -> Ranking:
@@ -71,26 +73,25 @@ def ranking_of(slug: str) -> Ranking:
 
 
 @contextlib.contextmanager
-def running(folder: Path, slugs: list[str], qdrant_url: str | None) -> Iterator[Stack]:
+def running(folder: Path, slugs: list[str], qdrant_url: str | None, *, spec: Json | None = None) -> Iterator[Stack]:
     """Run the stack while the context is open.
 
     Args:
         qdrant_url: a server to use; None starts the dev Qdrant.
+        spec: what the agents have beside preset cortex, or in its place.
     """
     manifests = folder / "manifests"
     manifests.mkdir(parents=True)
     connection = _object("QdrantConnection", "main", {"url": qdrant_url or "http://127.0.0.1:6333"})
     (manifests / "connection.yaml").write_text(yaml.safe_dump(connection), encoding="utf-8")
     for slug in slugs:
-        (manifests / f"{slug}.yaml").write_text(yaml.safe_dump(agent_manifest(slug)), encoding="utf-8")
+        (manifests / f"{slug}.yaml").write_text(yaml.safe_dump(agent_manifest(slug, spec=spec)), encoding="utf-8")
     with contextlib.ExitStack() as stack:
-        url = qdrant_url or stack.enter_context(
-            _process(folder, "devserver", ["--data", str(folder / "qdrant"), "--port", "0"], says="Qdrant ")
-        )
+        url = qdrant_url or stack.enter_context(KillableQdrant(folder)).url
         options = ["--manifests", str(manifests), "--data", str(folder / "unused"), "--port", "0", "--qdrant", url]
-        api_url = stack.enter_context(_process(folder, "dev", options, says="API "))
+        api_url, api_pid = stack.enter_context(_process(folder, "dev", options, says="API "))
         engine = f"Qdrant {version_of(url)}" + ("" if qdrant_url else " (dev server)")
-        yield Stack(manifests=manifests, api_url=api_url, qdrant_url=url, engine=engine)
+        yield Stack(manifests=manifests, api_url=api_url, api_pid=api_pid, qdrant_url=url, engine=engine)
 
 
 def version_of(qdrant_url: str) -> str:
@@ -106,16 +107,46 @@ def remove_collections(qdrant_url: str, aliases: list[str]) -> None:
                 qdrant.call("DELETE", f"/collections/{row['collection_name']}")
 
 
+class KillableQdrant:
+    """The dev Qdrant as a process that can be killed and started again, on the same port and data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running = contextlib.ExitStack()
+        self._port = 0
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._running.close()
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        options = ["--data", str(self._folder / "qdrant"), "--port", str(self._port)]
+        process = _process(self._folder, "devserver", options, says="Qdrant ", ends_with=signal.SIGKILL)
+        self.url, _ = self._running.enter_context(process)
+        self._port = urlsplit(self.url).port or 0
+
+    def kill(self) -> None:
+        """End it with SIGKILL, in the middle of whatever it does."""
+        self._running.close()
+
+
 @contextlib.contextmanager
-def _process(folder: Path, verb: str, options: list[str], *, says: str) -> Iterator[str]:
-    """Run a verb of the product; yield the URL on the line that starts with `says`."""
+def _process(
+    folder: Path, verb: str, options: list[str], *, says: str, ends_with: signal.Signals = signal.SIGTERM
+) -> Iterator[tuple[str, int]]:
+    """Run a verb of the product; yield the URL on the line that starts with `says`, and the process's id."""
     log = folder / f"{verb}.log"
     command = [sys.executable, "-m", "agentmemory_operator", verb, *options]
     with log.open("w", encoding="utf-8") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
         try:
-            yield _said(process, log, says)
+            yield _said(process, log, says), process.pid
         finally:
-            process.terminate()
+            process.send_signal(ends_with)
 
 
 def _said(process: subprocess.Popen[bytes], log: Path, says: str) -> str:

@@ -21,3 +21,22 @@ def test_the_bench_measures_a_small_set_and_prints_both_tables() -> None:
     assert [float(row[-1]) for row in rows] == [1.0, 1.0], "sets this small are scored whole, so nothing may be missed"
     assert re.search(r"^\| memories stored a second", run.stdout, re.MULTILINE)
     assert re.search(r"^\| changed weights to effect", run.stdout, re.MULTILINE)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_a_short_soak_with_a_killed_qdrant_loses_nothing() -> None:
+    command = [sys.executable, "-m", "bench.soak", "--minutes", "0.3", "--restarts", "2"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "| acknowledged and lost | 0 |" in run.stdout
+    assert "| there twice, or never acknowledged | 0 |" in run.stdout
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_the_load_runs_and_counts_what_the_api_costs() -> None:
+    command = [sys.executable, "-m", "bench.load", "--requests", "500", "--size", "1000"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
+    assert run.returncode == 0, run.stderr
+    assert "| searches; failed | 500; 0 |" in run.stdout

@@ -1,0 +1,102 @@
+"""An OpenAI-compatible embedder that fails as often as it is told to: what a soak needs of a provider."""
+
+import base64
+import contextlib
+import json
+import random
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+DIMENSIONS = 64
+FAULTS = (429, 500)
+
+
+class FailingEmbedder(ThreadingHTTPServer):
+    """Answers `/v1/embeddings`; a share of the requests with 429 or 500.
+
+    Attributes:
+        asked, failed: requests so far.
+    """
+
+    daemon_threads = True
+    # The default of 5 refuses connections when many come at once.
+    request_queue_size = 128
+
+    def __init__(self, *, fail_share: float) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self._fail_share = fail_share
+        self._random = random.Random(7)
+        self._lock = threading.Lock()
+        self.asked = self.failed = 0
+
+    @property
+    def url(self) -> str:
+        """Base URL, as `embedding.baseURL` takes it."""
+        return f"http://127.0.0.1:{self.server_address[1]}/v1"
+
+    def next_fault(self) -> int | None:
+        """Return the status of the next request's failure; None lets it pass."""
+        with self._lock:
+            self.asked += 1
+            if self._random.random() >= self._fail_share:
+                return None
+            self.failed += 1
+            return FAULTS[self.failed % len(FAULTS)]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: FailingEmbedder
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if status := self.server.next_fault():
+            self._answer(status, {"error": {"message": "injected", "type": "server_error"}})
+            return
+        texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+        is_base64 = body.get("encoding_format") == "base64"
+        rows = [
+            {"object": "embedding", "index": index, "embedding": _encoded(vector_of(text), is_base64)}
+            for index, text in enumerate(texts)
+        ]
+        usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
+        self._answer(200, {"object": "list", "data": rows, "model": body["model"], "usage": usage})
+
+    def _answer(self, status: int, document: Any) -> None:
+        content = json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        if status == 429:
+            self.send_header("Retry-After", "1")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+def vector_of(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return a unit vector that depends on the text alone."""
+    numbers = np.random.default_rng(crc32(text.encode())).standard_normal(DIMENSIONS)
+    return (numbers / np.linalg.norm(numbers)).astype("<f4")
+
+
+def _encoded(vector: Any, is_base64: bool) -> Any:
+    return base64.b64encode(vector.tobytes()).decode() if is_base64 else vector.tolist()
+
+
+@contextlib.contextmanager
+def embedder(*, fail_share: float) -> Iterator[FailingEmbedder]:
+    """Serve while the context is open."""
+    with FailingEmbedder(fail_share=fail_share) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield server
+        finally:
+            server.shutdown()

@@ -1,0 +1,142 @@
+"""Many searches at once: how many a second, how long they take, what they cost the API's process, and does it grow.
+
+`python -m bench.load --requests 200000` is the long run. A rate per core is requests by seconds of CPU that the API's
+process used: generator and engine run on the same machine, so the wall clock says what all three can do together.
+"""
+
+import argparse
+import queue
+import secrets
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import measures
+from bench.clients import Client, Refused
+from bench.datasets import Dataset, make_dataset
+from bench.measures import latency_of, search_request
+from bench.stacks import Stack, running
+from bench.tables import machine, render
+
+USERS = 100
+LOOKS = 10
+WARM_UP = 2_000
+TICKS_A_SECOND = 100
+
+
+@dataclass
+class Progress:
+    """What the connections have done; shared by their threads."""
+
+    took_ms: list[float] = field(default_factory=list)
+    failed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """The API's process at one moment."""
+
+    answered: int
+    cpu_s: float
+    resident_mib: float
+
+
+def main() -> None:
+    """Run the command."""
+    args = parse_args()
+    now_ms = time.time_ns() // 1_000_000
+    data = make_dataset(f"bench-load-{secrets.token_hex(2)}", size=args.size, users=USERS, now_ms=now_ms)
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-load-") as folder,
+        running(Path(folder), [data.slug], args.qdrant) as stack,
+    ):
+        print(f"{machine()}, {stack.engine}, {len(data):,} memories of {USERS} users", flush=True)
+        stack.wait_ready(data.slug)
+        measures.load(stack, data)
+        stack.wait_indexed(data.alias)
+        # Imports, first connections and caches are not what grows.
+        ask(stack, data, count=WARM_UP, connections=args.connections)
+        started_s = time.monotonic()
+        progress, looks = ask(stack, data, count=args.requests, connections=args.connections)
+        took_s = time.monotonic() - started_s
+    print(render(("what", "measured", "goal"), rows_of(progress, looks, took_s=took_s)))
+
+
+def ask(stack: Stack, data: Dataset, *, count: int, connections: int) -> tuple[Progress, list[Look]]:
+    """Send so many searches over so many connections, each with one on its way; look at the process meanwhile."""
+    progress, work = Progress(), requests_of(data, count)
+    threads = [threading.Thread(target=send, args=(stack.api_url, work, progress)) for _ in range(connections)]
+    looks = [look_at(stack.api_pid, 0)]
+    for thread in threads:
+        thread.start()
+    for step in range(1, LOOKS + 1):
+        while len(progress.took_ms) + progress.failed < count * step // LOOKS:
+            time.sleep(0.2)
+        looks.append(look_at(stack.api_pid, len(progress.took_ms)))
+    for thread in threads:
+        thread.join()
+    return progress, looks
+
+
+def requests_of(data: Dataset, count: int) -> "queue.SimpleQueue[bytes]":
+    """Return the requests, prepared; questions repeat, users take turns."""
+    work: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    with Client("http://127.0.0.1") as api:
+        distinct = [
+            search_request(api, data, user=user, vector=vector) for user, vector in data.questions(min(count, 1_000))
+        ]
+    for number in range(count):
+        work.put(distinct[number % len(distinct)])
+    return work
+
+
+def send(url: str, work: "queue.SimpleQueue[bytes]", progress: Progress) -> None:
+    """Send requests until none is left."""
+    with Client(url) as api:
+        while True:
+            try:
+                request = work.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                progress.took_ms.append(api.timed(request)[1])
+            except (OSError, Refused):
+                progress.failed += 1
+
+
+def look_at(pid: int, answered: int) -> Look:
+    """Return what the kernel counts for a process."""
+    after_name = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+    resident_kib = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
+    return Look(answered, (int(after_name[11]) + int(after_name[12])) / TICKS_A_SECOND, resident_kib / 1024)
+
+
+def rows_of(progress: Progress, looks: list[Look], *, took_s: float) -> list[tuple[str, str, str]]:
+    """Return the table's rows."""
+    count, latency = len(progress.took_ms), latency_of(progress.took_ms)
+    per_core = count / (looks[-1].cpu_s - looks[0].cpu_s)
+    resident = ", ".join(f"{look.resident_mib:.0f}" for look in looks)
+    return [
+        ("searches; failed", f"{count:,}; {progress.failed}", "0 failed"),
+        ("a second, with generator and engine on the same cores", f"{count / took_s:,.0f}", ""),
+        ("a second and core of the API's process", f"{per_core:,.0f}", "at least 400"),
+        ("p50 / p99", f"{latency.p50:.1f} / {latency.p99:.1f} ms", "p99 below 50 ms"),
+        ("resident MiB, at every tenth", resident, "flat"),
+    ]
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.load", description=__doc__)
+    parser.add_argument("--requests", type=int, default=20_000)
+    parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--size", type=int, default=20_000, help="memories (default: %(default)s)")
+    parser.add_argument("--qdrant", metavar="URL", help="a real server (default: the dev server)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

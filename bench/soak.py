@@ -1,0 +1,202 @@
+"""Minutes of writes and searches while Qdrant is killed and the embedder fails: what was acknowledged must be there.
+
+`python -m bench.soak` prints what it saw and ends with 1 when a memory is lost, there twice,
+or in another user's answer.
+"""
+
+import argparse
+import random
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+
+from bench.embedder import DIMENSIONS, embedder
+from bench.stacks import KillableQdrant, Stack, running
+from bench.tables import machine, render
+
+AGENT = "soak"
+WRITERS, SEARCHERS = 4, 2
+SHARE_SUPERSEDING = 0.1
+PATIENCE_S = 120.0
+# What contract and OpenAPI allow while a server is away; anything else of 5xx is a fault of ours.
+EXPECTED = {200, 201, 429, 503, 504}
+MAX_PAGE = 100
+
+
+@dataclass
+class Seen:
+    """What the clients saw; shared by their threads."""
+
+    stored: dict[str, dict[str, str]] = field(default_factory=dict)
+    superseded: set[str] = field(default_factory=set)
+    statuses: Counter[int] = field(default_factory=Counter)
+    foreign: int = 0
+    found: int = 0
+    searched: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def answered(self, status: int) -> None:
+        with self.lock:
+            self.statuses[status] += 1
+
+
+def main() -> int:
+    """Run the command."""
+    args = parse_args()
+    seen, stop = Seen(), threading.Event()
+    with tempfile.TemporaryDirectory(prefix="agentmemory-soak-") as name, embedder(fail_share=args.fail_share) as model:
+        folder = Path(name)
+        embedding = {"provider": "openai", "model": "soak", "dimensions": DIMENSIONS, "baseURL": model.url}
+        # Every answer goes to the provider: a cache would hide its failures.
+        spec = {"embedding": embedding | {"cacheEntries": 0}, "scoring": {"scoreThreshold": -1}}
+        with KillableQdrant(folder) as qdrant, running(folder, [AGENT], qdrant.url, spec=spec) as stack:
+            print(f"{machine()}, {stack.engine}", flush=True)
+            stack.wait_ready(AGENT)
+            threads = [*clients_of(stack, seen, stop)]
+            for thread in threads:
+                thread.start()
+            restart(qdrant, minutes=args.minutes, times=args.restarts)
+            stop.set()
+            for thread in threads:
+                thread.join()
+            lost, doubled = compare(stack, seen)
+    print(render(("what", "seen"), rows_of(seen, lost, doubled, asked=model.asked, failed=model.failed)))
+    unexpected = set(seen.statuses) - EXPECTED
+    return int(bool(lost or doubled or seen.foreign or unexpected or not seen.stored))
+
+
+def clients_of(stack: Stack, seen: Seen, stop: threading.Event) -> list[threading.Thread]:
+    """Return the writers, a user each, and searchers of the same users."""
+    roles: list[Callable[..., None]] = [write] * WRITERS + [search] * SEARCHERS
+    return [
+        threading.Thread(target=role, args=(stack.api_url, f"user-{number % WRITERS}", seen, stop))
+        for number, role in enumerate(roles)
+    ]
+
+
+def restart(qdrant: KillableQdrant, *, minutes: float, times: int) -> None:
+    """Kill the server with -9 at even distances and start it again."""
+    for number in range(times):
+        time.sleep(minutes * 60 / (times + 1))
+        qdrant.kill()
+        time.sleep(2)
+        qdrant.start()
+        print(f"Qdrant restarted, {number + 1} of {times}", flush=True)
+    time.sleep(minutes * 60 / (times + 1))
+
+
+def write(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
+    """Store one memory after the other, each until it is acknowledged; now and then supersede the one before."""
+    chance, last, number = random.Random(user), "", 0
+    with httpx.Client(base_url=url, timeout=30) as http:
+        while not stop.is_set():
+            number += 1
+            supersedes = last if last and chance.random() < SHARE_SUPERSEDING else ""
+            body = {"user_id": user, "content": f"{user} says {number}", "session_id": f"session-{number // 20}"}
+            answer = store(http, body | ({"supersedes": supersedes} if supersedes else {}), seen)
+            with seen.lock:
+                seen.stored[answer["id"]] = {"user": user, "content": body["content"]}
+                seen.superseded |= {supersedes} if supersedes else set()
+            last = answer["id"]
+
+
+def store(http: httpx.Client, body: dict[str, str], seen: Seen) -> dict[str, str]:
+    """Store a memory; the same key again after every failure, as the contract says that it is safe."""
+    headers, until = {"Idempotency-Key": str(uuid.uuid4())}, time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        try:
+            response = http.post(f"/v1/agents/{AGENT}/memories", json=body, headers=headers)
+        except httpx.TransportError:
+            time.sleep(0.2)
+            continue
+        seen.answered(response.status_code)
+        if response.status_code == 201:
+            return dict(response.json())
+        time.sleep(min(1.0, float(response.headers.get("Retry-After", 0.2))))
+    raise RuntimeError(f"{body['content']!r} could not be stored within {PATIENCE_S:.0f} s")
+
+
+def search(url: str, user: str, seen: Seen, stop: threading.Event) -> None:
+    """Ask for what the user stored; count what belongs to another."""
+    chance = random.Random(user)
+    with httpx.Client(base_url=url, timeout=30) as http:
+        while not stop.is_set():
+            with seen.lock:
+                own = [memory["content"] for memory in seen.stored.values() if memory["user"] == user]
+            query = chance.choice(own) if own else "anything"
+            try:
+                response = http.post(f"/v1/agents/{AGENT}/search", json={"user_id": user, "query": query})
+            except httpx.TransportError:
+                continue
+            seen.answered(response.status_code)
+            if response.status_code != 200:
+                time.sleep(0.2)
+                continue
+            results = response.json()["results"]
+            with seen.lock:
+                seen.searched += 1
+                seen.found += any(result["content"] == query for result in results)
+                seen.foreign += sum(result["user_id"] != user for result in results)
+
+
+def compare(stack: Stack, seen: Seen) -> tuple[int, int]:
+    """Return how many acknowledged memories are lost, and how many there are that nobody stored or that are double."""
+    lost = doubled = 0
+    with httpx.Client(base_url=stack.api_url, timeout=30) as http:
+        for user in {memory["user"] for memory in seen.stored.values()}:
+            there = everything(http, user)
+            expected = {name: memory["content"] for name, memory in seen.stored.items() if memory["user"] == user}
+            lost += sum(there.get(name) != content for name, content in expected.items())
+            doubled += len(set(there) - set(expected))
+    return lost, doubled
+
+
+def everything(http: httpx.Client, user: str) -> dict[str, str]:
+    """Return id -> content of all of a user's memories, superseded ones included."""
+    found: dict[str, str] = {}
+    parameters = {"user_id": user, "include_superseded": "true", "limit": str(MAX_PAGE)}
+    while True:
+        response = http.get(f"/v1/agents/{AGENT}/memories", params=parameters)
+        response.raise_for_status()
+        page = response.json()
+        found |= {memory["id"]: memory["content"] for memory in page["results"]}
+        if not page.get("next_cursor"):
+            return found
+        parameters["cursor"] = page["next_cursor"]
+
+
+def rows_of(seen: Seen, lost: int, doubled: int, *, asked: int, failed: int) -> list[tuple[str, str]]:
+    """Return the table's rows."""
+    answers = ", ".join(f"{status}: {count:,}" for status, count in sorted(seen.statuses.items()))
+    return [
+        ("writes acknowledged", f"{len(seen.stored):,}, of which {len(seen.superseded):,} supersede another"),
+        ("acknowledged and lost", f"{lost:,}"),
+        ("there twice, or never acknowledged", f"{doubled:,}"),
+        ("results of another user", f"{seen.foreign:,}"),
+        ("searches answered; found what they quote", f"{seen.searched:,}; {seen.found:,}"),
+        ("embedding calls; failed on purpose", f"{asked:,}; {failed:,}"),
+        ("answers by status", answers),
+    ]
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--restarts", type=int, default=5, help="kills of Qdrant (default: %(default)s)")
+    parser.add_argument(
+        "--fail-share", type=float, default=0.2, help="of the embedder's answers (default: %(default)s)"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
