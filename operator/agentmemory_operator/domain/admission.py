@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, TypeVar
 
-import cel
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
@@ -34,7 +33,13 @@ _JUDGEABLE = frozenset(
     }
 )
 
-_compiled = cache(cel.compile)
+
+@cache
+def _compiled(rule: str) -> Any:
+    # Its command line comes along, half a second of imports; few verbs judge rules.
+    import cel
+
+    return cel.compile(rule)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,11 @@
-"""Composition root: the only place that builds adapters and joins them to services."""
+"""What each verb runs: the only place that builds adapters and joins them to services."""
 
 import asyncio
 import contextlib
 import importlib
 import logging
-import os
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -31,11 +29,9 @@ from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.routes import Services
-from agentmemory_operator.entrypoints.cli import OperatorOptions, Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.cli import OperatorOptions
 from agentmemory_operator.entrypoints.following import follow, follow_folder, pass_on
 from agentmemory_operator.entrypoints.health import Probes, create_health_app
-from agentmemory_operator.entrypoints.inspection import Inspection
-from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import KINDS, cancel, operate
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import (
@@ -65,7 +61,7 @@ from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.sweeper import Sweeper
 from agentmemory_operator.services.workqueue import WorkQueue
-from agentmemory_operator.settings import SettingInvalid, Settings
+from agentmemory_operator.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -327,26 +323,6 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def run() -> None:
-    """Run the command line; the entry point of `agentmemory` and `kubectl-agentmemory`."""
-    try:
-        settings = Settings.from_env(os.environ)
-    except SettingInvalid as exc:
-        sys.exit(f"agentmemory: {exc}")
-    configure_logging(settings.log_level, settings.log_format)
-    verbs = Verbs(
-        operator=lambda options: run_operator(settings, options),
-        api_kubernetes=lambda host, port: run_api_kubernetes(settings, host, port),
-        api_files=lambda host, port, manifests: run_api_files(settings, host, port, manifests),
-        dev=lambda manifests, data, port, qdrant: run_dev(settings, manifests, data, port, qdrant),
-        devserver=run_devserver,
-        default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
-        inspection=Inspection(open_collections, open_cluster, settings.qdrant_url, settings.qdrant_api_key),
-        open_objects=objects_of_cluster,
-    )
-    build_cli(verbs)()
-
-
 @contextlib.asynccontextmanager
 async def objects_of_cluster() -> AsyncIterator[AgentMemories]:
     """Open the objects of the cluster that the kubeconfig names."""
@@ -373,9 +349,3 @@ async def open_cluster(context: str | None) -> AsyncIterator[tuple[KubernetesClu
         yield cluster, namespace
     finally:
         await cluster.close()
-
-
-def has_kubernetes(settings: Settings) -> bool:
-    """Tell whether there is a cluster or a kubeconfig."""
-    kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    return settings.is_in_cluster or any(Path(part).is_file() for part in kubeconfig.split(os.pathsep))

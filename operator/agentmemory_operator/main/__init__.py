@@ -1,0 +1,50 @@
+"""Composition root. What servers need is imported when one of their verbs runs: the other verbs start at once."""
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.inspection import Inspection
+from agentmemory_operator.entrypoints.logs import configure_logging
+from agentmemory_operator.settings import SettingInvalid, Settings
+
+
+def run() -> None:
+    """Run the command line; the entry point of `agentmemory` and `kubectl-agentmemory`."""
+    try:
+        settings = Settings.from_env(os.environ)
+    except SettingInvalid as exc:
+        sys.exit(f"agentmemory: {exc}")
+    configure_logging(settings.log_level, settings.log_format)
+    build_cli(_verbs(settings))()
+
+
+def _verbs(settings: Settings) -> Verbs:
+    url, key = settings.qdrant_url, settings.qdrant_api_key
+    inspection = Inspection(
+        lambda endpoint: _servers().open_collections(endpoint), lambda name: _servers().open_cluster(name), url, key
+    )
+    return Verbs(
+        operator=lambda options: _servers().run_operator(settings, options),
+        api_kubernetes=lambda host, port: _servers().run_api_kubernetes(settings, host, port),
+        api_files=lambda host, port, manifests: _servers().run_api_files(settings, host, port, manifests),
+        dev=lambda manifests, data, port, qdrant: _servers().run_dev(settings, manifests, data, port, qdrant),
+        devserver=lambda data, port, version: _servers().run_devserver(data, port, version),
+        default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
+        inspection=inspection,
+        open_objects=lambda: _servers().objects_of_cluster(),
+    )
+
+
+def _servers() -> ModuleType:
+    """Import what the verbs run: a second of vendor packages."""
+    return import_module("agentmemory_operator.main.servers")
+
+
+def has_kubernetes(settings: Settings) -> bool:
+    """Tell whether there is a cluster or a kubeconfig."""
+    kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
+    return settings.is_in_cluster or any(Path(part).is_file() for part in kubeconfig.split(os.pathsep))
