@@ -11,8 +11,6 @@ from tests.devserver.conftest import Server
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "qdrant_http.json"
 SCENARIOS = {scenario["name"]: scenario["steps"] for scenario in json.loads(RECORDED.read_text())["scenarios"]}
-# Numbers of the steps that use fusion, which is not built.
-NOT_BUILT = {("query", 19), ("query", 20), ("query", 21)}
 # Times, counters and what depends on the machine.
 VARYING = {
     "time",
@@ -33,9 +31,7 @@ def test_a_recorded_scenario_is_answered_as_recorded(server: Server, name: str) 
     wrong = []
     for number, step in enumerate(SCENARIOS[name], 1):
         status, answer = send(server, step)
-        if (name, number) in NOT_BUILT:
-            assert status == 501
-        elif found := differences(step, status, answer):
+        if found := differences(step, status, answer):
             wrong.append(f"step {number} {step['call']}: {found}")
     assert not wrong, "\n".join(wrong)
 

@@ -10,14 +10,12 @@ from tests.devserver.conftest import Server
 
 POINTS = "/collections/u/points"
 VECTOR = [0.1, 0.2]
-BM25 = {"text": "cats", "model": "qdrant/bm25"}
-SPARSE = {"indices": [1], "values": [1.0]}
+DENSE_MODEL = {"text": "cats", "model": "sentence-transformers/all-minilm-l6-v2"}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def collection(server: Server) -> Iterator[None]:
-    body = {"vectors": {"size": 2, "distance": "Dot"}, "sparse_vectors": {"bm25": {"modifier": "idf"}}}
-    server.call("PUT", "/collections/u", body)
+    server.call("PUT", "/collections/u", {"vectors": {"size": 2, "distance": "Dot"}})
     yield
     server.call("DELETE", "/collections/u")
 
@@ -37,8 +35,6 @@ def test_an_endpoint_that_is_not_built_says_so(
 @pytest.mark.parametrize(
     ("path", "body", "feature"),
     [
-        (f"{POINTS}/query", {"prefetch": [{"query": VECTOR}], "query": {"fusion": "rrf"}}, "fusion"),
-        (f"{POINTS}/query", {"prefetch": [{"query": VECTOR}], "query": {"rrf": {"k": 3}}}, "fusion"),
         (f"{POINTS}/query", {"query": {"recommend": {"positive": [1]}}}, "recommend"),
         (f"{POINTS}/query", {"query": {"discover": {"target": 1, "context": []}}}, "discover"),
         (f"{POINTS}/query", {"query": {"context": []}}, "context"),
@@ -46,12 +42,8 @@ def test_an_endpoint_that_is_not_built_says_so(
         (f"{POINTS}/query", {"query": {"relevance_feedback": {}}}, "relevance feedback"),
         (f"{POINTS}/query", {"query": {"nearest": VECTOR, "mmr": {}}}, "mmr"),
         (f"{POINTS}/query", {"query": VECTOR, "lookup_from": {"collection": "v"}}, "lookup_from"),
-        (f"{POINTS}/query", {"query": SPARSE, "using": "bm25"}, "sparse queries"),
-        (f"{POINTS}/query", {"query": VECTOR, "using": "bm25"}, "sparse queries"),
-        (f"{POINTS}/query", {"query": BM25, "using": "bm25"}, "inference"),
+        (f"{POINTS}/query", {"query": DENSE_MODEL}, "inference with the model sentence-transformers"),
         (f"{POINTS}/query", {"query": [VECTOR]}, "multivectors"),
-        (f"{POINTS}/query", {"prefetch": {"query": SPARSE, "using": "bm25"}, "query": VECTOR}, "sparse queries"),
-        (POINTS, {"ids": [1], "with_vector": ["bm25"]}, "sparse vectors"),
     ],
 )
 def test_a_read_that_is_not_built_says_so(server: Server, path: str, body: Any, feature: str) -> None:
@@ -64,9 +56,8 @@ def test_a_read_that_is_not_built_says_so(server: Server, path: str, body: Any, 
 @pytest.mark.parametrize(
     ("path", "body", "feature"),
     [
-        (POINTS, {"points": [{"id": 1, "vector": {"": VECTOR, "bm25": SPARSE}}]}, "sparse vectors"),
-        (POINTS, {"points": [{"id": 1, "vector": {"": VECTOR, "bm25": BM25}}]}, "inference"),
-        (POINTS, {"points": [{"id": 1, "vector": BM25}]}, "inference"),
+        (POINTS, {"points": [{"id": 1, "vector": {"": DENSE_MODEL}}]}, "inference"),
+        (POINTS, {"points": [{"id": 1, "vector": DENSE_MODEL}]}, "inference"),
         (POINTS, {"points": [{"id": 1, "vector": [VECTOR]}]}, "multivectors"),
         ("/collections/v", {"vectors": {"size": 2, "distance": "Dot", "multivector_config": {}}}, "multivectors"),
         ("/collections/v", {"vectors": {"size": 2, "distance": "Dot", "datatype": "turbo4"}}, "turbo4"),

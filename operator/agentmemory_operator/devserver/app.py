@@ -141,6 +141,7 @@ def _point_routes() -> list[Route]:
         _route("POST", f"{base}/delete", point_endpoints.updating(updates.read_delete)),
         _route("POST", f"{base}/batch", point_endpoints.update_batch),
         _route("GET", base + "/{id}", point_endpoints.get_point),
+        _route("POST", "/collections/{name}/facet", point_endpoints.facet),
     ]
 
 

@@ -16,12 +16,26 @@ RECORD = "collection.json"
 
 @dataclass(slots=True)
 class Summary:
-    """What the engine last said of a collection's points."""
+    """What the engine last said of a collection's points.
+
+    Attributes:
+        points: how many there are.
+        indexed: vectors that an index finds, sparse ones included: they are indexed as soon as they are stored.
+        sparse: sparse vectors, those of points deleted since the last optimization included.
+        segments: how many there are.
+        index_points: payload index -> points that have the field.
+    """
 
     points: int = 0
     indexed: int = 0
+    sparse: int = 0
     segments: int = 0
     index_points: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def indexed_dense(self) -> int:
+        """Dense vectors that an index finds."""
+        return max(0, self.indexed - self.sparse)
 
 
 @dataclass(slots=True)
@@ -34,7 +48,7 @@ class Record:
         payload_schema: field -> `{"data_type", "params"?}`.
         generation: number of the engine folder in force; none until the first points request.
         built: what the segments were last built with, see `rebuilt_by`.
-        indexed_base: indexed vectors after the last optimization.
+        indexed_base: indexed dense vectors after the last optimization.
         left_plain: points that the last optimization left unindexed on purpose.
     """
 

@@ -5,7 +5,13 @@ from collections.abc import Iterator
 
 from agentmemory_operator.devserver.problems import engine_failure, malformed, point_missing, wrong_input
 
-_WRONG_INPUT = ("Vector dimension error", "Not existing vector name", "No range index", "Validation failed")
+_WRONG_INPUT = (
+    "Vector dimension error",
+    "Not existing vector name",
+    "No range index",
+    "No appropriate index for faceting",
+    "Validation failed",
+)
 
 
 @contextlib.contextmanager

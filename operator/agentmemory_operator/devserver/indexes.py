@@ -52,7 +52,7 @@ _PARAMS: dict[str, Callable[..., Any]] = {
     "text": edge.TextIndexParams,
     "uuid": edge.UuidIndexParams,
 }
-_TOKENIZERS = {
+TOKENIZERS = {
     "prefix": edge.TokenizerType.Prefix,
     "whitespace": edge.TokenizerType.Whitespace,
     "word": edge.TokenizerType.Word,
@@ -87,7 +87,7 @@ def index_operation(field: str, schema: Document) -> edge.UpdateOperation:
     """Return the engine's operation that builds an index."""
     params = {name: value for name, value in schema.get("params", {}).items() if name != "type"}
     if "tokenizer" in params:
-        params["tokenizer"] = _TOKENIZERS[params["tokenizer"]]
+        params["tokenizer"] = TOKENIZERS[params["tokenizer"]]
     if "memory" in params:
         params["memory"] = _MEMORY[params["memory"]]
     return edge.UpdateOperation.create_field_index(field, _PARAMS[schema["data_type"]](**params))

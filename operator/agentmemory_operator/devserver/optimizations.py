@@ -30,7 +30,7 @@ from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.files import copy_tree, rename
 from agentmemory_operator.devserver.problems import Problem
-from agentmemory_operator.devserver.shards import Shards
+from agentmemory_operator.devserver.shards import Shards, summarise
 
 logger = logging.getLogger(__name__)
 
@@ -113,12 +113,12 @@ class Optimizations:
         if record.built != rebuilt_by(record.configuration, indexed=record.indexed_base > 0):
             return True
         optimizers = record.configuration["optimizer_config"]
-        plain = summary.points - _per_point(summary.indexed, collection)
+        plain = summary.points - _per_point(summary.indexed_dense, collection)
         threshold = optimizers["indexing_threshold"]
         too_large = plain * largest_vector_bytes(record.configuration) > threshold * KIBIBYTE
         if threshold and too_large and plain > record.left_plain * REGROWTH:
             return True
-        lost = record.indexed_base - summary.indexed
+        lost = record.indexed_base - summary.indexed_dense
         enough = record.indexed_base >= optimizers["vacuum_min_vector_number"]
         allowed: float = optimizers["deleted_threshold"] * record.indexed_base
         return bool(enough) and lost > allowed
@@ -208,7 +208,7 @@ class Optimizations:
             rename(building, folder)
             with engine_errors():
                 fresh = edge.EdgeShard.load(str(folder), None)
-            built = fresh.info()
+            built = summarise(fresh, collection)
             try:
                 await _repeat(collection.journal or [], fresh)
             except Problem:
@@ -217,11 +217,11 @@ class Optimizations:
                 raise
             record = collection.record
             record.generation = generation
-            indexed = record.indexed_base = built.indexed_vectors_count
+            indexed = record.indexed_base = built.indexed_dense
             # A PATCH that came meanwhile shows as a difference from what was built.
             record.built = rebuilt_by(configuration, indexed=indexed > 0)
             # Without the journal's points, which the optimizer has not seen.
-            record.left_plain = max(0, built.points_count - _per_point(indexed, collection))
+            record.left_plain = max(0, built.points - _per_point(indexed, collection))
             collection.save()
             collection.journal = None
             self._shards.replace(collection, fresh)

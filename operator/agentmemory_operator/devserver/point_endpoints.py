@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 
 from agentmemory_operator.devserver.collection_endpoints import collection_of, state_of, update_result
+from agentmemory_operator.devserver.facets import count_values
 from agentmemory_operator.devserver.fields import Document, read_list, read_object, require
 from agentmemory_operator.devserver.identifiers import parse_point_id
 from agentmemory_operator.devserver.points import count_points, retrieve_point, retrieve_points, scroll_points
@@ -58,6 +59,12 @@ async def count(request: Request) -> Document:
     """POST /collections/{name}/points/count."""
     body = await read_body(request)
     return count_points(state_of(request).shards.open(collection_of(request)), body)
+
+
+async def facet(request: Request) -> Document:
+    """POST /collections/{name}/facet."""
+    body, collection = await read_body(request), collection_of(request)
+    return count_values(state_of(request).shards.open(collection), collection, body)
 
 
 def updating(read: Reader) -> Callable[[Request], Awaitable[Document]]:

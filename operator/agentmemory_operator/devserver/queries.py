@@ -24,6 +24,7 @@ from agentmemory_operator.devserver.fields import (
 )
 from agentmemory_operator.devserver.filters import read_filter
 from agentmemory_operator.devserver.formula import CANCELLED, explain_fault, read_formula
+from agentmemory_operator.devserver.fusion import read_fusion
 from agentmemory_operator.devserver.identifiers import PointId, read_point_id
 from agentmemory_operator.devserver.ordering import read_order_by
 from agentmemory_operator.devserver.problems import (
@@ -36,7 +37,7 @@ from agentmemory_operator.devserver.problems import (
 )
 from agentmemory_operator.devserver.selections import read_with_payload, read_with_vector
 from agentmemory_operator.devserver.strict_mode import check_limit, check_search, limits_of
-from agentmemory_operator.devserver.vectors import is_inference, is_sparse, read_dense
+from agentmemory_operator.devserver.vectors import Vector, read_query_vector, render_vectors
 
 DEFAULT_LIMIT = 10
 MAX_DEPTH = 64
@@ -44,8 +45,6 @@ _PARAMS: Structure = {"hnsw_ef": Unsigned(), "exact": Flag(), "indexed_only": Fl
 _QUANTIZATION: Structure = {"ignore": Flag(), "rescore": Flag(), "oversampling": Number(1.0)}
 _ACORN: Structure = {"enable": Flag(), "max_selectivity": Number(0.0, 1.0)}
 _NOT_BUILT = {
-    "fusion": "fusion queries",
-    "rrf": "fusion queries (rrf)",
     "recommend": "recommend queries",
     "discover": "discover queries",
     "context": "context queries",
@@ -125,15 +124,21 @@ class Searching:
     def _read_query(self, body: Document) -> Scoring:
         if body.get("lookup_from") is not None:
             raise not_built("lookup_from")
-        value = body.get("query")
+        value, using = body.get("query"), read_text(body, "using") or ""
         if value is None:
             return Scoring(None)
-        if isinstance(value, dict) and "formula" in value:
+        return self._typed(value, body, using) if isinstance(value, dict) else self._nearest(value, using)
+
+    def _typed(self, value: Document, body: Document, using: str) -> Scoring:
+        if unbuilt := next((name for name in _NOT_BUILT if name in value), None):
+            raise not_built(_NOT_BUILT[unbuilt])
+        if "formula" in value:
             return self._formula(value, body)
-        if isinstance(value, dict) and "order_by" in value:
+        if "fusion" in value or "rrf" in value:
+            return self._fusion(value, body)
+        if "order_by" in value:
             return Scoring(read_order_by(value["order_by"], self.collection))
-        using = read_text(body, "using") or ""
-        if not isinstance(value, dict) or "nearest" not in value:
+        if "nearest" not in value:
             return self._nearest(value, using)
         if value.get("mmr") is not None:
             raise not_built("maximal marginal relevance (mmr)")
@@ -146,24 +151,28 @@ class Searching:
             raise wrong_input("Validation failed: cannot apply Formula without prefetches")
         return Scoring(formula)
 
+    def _fusion(self, value: Document, body: Document) -> Scoring:
+        fusion, sources = read_fusion(value), len(as_list(body.get("prefetch")))
+        if not sources:
+            raise wrong_input("Validation failed: cannot apply Fusion without prefetches")
+        weights = fusion.weights if isinstance(fusion, edge.Fusion.Rrf) else None
+        if weights is not None and len(weights) != sources:
+            message = f"RRF weights length ({len(weights)}) does not match number of prefetches ({sources})"
+            raise wrong_input(f"Validation failed: {message}")
+        return Scoring(fusion)
+
     def _nearest(self, value: Json, using: str) -> Scoring:
-        _refuse_unbuilt(value)
-        if isinstance(value, list):
-            self._check_name(using)
-            return Scoring(edge.Query.Nearest(read_dense(value, self.collection, name=using), using or None))
+        if isinstance(value, list | dict):
+            vector = read_query_vector(value, self.collection, name=using)
+            return Scoring(edge.Query.Nearest(vector, using or None))
         if isinstance(value, int | str) and not isinstance(value, bool):
-            self._check_name(using)
             point = read_point_id(value)
             return Scoring(edge.Query.Nearest(self._vector_of(point, using), using or None), excluded=point)
         raise malformed(_NO_QUERY)
 
-    def _check_name(self, using: str) -> None:
-        if using in self.collection.sparse_vectors:
-            raise not_built("sparse queries")
-        if using not in self.collection.vectors:
+    def _vector_of(self, point: PointId, using: str) -> Vector:
+        if using not in self.collection.vectors and using not in self.collection.sparse_vectors:
             raise vector_missing(using)
-
-    def _vector_of(self, point: PointId, using: str) -> list[float]:
         records = self.shard.retrieve([point], False, [using])
         if not records:
             raise point_missing(point)
@@ -171,7 +180,7 @@ class Searching:
         vector = vector.get(using) if isinstance(vector, dict) else vector
         if not vector:
             raise wrong_input(f"Not existing vector name error: {using}")
-        found: list[float] = vector
+        found: Vector = vector
         return found
 
     def _candidates(self, body: Document) -> list[Document]:
@@ -197,21 +206,10 @@ def _optional_parts(point: edge.ScoredPoint | edge.Record) -> Document:
     if (payload := point.payload) is not None:
         parts["payload"] = payload
     if (vector := point.vector) is not None:
-        parts["vector"] = vector
+        parts["vector"] = render_vectors(vector)
     if (value := point.order_value) is not None:
         parts["order_value"] = value
     return parts
-
-
-def _refuse_unbuilt(value: Json) -> None:
-    if not isinstance(value, dict):
-        return
-    if unbuilt := next((feature for name, feature in _NOT_BUILT.items() if name in value), None):
-        raise not_built(unbuilt)
-    if is_sparse(value):
-        raise not_built("sparse queries")
-    if is_inference(value):
-        raise not_built("inference (a text, image or object instead of a vector)")
 
 
 def _excluding(filter_: edge.Filter | None, point: PointId | None) -> edge.Filter | None:

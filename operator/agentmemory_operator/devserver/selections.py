@@ -6,7 +6,7 @@ import qdrant_edge as edge
 
 from agentmemory_operator.devserver.collection import Collection
 from agentmemory_operator.devserver.fields import Document, Json
-from agentmemory_operator.devserver.problems import malformed, not_built, vector_missing
+from agentmemory_operator.devserver.problems import malformed, vector_missing
 
 WithPayload: TypeAlias = bool | edge.PayloadSelector
 WithVector: TypeAlias = bool | list[str]
@@ -36,7 +36,7 @@ def read_with_vector(document: Document, collection: Collection) -> WithVector:
     """Return the vector selection of a request; none by default.
 
     Raises:
-        Problem: 400 for a malformed or unknown selection, 501 for sparse vectors: none can be stored.
+        Problem: 400 for a malformed or unknown selection.
     """
     value = document.get("with_vector", document.get("with_vectors"))
     if value is None:
@@ -49,9 +49,7 @@ def read_with_vector(document: Document, collection: Collection) -> WithVector:
 
 
 def _read_name(name: str, collection: Collection) -> str:
-    if name in collection.sparse_vectors:
-        raise not_built("sparse vectors of points")
-    if name not in collection.vectors:
+    if name not in collection.vectors and name not in collection.sparse_vectors:
         raise vector_missing(name)
     return name
 

@@ -46,7 +46,7 @@ class Shards:
             collection.summary = _stored_summary(collection)
         if collection.shard is None and collection.summary is not None:
             return collection.summary
-        return _summarise(self.open(collection))
+        return summarise(self.open(collection), collection)
 
     def close(self, collection: Collection) -> None:
         """Flush and close a collection's shard, if it is open."""
@@ -55,7 +55,7 @@ class Shards:
         if shard is None:
             return
         shard.flush()
-        collection.summary = _summarise(shard)
+        collection.summary = summarise(shard, collection)
         shard.close()
         if collection.record.generation is not None and not collection.deleted:
             folder = collection.shard_folder(collection.record.generation)
@@ -112,11 +112,18 @@ def _stored_summary(collection: Collection) -> Summary | None:
     return Summary(**read_json(path)) if path.exists() else None
 
 
-def _summarise(shard: edge.EdgeShard) -> Summary:
+def summarise(shard: edge.EdgeShard, collection: Collection) -> Summary:
+    """Return what the engine says of a collection's points."""
     info = shard.info()
     return Summary(
         points=info.points_count,
         indexed=info.indexed_vectors_count,
+        sparse=sum(_estimate(shard, name) for name in collection.sparse_vectors),
         segments=info.segments_count,
         index_points={field: index.points for field, index in info.payload_schema.items()},
     )
+
+
+def _estimate(shard: edge.EdgeShard, vector: str) -> int:
+    # Asked for after every update: an exact count visits every point.
+    return shard.count(edge.CountRequest(exact=False, filter=edge.Filter(must=[edge.HasVectorCondition(vector)])))

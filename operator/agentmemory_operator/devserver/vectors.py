@@ -2,30 +2,52 @@
 
 from typing import Any, TypeAlias
 
-from agentmemory_operator.devserver.collection import Collection
-from agentmemory_operator.devserver.fields import Json
-from agentmemory_operator.devserver.problems import invalid, malformed, not_built, vector_missing, wrong_input
+import qdrant_edge as edge
 
-Vector: TypeAlias = list[float]
+from agentmemory_operator.devserver.collection import Collection
+from agentmemory_operator.devserver.fields import Document, Json, read_list
+from agentmemory_operator.devserver.inference import embed_point, embed_query, is_inference
+from agentmemory_operator.devserver.problems import (
+    Problem,
+    invalid,
+    malformed,
+    not_built,
+    vector_missing,
+    wrong_input,
+)
+
+Vector: TypeAlias = list[float] | edge.SparseVector
 _NO_VARIANT = "data did not match any variant of untagged enum VectorStruct"
+_LARGEST_INDEX = 2**32 - 1
 
 
 def read_point_vectors(value: Json, collection: Collection) -> Vector | dict[str, Any]:
     """Return a point's vectors: one nameless, or a map by name.
 
     Raises:
-        Problem: 400 for an unknown name, a wrong size or no numbers; 501 for sparse vectors, multivectors and texts.
+        Problem: 400 for an unknown name, a wrong size or no numbers; 422 for a wrong sparse vector; 501 for
+            multivectors and models that are not built.
     """
     if isinstance(value, list):
         return read_dense(value, collection, name="")
     if not isinstance(value, dict):
         raise malformed(_NO_VARIANT)
     if is_inference(value):
-        raise not_built("inference (a text, image or object instead of a vector)")
+        embed_point(value)
+        raise Problem(400, "Bad request: Sparse vector from document inference should be named")
     return {name: _read_named(name, vector, collection) for name, vector in value.items()}
 
 
-def read_dense(value: Json, collection: Collection, *, name: str) -> Vector:
+def read_query_vector(value: Json, collection: Collection, *, name: str) -> Vector:
+    """Return the vector that a query compares with the vectors called `name`."""
+    if isinstance(value, list):
+        return read_dense(value, collection, name=name)
+    if isinstance(value, dict) and is_inference(value):
+        return _as_sparse(embed_query(value), collection, name=name)
+    return _as_sparse(read_sparse(value, "query"), collection, name=name)
+
+
+def read_dense(value: Json, collection: Collection, *, name: str) -> list[float]:
     """Return a dense vector of the right size."""
     if value and isinstance(value[0], list):
         raise not_built("multivectors")
@@ -36,29 +58,64 @@ def read_dense(value: Json, collection: Collection, *, name: str) -> Vector:
         raise invalid("vector", "Validation error: vector must not be empty [{}]")
     params = collection.vectors.get(name)
     if params is None:
-        raise vector_missing(name)
+        raise _other_kind(name, collection.sparse_vectors)
     if len(value) != params["size"]:
         raise wrong_input(f"Vector dimension error: expected dim: {params['size']}, got {len(value)}")
-    vector: Vector = value
+    vector: list[float] = value
     return vector
 
 
-def is_inference(document: dict[str, Any]) -> bool:
-    """Tell whether an object asks the server to embed something."""
-    return "model" in document and not isinstance(document["model"], list)
+def read_sparse(value: Json, path: str) -> edge.SparseVector:
+    """Return a sparse vector; its indices may come in any order.
+
+    Raises:
+        Problem: 400 for wrong types; 422 for an index that comes twice, and for more or fewer values than indices.
+    """
+    if not isinstance(value, dict) or not is_sparse(value):
+        raise malformed(_NO_VARIANT)
+    indices, values = read_list(value["indices"], f"{path}.indices"), read_list(value["values"], f"{path}.values")
+    if not set(map(type, indices)) <= {int} or not all(0 <= index <= _LARGEST_INDEX for index in indices):
+        raise malformed(_NO_VARIANT)
+    if not set(map(type, values)) <= {float, int}:
+        raise malformed(_NO_VARIANT)
+    if len(indices) != len(values):
+        raise invalid(f"{path}.values", "Validation error: must be the same length as indices [{}]")
+    if len(set(indices)) != len(indices):
+        raise invalid(f"{path}.indices", "Validation error: must be unique [{}]")
+    return edge.SparseVector(indices, values)
 
 
-def is_sparse(document: dict[str, Any]) -> bool:
+def is_sparse(document: Document) -> bool:
     """Tell whether an object is a sparse vector."""
     return "indices" in document and "values" in document
 
 
+def render_vectors(vectors: Json) -> Json:
+    """Return the JSON of a stored point's vectors."""
+    if not isinstance(vectors, dict):
+        return vectors
+    return {
+        name: {"indices": vector.indices, "values": vector.values} if isinstance(vector, edge.SparseVector) else vector
+        for name, vector in vectors.items()
+    }
+
+
 def _read_named(name: str, value: Json, collection: Collection) -> Vector:
-    if isinstance(value, dict):
-        if is_inference(value):
-            raise not_built("inference (a text, image or object instead of a vector)")
-        if is_sparse(value):
-            raise not_built("sparse vectors of points")
-    if not isinstance(value, list):
-        raise malformed(_NO_VARIANT)
-    return read_dense(value, collection, name=name)
+    if isinstance(value, list):
+        return read_dense(value, collection, name=name)
+    if isinstance(value, dict) and is_inference(value):
+        return _as_sparse(embed_point(value), collection, name=name)
+    return _as_sparse(read_sparse(value, "vector.?"), collection, name=name)
+
+
+def _as_sparse(vector: edge.SparseVector, collection: Collection, *, name: str) -> edge.SparseVector:
+    if name not in collection.sparse_vectors:
+        raise _other_kind(name, collection.vectors)
+    return vector
+
+
+def _other_kind(name: str, others: dict[str, Document]) -> Problem:
+    """Return the answer to a vector for a name that is unknown, or of the other kind."""
+    if name in others:
+        return wrong_input("Conversion between sparse and regular vectors failed")
+    return vector_missing(name)
