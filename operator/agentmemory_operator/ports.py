@@ -47,8 +47,8 @@ class PointStore(Protocol):
         """Return the scored points of each query of `POST /points/query/batch`, in order."""
         ...
 
-    async def retrieve(self, collection: str, ids: Sequence[str]) -> list[Json]:
-        """Return the existing points among `ids` with payload, without vector, in any order."""
+    async def retrieve(self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None) -> list[Json]:
+        """Return the existing points among `ids` with payload (of it only `keys`), without vector, in any order."""
         ...
 
     async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:

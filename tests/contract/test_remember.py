@@ -104,7 +104,7 @@ async def test_contents_are_embedded_in_one_call_each_once(world: World) -> None
     embedder = FakeEmbedder()
     world.embed_by(embedder)
 
-    await world.remember.store(world.agent, memories("a", "b", "a"))
+    await world.remember.store(world.agent, [*memories("a", "b"), *memories("a", type="person")])
 
     assert embedder.calls == [["a", "b"]]
     assert sorted(await world.heads()) == ["a", "a", "b"]

@@ -5,7 +5,7 @@ writes it in small pieces; so this is aiohttp and orjson with `Accept-Encoding: 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +19,8 @@ from agentmemory_operator.ports import Json
 MAX_CONNECTIONS = 64
 # Below the 5 s after which the server closes an idle connection: a write sent into a closed one has an unknown outcome.
 KEEP_ALIVE_S = 4.0
+# The engine takes 32 MiB; a thousand vectors of 1,536 numbers as text come to 33.
+MAX_UPSERT_BYTES = 24 << 20
 # What the engine answers while it cannot take a call; nothing was done.
 _REFUSED_FOR_NOW = frozenset({429, 503})
 # The engine, or a proxy, gave up midway: a write may have been done.
@@ -87,9 +89,9 @@ class QdrantPoints:
         result = await self._read("POST", f"/collections/{collection}/points/query/batch", body)
         return [answer["points"] for answer in result]
 
-    async def retrieve(self, collection: str, ids: Sequence[str]) -> list[Json]:
-        """Return the existing points among `ids` with payload, without vector, in any order."""
-        body = {"ids": list(ids), "with_payload": True, "with_vector": False}
+    async def retrieve(self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None) -> list[Json]:
+        """Return the existing points among `ids` with payload (of it only `keys`), without vector, in any order."""
+        body = {"ids": list(ids), "with_payload": True if keys is None else list(keys), "with_vector": False}
         points: list[Json] = await self._read("POST", f"/collections/{collection}/points", body)
         return points
 
@@ -114,12 +116,17 @@ class QdrantPoints:
         strong: bool = False,
     ) -> None:
         """Write points durably; `insert_only` and `update_filter` skip in silence, so read back."""
-        body: Json = {"points": list(points)}
-        if insert_only:
-            body["update_mode"] = "insert_only"
+        mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
-            body |= {"update_mode": "update_only", "update_filter": update_filter}
-        await self._write("PUT", f"/collections/{collection}/points", body, strong=strong)
+            mode = {"update_mode": "update_only", "update_filter": update_filter}
+        requests = list(_requests_of(points))
+        for number, part in enumerate(requests):
+            try:
+                await self._write("PUT", f"/collections/{collection}/points", mode | {"points": part}, strong=strong)
+            except StoreUnavailable as error:
+                if number == 0:
+                    raise
+                raise OutcomeUnknown(f"{number} of {len(requests)} parts were written, then: {error}") from error
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
         """Merge `payload` into every point that matches, durably; atomic per point."""
@@ -183,6 +190,20 @@ class QdrantPoints:
                 connector=connector, headers=self._headers, timeout=self._timeout, auto_decompress=False
             )
         return self._session
+
+
+def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
+    """Yield the points as JSON, as many at a time as fit into one request."""
+    part: list[orjson.Fragment] = []
+    size = 0
+    for point in points:
+        text = orjson.dumps(point, option=orjson.OPT_SERIALIZE_NUMPY)
+        if part and size + len(text) > MAX_UPSERT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(orjson.Fragment(text))
+        size += len(text) + 1
+    yield part
 
 
 class _Missing(StoreUnavailable):

@@ -115,9 +115,9 @@ class LinkedPoints:
         """Return the scored points of each query of `POST /points/query/batch`, in order."""
         return await self._use(lambda store: store.query_batch(collection, bodies))
 
-    async def retrieve(self, collection: str, ids: Sequence[str]) -> list[Json]:
-        """Return the existing points among `ids` with payload, without vector, in any order."""
-        return await self._use(lambda store: store.retrieve(collection, ids))
+    async def retrieve(self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None) -> list[Json]:
+        """Return the existing points among `ids` with payload (of it only `keys`), without vector, in any order."""
+        return await self._use(lambda store: store.retrieve(collection, ids, keys=keys))
 
     async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
         """Return points of `POST /points/scroll` and the next page's offset, None at the end."""

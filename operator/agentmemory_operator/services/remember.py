@@ -1,20 +1,36 @@
-"""Store memories: check, embed in one call, write the plain ones in one request, join the others to their chains."""
+"""Store memories: check, embed in one call, write in one request, join those that supersede others to their chains.
+
+Items of one request that say the same are one memory: the first is stored, the others are answered with its id.
+"""
 
 import json
 import secrets
+from array import array
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, fields, replace
+from hashlib import sha256
 from typing import Any, Literal
 
 from agentmemory_operator.domain.identity import is_id, keyed_id, time_ordered_id
 from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, hash_content, payload_of
-from agentmemory_operator.errors import AgentMemoryError, Conflict, FieldError, NotFound, RequestInvalid
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    Conflict,
+    FieldError,
+    NotFound,
+    RequestInvalid,
+    StoreRejected,
+)
 from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.chains import Chains, midway, read_row
 from agentmemory_operator.services.checks import check_types, check_vector, scaled
 from agentmemory_operator.services.directory import Agent
 
-Event = Literal["ADD", "SUPERSEDE"]
+Event = Literal["ADD", "SUPERSEDE", "NONE"]
+
+# What the engine answers because of a point, or of how many there are: fewer of them may pass.
+_ABOUT_POINTS = frozenset({400, 413, 422})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +66,7 @@ class Stored:
     """A memory that is durable now.
 
     Attributes:
+        event: NONE is another item of the same request, which said the same.
         recorded: false where an event left nothing new behind.
     """
 
@@ -62,6 +79,10 @@ class Stored:
 
 Outcome = Stored | AgentMemoryError
 
+# What an item says: two items of a batch differ in their keys at least.
+_SAID = tuple(field_.name for field_ in fields(NewMemory) if field_.name not in ("idempotency_key", "supersedes"))
+_COMPARED_KEYS = ("requestHash", TOMBSTONE_KEY)
+
 
 @dataclass(frozen=True, slots=True)
 class _Draft:
@@ -69,11 +90,6 @@ class _Draft:
 
     record: MemoryRecord
     vector: Vector
-
-    @property
-    def is_plain(self) -> bool:
-        """Nothing has to be compared: no chain, no key."""
-        return self.record.supersedes_id is None and self.record.request_hash is None
 
     @property
     def point(self) -> Json:
@@ -99,20 +115,40 @@ class Remember:
 
         Raises:
             EmbedderUnavailable, StoreUnavailable: nothing was written.
-            OutcomeUnknown: the batch may have been written.
+            OutcomeUnknown: the batch may have been written. Items with keys may be stored again.
         """
-        drafts = await self._draft(agent, memories)
+        places = _places_of_first(memories)
+        distinct = list(dict.fromkeys(places))
+        drafts = await self._draft(agent, [memories[place] for place in distinct])
         try:
-            return await self._write(agent, drafts)
+            outcomes = dict(zip(distinct, await self._write(agent, drafts), strict=True))
         finally:
             for memory in memories:
                 agent.sizes.forget(memory.user_id)
+        return [outcomes[first] if first == place else _repeated(outcomes[first]) for place, first in enumerate(places)]
 
     async def _write(self, agent: Agent, drafts: Sequence[_Draft | AgentMemoryError]) -> list[Outcome]:
-        plain = [draft.point for draft in drafts if isinstance(draft, _Draft) and draft.is_plain]
-        if plain:
-            await agent.store.upsert(agent.alias, plain)
-        return [await self._finish(agent, draft) for draft in drafts]
+        """Write drafts that nothing is compared with together, those with a predecessor one after the other."""
+        ready = [draft for draft in drafts if isinstance(draft, _Draft) and draft.record.supersedes_id is None]
+        plain = [draft for draft in ready if draft.record.request_hash is None]
+        refused: dict[str, AgentMemoryError] = dict(await _put(agent, plain))
+        with midway() if plain else nullcontext():
+            refused |= await self._put_keyed(agent, [draft for draft in ready if draft.record.request_hash])
+        return [await self._finish(agent, draft, refused) for draft in drafts]
+
+    async def _put_keyed(self, agent: Agent, drafts: Sequence[_Draft]) -> dict[str, AgentMemoryError]:
+        """Write what is not there yet; return by id what keeps a draft from being the memory under its key."""
+        if not drafts:
+            return {}
+        refused: dict[str, AgentMemoryError] = dict(await _put(agent, drafts, insert_only=True))
+        with midway():
+            ids = [draft.record.id for draft in drafts if draft.record.id not in refused]
+            points = await agent.store.retrieve(agent.alias, ids, keys=_COMPARED_KEYS)
+        rows = {point["id"]: point["payload"] for point in points}
+        for draft in drafts:
+            if conflict := _other_request(rows.get(draft.record.id), draft.record):
+                refused[draft.record.id] = conflict
+        return refused
 
     async def _draft(self, agent: Agent, memories: Sequence[NewMemory]) -> list[_Draft | AgentMemoryError]:
         """Return each memory as it will be written, or what is wrong with it."""
@@ -127,16 +163,20 @@ class Remember:
             drafts.append(vector if isinstance(vector, AgentMemoryError) else _Draft(record, vector))
         return drafts
 
-    async def _finish(self, agent: Agent, draft: _Draft | AgentMemoryError) -> Outcome:
+    async def _finish(
+        self, agent: Agent, draft: _Draft | AgentMemoryError, refused: Mapping[str, AgentMemoryError]
+    ) -> Outcome:
         if isinstance(draft, AgentMemoryError):
             return draft
+        if draft.record.supersedes_id is None:
+            return refused.get(draft.record.id, draft.stored)
         try:
-            return draft.stored if draft.is_plain else await self._write_compared(agent, draft)
+            return await self._join(agent, draft)
         except AgentMemoryError as error:
             return error
 
-    async def _write_compared(self, agent: Agent, draft: _Draft) -> Stored:
-        """Write a memory that has a predecessor or a key."""
+    async def _join(self, agent: Agent, draft: _Draft) -> Stored:
+        """Write a memory that supersedes another."""
         record = draft.record
         before = await read_row(agent, record.id) if record.request_hash else None
         if before is None:
@@ -144,7 +184,8 @@ class Remember:
             await agent.store.upsert(agent.alias, [draft.point], insert_only=True, strong=True)
         with midway():
             row = before or await read_row(agent, record.id)
-            _check_same_request(row, record)
+            if conflict := _other_request(row, record):
+                raise conflict
             if row is None or (row.get("pending") and not await self._chains.join(agent, row)):
                 raise _superseded(record.supersedes_id)
         return draft.stored
@@ -171,7 +212,7 @@ def _vector_of(
 
 
 async def _embed(agent: Agent, contents: Sequence[str]) -> dict[str, Vector | RequestInvalid]:
-    """Return a vector for each content, in one call; where the provider refuses one, alone the others get theirs."""
+    """Return a vector for each content, in one call; where the provider refuses one, the others get theirs."""
     distinct = list(dict.fromkeys(contents))
     if not distinct:
         return {}
@@ -180,7 +221,56 @@ async def _embed(agent: Agent, contents: Sequence[str]) -> dict[str, Vector | Re
     except RequestInvalid as error:
         if len(distinct) == 1:
             return {distinct[0]: error}
-        return {content: (await _embed(agent, [content]))[content] for content in distinct}
+        half = len(distinct) // 2
+        return await _embed(agent, distinct[:half]) | await _embed(agent, distinct[half:])
+
+
+async def _put(agent: Agent, drafts: Sequence[_Draft], *, insert_only: bool = False) -> dict[str, StoreRejected]:
+    """Write drafts in one request; where the engine refuses some, without them. Return those by id."""
+    if not drafts:
+        return {}
+    points = [draft.point for draft in drafts]
+    try:
+        await agent.store.upsert(agent.alias, points, insert_only=insert_only, strong=insert_only)
+    except StoreRejected as error:
+        if error.status not in _ABOUT_POINTS:
+            raise
+        if len(drafts) == 1:
+            return {drafts[0].record.id: error}
+    else:
+        return {}
+    half = len(drafts) // 2
+    refused = await _put(agent, drafts[:half], insert_only=insert_only)
+    with midway():
+        return refused | await _put(agent, drafts[half:], insert_only=insert_only)
+
+
+def _places_of_first(memories: Sequence[NewMemory]) -> list[int]:
+    """Return for each memory the place of the first that says the same, keys aside; mostly its own.
+
+    What supersedes another is never the same: its second is a conflict.
+    """
+    first: dict[tuple[Any, ...], int] = {}
+    return [
+        place if memory.supersedes is not None else first.setdefault(_said(memory), place)
+        for place, memory in enumerate(memories)
+    ]
+
+
+def _said(memory: NewMemory) -> tuple[Any, ...]:
+    values = (getattr(memory, name) for name in _SAID)
+    return tuple(
+        json.dumps(value, sort_keys=True)
+        if isinstance(value, Mapping)
+        else tuple(value)
+        if isinstance(value, list)
+        else value
+        for value in values
+    )
+
+
+def _repeated(outcome: Outcome) -> Outcome:
+    return replace(outcome, event="NONE", recorded=False) if isinstance(outcome, Stored) else outcome
 
 
 def _errors_of(memory: NewMemory, agent: Agent) -> list[FieldError]:
@@ -227,20 +317,23 @@ def _new_id(now_ms: int, place: int) -> str:
 
 def _hash_request(memory: NewMemory) -> str:
     """Return what tells two bodies under one key apart."""
-    body = replace(memory, idempotency_key=None)
-    document = {field_.name: getattr(body, field_.name) for field_ in fields(body)}
-    return hash_content(json.dumps(document, sort_keys=True, default=list))
+    document = {name: getattr(memory, name) for name in _SAID if name != "vector"} | {"supersedes": memory.supersedes}
+    digest = sha256(json.dumps(document, sort_keys=True, default=list).encode())
+    digest.update(array("d", memory.vector or ()).tobytes())
+    return digest.hexdigest()[:16]
 
 
-def _check_same_request(row: Payload | None, record: MemoryRecord) -> None:
+def _other_request(row: Payload | None, record: MemoryRecord) -> Conflict | None:
+    """Return why a record is not the one that was stored under its key."""
     if row is None or record.request_hash is None:
-        return
+        return None
     if TOMBSTONE_KEY in row:
-        raise Conflict(
+        return Conflict(
             "Idempotency-Key: the memory stored under this key was deleted; send a new key to store it again"
         )
     if row.get("requestHash") != record.request_hash:
-        raise Conflict("Idempotency-Key: it came with another body before; send a new key")
+        return Conflict("Idempotency-Key: it came with another body before; send a new key")
+    return None
 
 
 def _superseded(memory_id: str | None) -> Conflict:

@@ -16,8 +16,15 @@ from agentmemory_operator.services.remember import NewMemory, Stored
 Item = NewMemory | RequestInvalid
 
 
-def read_items(document: Document, *, default_type: str | None) -> list[Item]:
+# No key that a caller sends has it: items' keys and single memories' keys never meet.
+_KEY_AND_PLACE = "{key}\x1f{place}"
+
+
+def read_items(document: Document, *, default_type: str | None, idempotency_key: str | None = None) -> list[Item]:
     """Return each item: to store, or why it cannot be.
+
+    Args:
+        idempotency_key: of the batch; an item's own is made of it and the item's place.
 
     Raises:
         RequestInvalid: the batch itself is wrong.
@@ -31,15 +38,19 @@ def read_items(document: Document, *, default_type: str | None) -> list[Item]:
             case _:
                 outside.append((location, message))
     envelope = check(BatchEnvelope, Document(document.value, tuple(outside)))
+    keys = [
+        None if idempotency_key is None else _KEY_AND_PLACE.format(key=idempotency_key, place=place)
+        for place in range(len(envelope.memories))
+    ]
     return [
-        RequestInvalid(errors[index]) if index in errors else _read_item(value, default_type)
-        for index, value in enumerate(envelope.memories)
+        RequestInvalid(errors[place]) if place in errors else _read_item(value, default_type, key)
+        for place, (value, key) in enumerate(zip(envelope.memories, keys, strict=True))
     ]
 
 
-def _read_item(value: Any, default_type: str | None) -> Item:
+def _read_item(value: Any, default_type: str | None, idempotency_key: str | None) -> Item:
     try:
-        return MemoryIn.model_validate(value).new_memory(default_type=default_type)
+        return MemoryIn.model_validate(value).new_memory(default_type=default_type, idempotency_key=idempotency_key)
     except ValidationError as error:
         return RequestInvalid(field_errors(error.errors(include_url=False), known=MemoryIn.model_fields))
 

@@ -102,12 +102,15 @@ async def store_memory(
     summary="Store memories",
     **describe(BatchOut, problems=_WRITE_PROBLEMS, body=BatchIn),
 )
-async def store_batch(agent: str, request: Request) -> Response:
-    """Store up to 1,000 memories; one bad item does not lose the others."""
+async def store_batch(agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None) -> Response:
+    """Store up to 1,000 memories; one bad item does not lose the others.
+
+    The same Idempotency-Key and body again give the same memories.
+    """
     services = _services(request)
     default_type = _default_type(services.directory.settings(agent))
     document = parse_json(await read_body(request, max_bytes=BATCH_MAX_BYTES))
-    items = read_items(document, default_type=default_type)
+    items = read_items(document, default_type=default_type, idempotency_key=idempotency_key)
     memories = [item for item in items if isinstance(item, NewMemory)]
     stored = await services.remember.store(await services.directory.open(agent), memories) if memories else []
     return answers.json_response({"results": render_results(items, stored, request_id=request.scope[REQUEST_ID])})

@@ -87,9 +87,11 @@ class StoredOut(Answer):
     """A memory that is durable."""
 
     id: str
-    event: Literal["ADD", "SUPERSEDE"]
+    event: Literal["ADD", "SUPERSEDE", "NONE"] = Field(
+        description="NONE: an item before it in the batch says the same; the id is that one's."
+    )
     supersedes: str | None
-    recorded: bool
+    recorded: bool = Field(description="Whether this item is a memory of its own.")
     warnings: list[str]
 
 
