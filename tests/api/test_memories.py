@@ -160,7 +160,8 @@ def test_lists_show_superseded_memories_when_asked(client: httpx.Client, user: s
 
 def test_a_batch_answers_each_item(client: httpx.Client, user: str) -> None:
     good = {"user_id": user, "content": "c", "vector": VECTOR}
-    items: list[Any] = [good, good | {"type": "nope"}, good | {"importance": 2}, 7, good, good | {"vector": [1]}]
+    other = good | {"content": "d"}
+    items: list[Any] = [good, good | {"type": "nope"}, good | {"importance": 2}, 7, other, good | {"vector": [1]}]
     answer = client.post(BATCH, json={"memories": items})
 
     results = answer.json()["results"]
@@ -182,6 +183,28 @@ def test_a_number_that_json_does_not_know_spoils_only_its_item(client: httpx.Cli
 
     assert results[0]["event"] == "ADD"
     assert results[1]["error"]["errors"] == [{"field": "vector[0]", "message": "must be a finite number"}]
+
+
+def test_a_batch_sent_again_with_its_key_gives_the_same_memories(client: httpx.Client, user: str) -> None:
+    good = {"user_id": user, "content": "c", "vector": VECTOR}
+    body = {"memories": [good, {"user_id": user}, good | {"content": "d"}, good]}
+    headers = {"Idempotency-Key": "batch-1"}
+
+    first, second = (client.post(BATCH, json=body, headers=headers).json()["results"] for _ in range(2))
+
+    assert [result.get("event", "error") for result in first] == ["ADD", "error", "ADD", "NONE"]
+    assert [result.get("id") for result in second] == [result.get("id") for result in first]
+    listed = client.get(MEMORIES, params={"user_id": user}).json()["results"]
+    assert sorted(memory["content"] for memory in listed) == ["c", "d"]
+
+
+def test_a_key_of_a_batch_is_none_of_a_single_store(client: httpx.Client, user: str) -> None:
+    body, headers = {"user_id": user, "content": "c", "vector": VECTOR}, {"Idempotency-Key": "k"}
+    single = client.post(MEMORIES, json=body, headers=headers).json()
+
+    (result,) = client.post(BATCH, json={"memories": [body]}, headers=headers).json()["results"]
+
+    assert result["id"] != single["id"]
 
 
 def test_a_batch_of_bad_items_is_still_an_answer(client: httpx.Client) -> None:

@@ -19,6 +19,7 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.ports import Json, Vector
 from agentmemory_operator.services.recall import SearchRequest
 from agentmemory_operator.services.remember import NewMemory, Outcome, Stored
+from agentmemory_operator.services.sizes import Sizes
 from tests.support.agents import World, vector_of
 from tests.support.crashes import CrashingStore, Moment
 
@@ -204,3 +205,13 @@ async def test_a_search_right_after_finds_what_was_stored(world: World) -> None:
     answer = await world.recall.search(world.agent, request)
     assert [found.record.content for found in answer.results] == ["b", "a"]
     assert answer.total_candidates == 2
+
+
+async def test_another_replica_finds_it_too_though_it_counted_before(world: World) -> None:
+    other, request = replace(world.agent, sizes=Sizes()), SearchRequest(user_id="u", vector=vector_of("b"), top_k=5)
+    assert (await world.recall.search(other, request)).results == ()
+
+    await world.remember.store(world.agent, batch("a", "b"))
+
+    answer = await world.recall.search(other, request)
+    assert [found.record.content for found in answer.results] == ["b", "a"]
