@@ -106,9 +106,13 @@ class StoreRejected(AgentMemoryError):
 
 
 class TransientError(AgentMemoryError):
-    """A later attempt may succeed."""
+    """A later attempt may succeed.
 
-    def __init__(self, message: str, *, retry_after_s: float = 1.0) -> None:
+    Args:
+        retry_after_s: for how long the other side asked to be left alone; 0 where it did not say.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
 

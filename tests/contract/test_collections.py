@@ -7,11 +7,11 @@ import pathlib
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 import pytest
@@ -480,11 +480,14 @@ class Answer(BaseHTTPRequestHandler):
     """Answers everything with the status and body that the test chose."""
 
     status, body = 200, b"{}"
+    more: ClassVar[Mapping[str, str]] = {}
 
     def answer(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.send_response(self.status)
         self.send_header("Content-Type", "application/json")
+        for name, value in self.more.items():
+            self.send_header(name, value)
         self.send_header("Content-Length", str(len(self.body)))
         self.end_headers()
         self.wfile.write(self.body)
@@ -496,8 +499,8 @@ class Answer(BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    handler = type("Handler", (Answer,), {"status": status, "body": body})
+def answering(status: int, body: bytes, **more: str) -> Iterator[str]:
+    handler = type("Handler", (Answer,), {"status": status, "body": body, "more": more})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
@@ -519,6 +522,7 @@ WORDS = json.dumps({"status": {"error": "the server's words"}}).encode()
         (403, StoreRejected),
         (409, StoreRejected),
         (422, StoreRejected),
+        (408, StoreUnavailable),
         (429, StoreUnavailable),
         (500, StoreUnavailable),
         (502, StoreUnavailable),
@@ -533,7 +537,18 @@ async def test_a_status_tells_what_can_be_done(status: int, error: type[AgentMem
                     await call(store)
 
 
-@pytest.mark.parametrize("body", [b"", b"<html>", b'{"result": 5}', b"null"])
+@pytest.mark.parametrize(("asked", "understood_s"), [("7", 7), ("Sun, 22 Nov 2026 07:28:00 GMT", 0)])
+async def test_a_server_that_throttles_says_for_how_long(asked: str, understood_s: int) -> None:
+    with answering(429, WORDS, **{"Retry-After": asked}) as url:
+        async with opened(url) as store:
+            for call in CALLS.values():
+                with pytest.raises(StoreUnavailable) as refused:
+                    await call(store)
+
+                assert refused.value.retry_after_s == understood_s
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"result": 5}', b"null", b'{"result": {"exi', b'{"result": "\xc3'])
 async def test_an_answer_that_is_no_qdrant_s_is_unavailable(body: bytes) -> None:
     with answering(200, body) as url:
         async with opened(url) as store:

@@ -1,4 +1,4 @@
-"""The operator killed with -9 at every step of create, change and delete: the next one finishes what it began."""
+"""The operator killed with -9 at every step of create, adopt, change and delete: the next one ends what it began."""
 
 import contextlib
 import itertools
@@ -8,15 +8,15 @@ from typing import Protocol
 
 import pytest
 
-from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
 from tests.support.controlplane import ControlPlane
 from tests.support.operator import ForkedOperator, Nursery, wait_until
-from tests.support.workspace import Document, Workspace, conditions_of, confirm_delete, is_observed
+from tests.support.workspace import AGENT, SIZE, Workspace, confirm_delete, is_ready
 
 pytestmark = pytest.mark.faults
 
 MOST_STEPS = 60
 POINTS = 3
+TICKET = ("metadata.ticket", "keyword")
 # From the last write of a pass to the kill after it.
 SETTLED_S = 0.5
 
@@ -54,31 +54,64 @@ class Create:
         return is_ready(workspace.get())
 
     def check(self, workspace: Workspace) -> None:
-        check_one_collection(workspace)
+        workspace.check_whole()
         assert workspace.config()["hnsw_config"]["m"] == 16
         assert workspace.must_get()["metadata"]["finalizers"] == ["agentmemory.dev/collection"]
 
 
+class Adopt:
+    """A collection with points that somebody made by hand, without marker, indexes and tuning."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        workspace.connect()
+        plain = {"vectors": {"size": SIZE, "distance": "Cosine"}}
+        workspace.qdrant.put(f"/collections/{workspace.alias}", json=plain).raise_for_status()
+        workspace.store_points(POINTS)
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.create(deletionPolicy="Delete", index={"hnsw": {"m": 24}})
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return is_ready(workspace.get())
+
+    def check(self, workspace: Workspace) -> None:
+        workspace.check_whole(physical=workspace.alias)
+        assert workspace.config()["hnsw_config"]["m"] == 24
+        assert workspace.config()["metadata"]["agentmemory"]["name"] == AGENT
+        assert workspace.stored() == POINTS
+
+
 class Change:
-    """Graph, quantization and optimizers at once, on a collection with points."""
+    """Every figure that can change at once, those that reindex and those that do not, on a collection with points."""
 
     def prepare(self, workspace: Workspace) -> None:
         prepare_with_points(workspace)
 
     def trigger(self, workspace: Workspace) -> None:
-        index = {"hnsw": {"m": 24}, "quantization": {"type": "None"}, "optimizers": {"defaultSegmentNumber": 3}}
+        index = {
+            "hnsw": {"m": 24},
+            "quantization": {"type": "None"},
+            "vectors": {"memory": "Cold"},
+            "optimizers": {"defaultSegmentNumber": 3},
+            "sharding": {"replicationFactor": 2},
+            "strictMode": {"maxPointsCount": 9000},
+            "payloadIndexes": [{"field": TICKET[0], "type": TICKET[1]}],
+        }
         workspace.patch(index=index)
 
     def is_done(self, workspace: Workspace) -> bool:
         return is_ready(workspace.get())
 
     def check(self, workspace: Workspace) -> None:
-        check_one_collection(workspace)
+        workspace.check_whole(extra={TICKET})
         config = workspace.config()
         assert config["hnsw_config"]["m"] == 24
         assert config["quantization_config"] is None
+        assert config["params"]["vectors"]["on_disk"] is True
+        assert config["params"]["replication_factor"] == 2
         assert config["optimizer_config"]["default_segment_number"] == 3
-        assert stored(workspace) == POINTS
+        assert config["strict_mode_config"]["max_points_count"] == 9000
+        assert workspace.stored() == POINTS
 
 
 class Delete:
@@ -111,13 +144,19 @@ class DeleteUnconfirmed:
         return workspace.get() is None
 
     def check(self, workspace: Workspace) -> None:
-        check_one_collection(workspace)
-        assert stored(workspace) == POINTS
+        workspace.check_whole()
+        assert workspace.stored() == POINTS
         assert "CollectionKept" in workspace.events()
 
 
 # Steps lie before and after each change: a finalizer, a body, 10 indexes, an alias, an event, a status, and so on.
-SCENARIOS = [(Create(), 2 * 15), (Change(), 2 * 6), (Delete(), 2 * 3), (DeleteUnconfirmed(), 2 * 2)]
+SCENARIOS = [
+    (Create(), 2 * 15),
+    (Adopt(), 2 * 16),
+    (Change(), 2 * 11),
+    (Delete(), 2 * 3),
+    (DeleteUnconfirmed(), 2 * 2),
+]
 
 
 @pytest.fixture(scope="module")
@@ -200,28 +239,3 @@ def prepare_with_points(workspace: Workspace, *, annotations: dict[str, str] | N
     workspace.create(deletionPolicy="Delete", annotations=annotations)
     workspace.wait_ready(seconds=20)
     workspace.store_points(POINTS)
-
-
-def is_ready(found: Document | None) -> bool:
-    """Tell whether the object's last generation is Ready and in sync."""
-    if found is None or not is_observed(found):
-        return False
-    has = conditions_of(found)
-    return (has.get("Ready"), has.get("InSync")) == ("True/Serving", "True/Converged")
-
-
-def check_one_collection(workspace: Workspace) -> None:
-    """Fail unless there is one collection, with all indexes, and the alias leads to it."""
-    assert workspace.physicals() == [workspace.physical]
-    assert workspace.aliases() == {workspace.alias: workspace.physical}
-    found = workspace.collection()
-    assert found is not None
-    indexes = {(field, index["data_type"]) for field, index in found["payload_schema"].items()}
-    assert indexes == set(RETRIEVAL_INDEXES)
-
-
-def stored(workspace: Workspace) -> int:
-    """Return the number of points."""
-    answer = workspace.qdrant.post(f"/collections/{workspace.alias}/points/count", json={"exact": True})
-    count: int = answer.raise_for_status().json()["result"]["count"]
-    return count

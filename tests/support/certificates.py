@@ -36,8 +36,15 @@ class Authority:
     def issue(self, *, host: str = HOST) -> ServerFiles:
         """Return a certificate for a host, and its key."""
         leaf = self._ca.issue_cert(host)
+        return self._write(b"".join(part.bytes() for part in leaf.cert_chain_pems), leaf.private_key_pem.bytes())
+
+    def self_signed(self) -> ServerFiles:
+        """Return a certificate that nobody but itself vouches for, and its key."""
+        return self._write(self._ca.cert_pem.bytes(), self._ca.private_key_pem.bytes())
+
+    def _write(self, certificate: bytes, key: bytes) -> ServerFiles:
         folder = pathlib.Path(tempfile.mkdtemp(dir=self._folder))
         files = ServerFiles(folder / "cert.pem", folder / "key.pem")
-        leaf.private_key_pem.write_to_path(files.key)
-        files.certificate.write_bytes(b"".join(part.bytes() for part in leaf.cert_chain_pems))
+        files.key.write_bytes(key)
+        files.certificate.write_bytes(certificate)
         return files

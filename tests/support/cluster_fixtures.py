@@ -10,7 +10,8 @@ from agentmemory_operator.domain.resources import API_VERSION
 from tests.controlplane.build import find_assets
 from tests.support.controlplane import ControlPlane
 from tests.support.operator import running, start_qdrant, wait_until
-from tests.support.workspace import PLURALS
+from tests.support.proxy import Proxy, proxying
+from tests.support.workspace import PLURALS, Workspace
 
 CRDS = pathlib.Path(__file__).resolve().parents[2] / "crds"
 
@@ -35,3 +36,24 @@ def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     program, url = start_qdrant(tmp_path_factory.mktemp("qdrant"))
     with running(program):
         yield url
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> str:
+    """A namespace no other test has seen; it stays, because nothing here would finish its deletion."""
+    return control_plane.create_namespace()
+
+
+@pytest.fixture
+def workspace(control_plane: ControlPlane, namespace: str, qdrant_url: str) -> Iterator[Workspace]:
+    """The namespace and the Qdrant server; the namespace's objects go with the test."""
+    made = Workspace(control_plane, namespace, qdrant_url)
+    yield made
+    made.clean()
+
+
+@pytest.fixture
+def proxy(qdrant_url: str) -> Iterator[Proxy]:
+    """A proxy in front of the Qdrant server that writes down the calls."""
+    with proxying(qdrant_url) as made:
+        yield made

@@ -53,7 +53,7 @@ class Steps:
     """Counts the steps of one AgentMemory, and ends the process at one of them."""
 
     def __init__(self, order: "Order") -> None:
-        self._collections = f"{alias_of(order.victim)}__"
+        self._alias = alias_of(order.victim)
         self._victim = order.victim
         self._crash_at = order.crash_at
         self._passed = 0
@@ -66,7 +66,7 @@ class Steps:
 
     def for_collection(self, physical: str) -> Callable[[], None]:
         """Return what a call on a collection runs before and after."""
-        return self.take if physical.startswith(self._collections) else _pass
+        return self.take if physical.partition("__")[0] == self._alias else _pass
 
     def for_object(self, kind: str, metadata: Metadata) -> Callable[[], None]:
         """Return what a call on an object runs before and after."""

@@ -3,11 +3,13 @@
 import contextlib
 import datetime
 import email.utils
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 
+from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.domain.resources import API_VERSION, CONFIRM_DELETE, RECONCILE_REQUESTED_AT
 from tests.support.controlplane import ControlPlane
 from tests.support.operator import wait_until
@@ -116,10 +118,7 @@ class Workspace:
 
         def ready() -> Document | None:
             found = self.must_get(name)
-            has = conditions_of(found)
-            if not is_observed(found) or has.get("Ready") != "True/Serving" or has.get("InSync") != "True/Converged":
-                return None
-            return found
+            return found if is_ready(found) else None
 
         try:
             return wait_until(ready, seconds=seconds, what=f"{name} Ready")
@@ -197,6 +196,28 @@ class Workspace:
         path = f"/collections/{collection or self.alias}/points"
         self.qdrant.put(path, params={"wait": "true"}, json={"points": points}).raise_for_status()
 
+    def stored(self) -> int:
+        """Return the exact number of points."""
+        answer = self.qdrant.post(f"/collections/{self.alias}/points/count", json={"exact": True})
+        count: int = answer.raise_for_status().json()["result"]["count"]
+        return count
+
+    def check_whole(self, *, physical: str | None = None, extra: Set[tuple[str, str]] = frozenset()) -> None:
+        """Fail unless there is one collection, marked, with all indexes, and the alias leads to it or is its own name.
+
+        Args:
+            physical: its name; None is the first that is made for the alias.
+            extra: payload indexes beyond those that retrieval needs.
+        """
+        physical = physical or self.physical
+        assert self.physicals() == [physical]
+        assert self.aliases() == ({} if physical == self.alias else {self.alias: physical})
+        found = self.collection()
+        assert found is not None
+        assert found["config"]["metadata"]["agentmemory"]["namespace"] == self.namespace
+        indexes = {(field, index["data_type"]) for field, index in found["payload_schema"].items()}
+        assert indexes == {*RETRIEVAL_INDEXES, *extra}
+
     def clean(self) -> None:
         """Remove every object of the namespace: nothing else would, and the operator watches them all."""
         for kind in PLURALS:
@@ -223,6 +244,14 @@ class Workspace:
 def confirm_delete(alias: str) -> dict[str, str]:
     """Return the annotation that lets a collection with memories be deleted."""
     return {CONFIRM_DELETE: alias}
+
+
+def is_ready(document: Document | None) -> bool:
+    """Tell whether the object's last generation is Ready and in sync."""
+    if document is None or not is_observed(document):
+        return False
+    has = conditions_of(document)
+    return (has.get("Ready"), has.get("InSync")) == ("True/Serving", "True/Converged")
 
 
 def conditions_of(document: Document) -> dict[str, str]:

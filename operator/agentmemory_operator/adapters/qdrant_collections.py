@@ -1,12 +1,12 @@
 """Collections and aliases through the official Qdrant client: control calls, where its cost does not matter."""
 
-import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, assert_never
 
 from qdrant_client import AsyncQdrantClient, models
+from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
 from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
 
 from agentmemory_operator.adapters.qdrant_calls import CallWatch, watch_calls
@@ -48,7 +48,8 @@ from agentmemory_operator.domain.planning import (
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 
-THROTTLED = 429
+# What a server, or a proxy before it, answers where a later attempt may succeed.
+FOR_NOW = (408, 429)
 ANY_NAME = "agentmemory"
 
 
@@ -62,15 +63,18 @@ def mapped_errors() -> Iterator[None]:
         message = f"Qdrant answered {status}: {exc.content.decode(errors='replace')[:300]}"
         if status == 404:
             raise NotFound(message) from exc
-        if status < 500 and status != THROTTLED:
+        if status < 500 and status not in FOR_NOW:
             raise StoreRejected(status, message) from exc
         raise StoreUnavailable(message) from exc
     except ResponseHandlingException as exc:
         raise untrusted(exc.source) or StoreUnavailable(f"Qdrant cannot be reached: {exc.source or exc}") from exc
-    except ApiException as exc:
+    except ResourceExhaustedResponse as exc:
+        raise StoreUnavailable(f"Qdrant answered 429: {exc}", retry_after_s=exc.retry_after_s) from exc
+    except (ApiException, QdrantException) as exc:
+        # Also a 429 whose Retry-After is a date.
         raise StoreUnavailable(f"Qdrant: {exc}") from exc
-    except json.JSONDecodeError as exc:
-        # A proxy's page in the place of an answer.
+    except ValueError as exc:
+        # A proxy's page in the place of an answer, or half of one.
         raise StoreUnavailable("what answers is not Qdrant: no JSON came back") from exc
 
 

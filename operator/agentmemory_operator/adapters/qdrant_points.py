@@ -231,7 +231,7 @@ def _message_of(raw: bytes) -> str:
 
 def _retry_after(headers: Mapping[str, str]) -> float:
     value = headers.get("Retry-After", "")
-    return float(value) if value.isdigit() else 1.0
+    return float(value) if value.isdigit() else 0.0
 
 
 def _away(error: BaseException) -> StoreUnavailable:

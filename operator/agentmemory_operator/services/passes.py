@@ -38,6 +38,7 @@ from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTIO
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, release
 from agentmemory_operator.services.turns import Turns, is_running
+from agentmemory_operator.services.workqueue import LAST_RETRY_S
 
 # A server that is away is asked less and less, up to 3 times the period.
 PROBE_GROWTH, LARGEST_PROBE_GROWTH = 1.5, 3.0
@@ -248,7 +249,8 @@ class Passes:
             if await self._fail(document, metadata, exc):
                 self._request_users(key)
             growth = PROBE_GROWTH ** self.connections.failures(key)
-            return _jittered(self.periods.probe_s * min(growth, LARGEST_PROBE_GROWTH))
+            asked_s = min(exc.retry_after_s, LAST_RETRY_S) if isinstance(exc, TransientError) else 0.0
+            return max(_jittered(self.periods.probe_s * min(growth, LARGEST_PROBE_GROWTH)), asked_s)
         status = connection_status(server, old=old, generation=metadata.generation, now=self._now())
         if await self._write(QDRANT_CONNECTION, document, metadata, status) or was_down:
             self._request_users(key, per_s=self.periods.returning_per_s if was_down else math.inf)

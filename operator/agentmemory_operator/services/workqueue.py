@@ -159,6 +159,8 @@ class WorkQueue(Generic[K]):
     def _backoff(self, key: K, exc: Exception) -> float:
         failures = self._failures[key] = self._failures.get(key, 0) + 1
         delay: float = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 10), LAST_RETRY_S) * random.uniform(0.5, 1.0)
+        if isinstance(exc, TransientError):
+            delay = max(delay, min(exc.retry_after_s, LAST_RETRY_S))
         log.warning("%s: %s; try %d in %.1f s", key, exc, failures + 1, delay)
         return delay
 

@@ -24,6 +24,7 @@ from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of
 from agentmemory_operator.services.passes import LARGEST_PROBE_GROWTH, PROBE_GROWTH, Passes, Periods, reason_of
 from agentmemory_operator.services.release import FINALIZER
+from agentmemory_operator.services.workqueue import LAST_RETRY_S
 from tests.support.clocks import FakeClock
 from tests.support.fakes import (
     FakeCluster,
@@ -559,6 +560,14 @@ async def test_a_server_that_stays_away_is_asked_less_and_less_but_not_forgotten
     assert all(about(PERIODS.probe_s * LARGEST_PROBE_GROWTH, wait) for wait in waits[3:])
     stage.store.error = None
     assert about(PERIODS.probe_s, await stage.run(CONNECTION))
+
+
+async def test_a_server_that_asks_to_be_left_alone_is_probed_after_that_and_not_forgotten(stage: Stage) -> None:
+    stage.store.error = StoreUnavailable("throttled", retry_after_s=50)
+    assert await stage.run(CONNECTION) == 50
+
+    stage.store.error = StoreUnavailable("throttled", retry_after_s=86_400)
+    assert await stage.run(CONNECTION) == LAST_RETRY_S
 
 
 async def test_the_objects_of_a_server_that_returns_are_spread(stage: Stage) -> None:

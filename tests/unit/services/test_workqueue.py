@@ -289,6 +289,16 @@ def test_retries_grow_are_jittered_and_stay_bounded() -> None:
     assert len({round(delay, 3) for delay in last}) > 150
 
 
+def test_a_wait_that_the_other_side_asks_for_is_kept_within_bounds() -> None:
+    async def handle(key: str) -> float | None:
+        return None
+
+    queue: WorkQueue[str] = WorkQueue(handle)
+
+    assert queue._backoff("a", TransientError("throttled", retry_after_s=30)) == 30
+    assert queue._backoff("a", TransientError("throttled", retry_after_s=86_400)) == LAST_RETRY_S
+
+
 @pytest.mark.usefixtures("quick")
 async def test_a_success_ends_the_growth() -> None:
     errors: list[Exception] = [TransientError("away")] * 3
