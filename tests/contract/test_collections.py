@@ -23,6 +23,7 @@ from agentmemory_operator.devserver import create_app
 from agentmemory_operator.domain.collection import (
     BinaryQuantization,
     Collection,
+    KeywordSource,
     Marker,
     ProductQuantization,
     Quantization,
@@ -37,6 +38,7 @@ from agentmemory_operator.domain.planning import (
     Rebuild,
     SetAlias,
     UpdateHnsw,
+    UpdateKeyword,
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
@@ -122,6 +124,15 @@ async def test_a_created_collection_is_read_back_as_it_was_asked_for(place: Plac
     assert (observed.state, observed.is_busy) == ("green", False)
 
 
+async def test_keywords_are_there_from_creation_and_are_dropped(place: Place) -> None:
+    await place.create(replace(DESIRED, has_keyword=True))
+    created = await place.seen()
+
+    await place.store.apply(place.physical, UpdateKeyword(has_keyword=False))
+
+    assert (created.has_keyword, (await place.seen()).has_keyword) == (True, False)
+
+
 async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
     await place.create()
 
@@ -150,10 +161,13 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
         UpdateStrictMode((("enabled", True), ("max_query_limit", 7))),
         UpdateVectors("Cold"),
         UpdateVectors("Cached"),
+        UpdateKeyword(has_keyword=True),
+        UpdateKeyword(has_keyword=False),
         WakeOptimizers(),
         CreateIndexes((("userId", "keyword"),)),
         CreateIndexes((("createdAt", "integer"), ("importance", "float"), ("pending", "bool"))),
         WriteMarker(replace(MARKER, uid="another", generation=9)),
+        WriteMarker(replace(MARKER, keyword=KeywordSource(language="german", window=2))),
         WriteMarker(replace(MARKER, embedding=replace(MARKER.embedding, base_url="http://e/v1", model="m"))),
     ],
     ids=repr,

@@ -14,6 +14,7 @@ from agentmemory_operator.domain.planning import (
     Rebuild,
     SetAlias,
     UpdateHnsw,
+    UpdateKeyword,
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
@@ -58,7 +59,7 @@ def apply_change(live: Collection, change: Change) -> Collection:
             return collection
         case CreateIndexes(indexes):
             return replace(live, indexes=tuple(sorted((dict(live.indexes) | dict(indexes)).items())))
-        case UpdateHnsw() | UpdateVectors() | UpdateOptimizers() | UpdateReplication():
+        case UpdateHnsw() | UpdateVectors() | UpdateKeyword() | UpdateOptimizers() | UpdateReplication():
             return replace(live, **{name: value for name, value in asdict(change).items() if value is not None})
         case UpdateQuantization(quantization):
             return replace(live, quantization=quantization)

@@ -45,6 +45,7 @@ SMALL_FORM = {
     "memory": "memory",
     "shardNumber": "shard_number",
     "replicationFactor": "replication_factor",
+    "hasKeyword": "has_keyword",
 }
 
 

@@ -11,17 +11,20 @@ from qdrant_client.http.exceptions import ApiException, ResponseHandlingExceptio
 
 from agentmemory_operator.adapters.qdrant_calls import CallWatch, watch_calls
 from agentmemory_operator.adapters.qdrant_configuration import (
+    KEYWORD_CONFIG,
     hnsw_of,
     observed_from,
     optimizers_of,
     placement_of,
     quantization_of,
+    sparse_vectors_of,
     update_of,
     vector_of,
 )
 from agentmemory_operator.adapters.tls import trust_of, untrusted
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import (
+    KEYWORD_VECTOR,
     METADATA_KEY,
     Collection,
     Marker,
@@ -37,6 +40,7 @@ from agentmemory_operator.domain.planning import (
     Rebuild,
     SetAlias,
     UpdateHnsw,
+    UpdateKeyword,
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
@@ -206,12 +210,21 @@ class QdrantCollections:
                 | WriteMarker()
             ):
                 await self._client.update_collection(physical, **update_of(change))
-            case UpdateVectors(memory):
-                await self._move_vectors(physical, memory)
+            case UpdateVectors() | UpdateKeyword():
+                await self._update_vectors(physical, change)
             case Rebuild():
                 raise StoreRejected(400, f"{change.field} cannot change in place")
             case _:
                 assert_never(change)
+
+    async def _update_vectors(self, physical: str, change: UpdateVectors | UpdateKeyword) -> None:
+        match change:
+            case UpdateVectors(memory):
+                await self._move_vectors(physical, memory)
+            case UpdateKeyword(has_keyword=True):
+                await self._client.create_vector_name(physical, KEYWORD_VECTOR, KEYWORD_CONFIG)
+            case UpdateKeyword():
+                await self._client.delete_vector_name(physical, KEYWORD_VECTOR)
 
     async def _move_vectors(self, physical: str, memory: str) -> None:
         # Told a tier by its new name, a server heeds the old one no more; one before 1.19 knows the old one alone.
@@ -224,6 +237,7 @@ class QdrantCollections:
             await self._client.create_collection(
                 physical,
                 vectors_config=vector_of(collection),
+                sparse_vectors_config=sparse_vectors_of(collection),
                 shard_number=collection.shard_number,
                 replication_factor=collection.replication_factor,
                 strict_mode_config=models.StrictModeConfig.model_validate(dict(collection.strict_mode))

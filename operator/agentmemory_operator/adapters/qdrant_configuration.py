@@ -5,6 +5,7 @@ from typing import Any
 from qdrant_client import models
 
 from agentmemory_operator.domain.collection import (
+    KEYWORD_VECTOR,
     METADATA_KEY,
     BinaryQuantization,
     Collection,
@@ -29,6 +30,8 @@ from agentmemory_operator.domain.planning import (
 from agentmemory_operator.domain.profiles import CACHED, COLD
 
 FLOAT32 = "Float32"
+# A rare word weighs more: the engine knows how rare each is in the collection.
+KEYWORD_CONFIG = models.SparseVectorNameConfig(sparse=models.SparseVectorConfig(modifier=models.Modifier.IDF))
 ENCODINGS = {"OneBit": "one_bit", "OneAndHalfBits": "one_and_half_bits", "TwoBits": "two_bits"}
 ENCODING_NAMES = {value: name for name, value in ENCODINGS.items()}
 QUERY_ENCODING_NAMES = {name.lower(): name for name in ("Default", "Binary", "Scalar4Bits", "Scalar8Bits")}
@@ -81,6 +84,11 @@ def vector_of(collection: Collection) -> models.VectorParams:
         datatype=datatype,
         on_disk=True if collection.memory == COLD else None,
     )
+
+
+def sparse_vectors_of(collection: Collection) -> dict[str, models.SparseVectorParams] | None:
+    """Return the sparse vector for keywords, None where there is none."""
+    return {KEYWORD_VECTOR: models.SparseVectorParams(modifier=models.Modifier.IDF)} if collection.has_keyword else None
 
 
 def placement_of(memory: str, *, is_tiered: bool) -> models.VectorParamsDiff:
@@ -149,6 +157,7 @@ def observed_from(info: models.CollectionInfo, *, physical: str, is_aliased: boo
         shard_number=config.params.shard_number,
         replication_factor=config.params.replication_factor,
         strict_mode=limits_from(config.strict_mode_config),
+        has_keyword=KEYWORD_VECTOR in (config.params.sparse_vectors or {}),
         marker=marker_from_json(marker) if marker else None,
     )
     queue: Any = info.update_queue

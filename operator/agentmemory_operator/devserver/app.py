@@ -12,7 +12,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from agentmemory_operator.devserver import collection_endpoints, point_endpoints, updates
+from agentmemory_operator.devserver import collection_endpoints, point_endpoints, updates, vector_endpoints
 from agentmemory_operator.devserver.features import DEFAULT_QDRANT_VERSION, features_of
 from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.metrics import render_metrics
@@ -159,6 +159,8 @@ def _collection_routes() -> list[Route]:
         _route("GET", f"{base}/aliases", collection_endpoints.list_collection_aliases),
         _route("PUT", f"{base}/index", collection_endpoints.create_index),
         _route("DELETE", base + "/index/{field}", collection_endpoints.delete_index),
+        _route("PUT", base + "/vectors/{vector}", vector_endpoints.create_vector),
+        _route("DELETE", base + "/vectors/{vector}", vector_endpoints.delete_vector),
         _route("GET", f"{base}/optimizations", collection_endpoints.get_optimizations),
         _route("GET", f"{base}/cluster", collection_endpoints.get_collection_cluster),
     ]

@@ -19,7 +19,6 @@ UNBUILT_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("GET", "PUT", "POST", "DELETE"), "/collections/{name}/shards/{rest:path}", "shard snapshots and custom sharding"),
     (("POST",), "/collections/{name}/cluster", "moving and replicating shards"),
     (("GET",), "/collections/{name}/memory", "the memory report"),
-    (("PUT", "DELETE"), "/collections/{name}/vectors/{vector}", "adding and dropping named vectors"),
     (("POST",), "/cluster/recover", "a cluster of several nodes"),
     (("GET", "PUT", "DELETE"), "/cluster/{rest:path}", "a cluster of several nodes"),
     (("GET",), "/telemetry", "telemetry"),

@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+KEYWORD_VECTOR = "agentmemory_keyword"
+"""Name of the sparse vector beside the nameless dense one; a name that is ours alone, as the vector may be dropped."""
+
 METADATA_KEY = "agentmemory"
 """The one key of the collection's metadata that holds the marker; a PATCH merges metadata key by key."""
 
@@ -68,6 +71,19 @@ class EmbeddingSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeywordSource:
+    """What the keyword vectors of one collection were made of, as its metadata says.
+
+    Attributes:
+        language: whose stop words and stemmer the engine uses.
+        window: memories of the session before a memory whose text belongs to its keyword text.
+    """
+
+    language: str
+    window: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
     """Who owns a collection and what its vectors mean; lies in the collection's metadata.
 
@@ -83,6 +99,7 @@ class Marker:
     config_hash: str
     preset_revision: int
     embedding: EmbeddingSource
+    keyword: KeywordSource | None = None
 
     def is_same_object(self, other: "Marker") -> bool:
         """Tell whether both name the same object of the same cluster, whatever its uid."""
@@ -97,6 +114,7 @@ class Collection:
         datatype: Float32, Float16 or Uint8: how the vectors are stored.
         memory: Cached or Cold: where the vectors lie, by effect, whatever the name that the server was told.
         strict_mode: (limit, value) under the engine's names, sorted; `enabled` is one of them.
+        has_keyword: there is a sparse vector for keywords, weighted by how rare a word is.
         indexes: (field, schema type), sorted by field.
     """
 
@@ -114,6 +132,7 @@ class Collection:
     replication_factor: int | None = None
     strict_mode: tuple[tuple[str, Limit], ...] | None = None
     indexes: tuple[tuple[str, str], ...] = ()
+    has_keyword: bool = False
     marker: Marker | None = None
 
 
@@ -155,6 +174,7 @@ def marker_from_json(document: Mapping[str, Any]) -> Marker:
         config_hash=str(document.get("configHash", "")),
         preset_revision=int(document.get("presetRevision", 0)),
         embedding=embedding_from_json(document.get("embedding") or {}),
+        keyword=keyword_from_json(document.get("keyword")),
     )
 
 
@@ -168,6 +188,13 @@ def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
         secret_name=document.get("secretName"),
         secret_key=document.get("secretKey"),
     )
+
+
+def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | None:
+    """Return the keyword text that a marker names, None where there is none."""
+    if not document:
+        return None
+    return KeywordSource(language=str(document.get("language", "")), window=int(document.get("window", 0)))
 
 
 def _camel_keys(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 
-from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Marker
+from agentmemory_operator.domain.collection import Collection, EmbeddingSource, KeywordSource, Marker
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.effective import (
     EmbeddingSettings,
@@ -15,7 +15,9 @@ from agentmemory_operator.domain.effective import (
     revisions_of,
 )
 from agentmemory_operator.domain.index_spec import Index, ShardingSpec
+from agentmemory_operator.domain.keywords import DEFAULT_LANGUAGE, WINDOW
 from agentmemory_operator.domain.limits import desired_limits
+from agentmemory_operator.domain.presets import KEYWORD_INDEXES
 from agentmemory_operator.domain.resources import APPROVE_PLAN, TAKEOVER, AgentMemory
 
 
@@ -43,6 +45,8 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
     tuning = effective_tuning(memory)
     sharding = index.sharding or ShardingSpec()
     extra = ((entry.field, entry.type) for entry in index.payload_indexes or ())
+    keyword = keyword_source(index)
+    needed = {*preset.payload_indexes, *(KEYWORD_INDEXES if keyword else ())}
     shape = Collection(
         size=embedding.dimensions,
         distance=index.distance or preset.distance,
@@ -57,7 +61,8 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         shard_number=sharding.shard_number,
         replication_factor=sharding.replication_factor,
         strict_mode=desired_limits(index.strict_mode),
-        indexes=tuple(sorted({*preset.payload_indexes, *extra})),
+        indexes=tuple(sorted({*needed, *extra})),
+        has_keyword=keyword is not None,
     )
     marker = Marker(
         cluster_id=cluster_id,
@@ -65,9 +70,10 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         name=memory.metadata.name,
         uid=memory.metadata.uid,
         generation=memory.metadata.generation,
-        config_hash=hash_config(shape, embedding),
+        config_hash=hash_config(shape, embedding, keyword),
         preset_revision=preset.revision,
         embedding=embedding,
+        keyword=keyword,
     )
     return replace(shape, marker=marker)
 
@@ -104,7 +110,21 @@ def embedding_source(settings: EmbeddingSettings) -> EmbeddingSource:
     )
 
 
-def hash_config(shape: Collection, embedding: EmbeddingSource) -> str:
+def keyword_source(index: Index) -> KeywordSource | None:
+    """Return what keyword vectors are made of, None where the object asks for none."""
+    if index.keyword is None or not index.keyword.enabled:
+        return None
+    return KeywordSource(language=index.keyword.language or DEFAULT_LANGUAGE, window=WINDOW)
+
+
+def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:
     """Return the first 12 hex digits of the SHA-256 of everything that shapes the collection."""
     config = asdict(shape) | {"embedding": asdict(embedding)}
+    # Hashes that collections carry from before there were keywords stay what they are.
+    if not config.pop("has_keyword"):
+        return _digest(config)
+    return _digest(config | {"keyword": asdict(keyword) if keyword else None})
+
+
+def _digest(config: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]

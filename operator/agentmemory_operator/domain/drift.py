@@ -44,6 +44,7 @@ PATHS = {
     "indexing_threshold_kb": "index.optimizers.indexingThresholdKB",
     "quantization": "index.quantization",
     "memory": "index.vectors.memory",
+    "has_keyword": "index.keyword.enabled",
     "replication_factor": "index.sharding.replicationFactor",
 }
 NOTHING = "None"

@@ -8,6 +8,27 @@ from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.model import Model
 from agentmemory_operator.domain.schema import keyed_by, validated
 
+KeywordLanguage = Literal[
+    "arabic",
+    "danish",
+    "dutch",
+    "english",
+    "finnish",
+    "french",
+    "german",
+    "greek",
+    "hungarian",
+    "italian",
+    "norwegian",
+    "portuguese",
+    "romanian",
+    "russian",
+    "spanish",
+    "swedish",
+    "turkish",
+]
+"""Languages that the engine has both stop words and a stemmer for."""
+
 
 class HnswSpec(Model):
     """The HNSW graph of the collection."""
@@ -203,6 +224,21 @@ class PayloadIndexSpec(Model):
     )
 
 
+class KeywordSpec(Model):
+    """Search by words (BM25) beside the search by meaning."""
+
+    enabled: bool = Field(
+        description="Keep a sparse vector of each memory's words, with those of the two memories before it in its"
+        " session, and search by both. Switched on for a collection that holds memories, theirs are made in the"
+        " background; switched off, all are dropped."
+    )
+    language: KeywordLanguage | None = Field(
+        default=None,
+        description="Language of the memories, for its stop words and word stems. Default: english. A change is a"
+        " Rebuild.",
+    )
+
+
 class Index(Model):
     """How the collection is laid out and indexed."""
 
@@ -231,6 +267,9 @@ class Index(Model):
     )
     vectors: VectorsSpec | None = Field(
         default=None, description="The vectors themselves. Default: the profile's or preset's."
+    )
+    keyword: KeywordSpec | None = Field(
+        default=None, description="Search by words beside the search by meaning. Default: off."
     )
     sharding: ShardingSpec | None = Field(
         default=None, description="Spread over a cluster of servers. Default: the server's."

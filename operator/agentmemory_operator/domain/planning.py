@@ -13,7 +13,10 @@
 | payload index missing or of another type | CreateIndexes | InPlace | |
 | state grey, and no figure changes | WakeOptimizers | InPlace | after a restart the engine waits for an update |
 | marker | WriteMarker | InPlace | none on an adopted collection that a Rebuild would replace |
+| keyword vector missing | UpdateKeyword | Reindex | empty for memories that are there; the API makes theirs |
+| keyword vector that nobody asks for any more | UpdateKeyword | InPlace | made of the contents, so nothing is lost |
 | size, distance, datatype, shard number, embedding identity | Rebuild | Rebuild | needs a new collection; held |
+| language or window of the keyword text | Rebuild | Rebuild | as above |
 
 What the desired value leaves None is not compared. Indexes that nobody asked for stay.
 """
@@ -24,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from agentmemory_operator.domain.collection import GREY, Collection, Marker, Observed, Quantization
+from agentmemory_operator.domain.collection import GREY, Collection, KeywordSource, Marker, Observed, Quantization
 from agentmemory_operator.domain.limits import Limits, limits_to_set
 
 
@@ -73,6 +76,13 @@ class UpdateVectors:
     """Move the vectors to another memory tier: Cached or Cold."""
 
     memory: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateKeyword:
+    """Add the sparse vector for keywords, empty for every point, or drop it from all."""
+
+    has_keyword: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +144,7 @@ Change = (
     | UpdateOptimizers
     | UpdateReplication
     | UpdateStrictMode
+    | UpdateKeyword
     | WakeOptimizers
     | CreateIndexes
     | WriteMarker
@@ -141,8 +152,16 @@ Change = (
 )
 
 
-Tuned = UpdateHnsw | UpdateQuantization | UpdateVectors | UpdateOptimizers | UpdateReplication | UpdateStrictMode
-"""Changes of figures, carried out by one PATCH each."""
+Tuned = (
+    UpdateHnsw
+    | UpdateQuantization
+    | UpdateVectors
+    | UpdateOptimizers
+    | UpdateReplication
+    | UpdateStrictMode
+    | UpdateKeyword
+)
+"""Changes of figures, carried out by one call each."""
 
 WAKING = (
     CreateCollection,
@@ -151,6 +170,7 @@ WAKING = (
     UpdateVectors,
     UpdateOptimizers,
     UpdateReplication,
+    UpdateKeyword,
     WakeOptimizers,
 )
 """Changes after which the engine looks at its segments again."""
@@ -187,7 +207,7 @@ def class_of(change: Change) -> ChangeClass:
     match change:
         case Rebuild():
             return ChangeClass.REBUILD
-        case UpdateHnsw() | UpdateQuantization() | UpdateVectors():
+        case UpdateHnsw() | UpdateQuantization() | UpdateVectors() | UpdateKeyword(has_keyword=True):
             return ChangeClass.REINDEX
         case _:
             return ChangeClass.IN_PLACE
@@ -224,9 +244,14 @@ def _differences(desired: Collection, live: Collection) -> Iterator[Change]:
     yield from _tuned(desired, live)
     if missing := tuple(index for index in desired.indexes if index not in live.indexes):
         yield CreateIndexes(missing)
+    if desired.has_keyword and not live.has_keyword:
+        yield UpdateKeyword(has_keyword=True)
     marker = _marker_to_write(desired, live, is_held=bool(rebuilds))
     if marker != live.marker and marker is not None:
         yield WriteMarker(marker)
+    if live.has_keyword and not desired.has_keyword and marker is not None:
+        # After the marker: who reads it writes no more into the vector.
+        yield UpdateKeyword(has_keyword=False)
 
 
 def _tuned(desired: Collection, live: Collection) -> Iterator[Tuned]:
@@ -263,6 +288,16 @@ def _rebuilds(desired: Collection, live: Collection) -> Iterator[Rebuild]:
             yield Rebuild("embedding.provider", live_provider, provider)
         if model != live_model:
             yield Rebuild("embedding.model", str(live_model), str(model))
+        yield from _keyword_rebuilds(desired.marker.keyword, live.marker.keyword)
+
+
+def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None) -> Iterator[Rebuild]:
+    if desired is None or live is None:
+        return
+    if desired.language != live.language:
+        yield Rebuild("index.keyword.language", live.language, desired.language)
+    if desired.window != live.window:
+        yield Rebuild("the keyword window", str(live.window), str(desired.window))
 
 
 def _changed(desired: Collection, live: Collection, fields: tuple[str, ...]) -> dict[str, int]:
@@ -284,6 +319,8 @@ def _marker_to_write(desired: Collection, live: Collection, *, is_held: bool) ->
         return None if is_held else desired.marker
     if is_held:
         embedding, config_hash = live.marker.embedding, live.marker.config_hash
-        return replace(desired.marker, embedding=embedding, config_hash=config_hash, generation=live.marker.generation)
+        keyword = desired.marker.keyword and (live.marker.keyword or desired.marker.keyword)
+        shown = replace(desired.marker, embedding=embedding, config_hash=config_hash, keyword=keyword)
+        return replace(shown, generation=live.marker.generation)
     kept = replace(desired.marker, generation=live.marker.generation)
     return live.marker if kept == live.marker else desired.marker

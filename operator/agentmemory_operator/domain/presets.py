@@ -56,6 +56,14 @@ RETRIEVAL_INDEXES = (
     ("pending", "bool"),
 )
 
+# What finds the neighbours of a memory in its session, and those whose keyword text has to be written again.
+KEYWORD_INDEXES = (
+    ("sessionId", "keyword"),
+    ("sessionOrder", "integer"),
+    ("windowIds", "keyword"),
+    ("windowDue", "bool"),
+)
+
 CORTEX = Preset(
     name="cortex",
     revision=1,

@@ -23,6 +23,7 @@ from agentmemory_operator.domain.planning import (
     SetAlias,
     Tuned,
     UpdateHnsw,
+    UpdateKeyword,
     UpdateOptimizers,
     UpdateQuantization,
     UpdateReplication,
@@ -74,6 +75,7 @@ COSTS = {
 }
 
 
+ADD_KEYWORD = "add the keyword vector; memories that are there are found by words once the API has made theirs"
 ALWAYS_THE_SAME = {WakeOptimizers: "wake the optimizers", WriteMarker: "write the ownership marker"}
 
 
@@ -183,6 +185,7 @@ def describe_change(change: Change) -> str:
             | UpdateOptimizers()
             | UpdateReplication()
             | UpdateStrictMode()
+            | UpdateKeyword()
         ):
             return _describe_tuning(change)
         case CreateIndexes(indexes):
@@ -203,6 +206,8 @@ def _describe_tuning(change: Tuned) -> str:
             return "limit " + ", ".join(f"{name} {value}" for name, value in limits)
         case UpdateVectors(memory):
             return f"keep the vectors {memory}"
+        case UpdateKeyword(has_keyword):
+            return ADD_KEYWORD if has_keyword else "drop the keyword vectors"
         case _:
             return "set " + ", ".join(f"{name} {value}" for name, value in asdict(change).items() if value is not None)
 
