@@ -5,7 +5,9 @@ AgentMemoryError
 │   └── SecretMissing          a referenced Secret or its key does not exist
 ├── NotOwned                   the collection or slug belongs to another object; says whose it is
 ├── RequestInvalid             fields of a request; HTTP 422
+├── Unauthenticated            the token is none, expired, or for somebody else; HTTP 401
 ├── NotFound                   unknown agent or memory, or another user's; HTTP 404
+├── Forbidden                  the caller may see the agent, but not do this; HTTP 403
 ├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
 ├── StoreRejected              the engine refused a call for good (its message, its status)
 └── TransientError             try again after `retry_after_s`
@@ -86,6 +88,14 @@ class RequestInvalid(AgentMemoryError):
 
 class NotFound(AgentMemoryError):
     """There is no such thing, or the caller may not see it."""
+
+
+class Unauthenticated(AgentMemoryError):
+    """Nobody knows who the caller is; says what is wrong with the token."""
+
+
+class Forbidden(AgentMemoryError):
+    """The caller may do other things with this agent."""
 
 
 class Conflict(AgentMemoryError):

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agentmemory_operator.domain.access import Caller
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.orphans import Holding
@@ -126,6 +127,33 @@ class Secrets(Protocol):
 
         Raises:
             SecretMissing: no such Secret or key.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewed:
+    """What a review found.
+
+    Attributes:
+        caller: None where the token is nobody's.
+        refusal: why it is nobody's, for the caller; names no secret.
+        expires_at_s: Unix seconds.
+    """
+
+    caller: Caller | None = None
+    refusal: str = ""
+    expires_at_s: float | None = None
+
+
+class TokenReviews(Protocol):
+    """Whoever knows whose tokens are whose."""
+
+    async def review(self, token: str) -> Reviewed:
+        """Return whose token it is.
+
+        Raises:
+            TransientError: it cannot be found out for now.
         """
         ...
 

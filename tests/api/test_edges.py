@@ -98,8 +98,8 @@ def test_none_elsewhere_must_be_accepted(host: str) -> None:
     assert isinstance(build_guard(Settings(auth="none", accepts_auth_none=True), host), OpenGuard)
 
 
-def test_kubernetes_refuses_to_start() -> None:
-    with pytest.raises(SettingInvalid, match="not built yet: set AGENTMEMORY_AUTH=token"):
+def test_kubernetes_needs_a_cluster() -> None:
+    with pytest.raises(SettingInvalid, match="with --source kubernetes, or set AGENTMEMORY_AUTH=token"):
         build_guard(Settings.from_env({"KUBERNETES_SERVICE_HOST": "10.0.0.1"}), "0.0.0.0")
 
 

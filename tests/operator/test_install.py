@@ -15,6 +15,8 @@ from kubernetes.aio import client, config
 from agentmemory_operator import __version__
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_lease import LEASE_NAME, KubernetesLease
+from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
+from agentmemory_operator.domain.access import Caller
 from agentmemory_operator.domain.resources import API_VERSION, Metadata
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports import Event, Lease
@@ -33,6 +35,7 @@ from tests.support.installation import (
 )
 from tests.support.operator import LEADING, Program, running, wait_until
 from tests.support.pages import commands_of
+from tests.support.tokens import Account as ServiceAccount
 from tests.support.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
 
 OPERATOR, API, SECRETS = "agentmemory-operator", "agentmemory-api", "agentmemory-secrets"
@@ -55,6 +58,7 @@ class Account:
 
     cluster: KubernetesCluster
     lease: KubernetesLease
+    reviews: KubernetesTokenReviews
     workspace: Workspace
 
     def metadata(self, kind: str) -> Metadata:
@@ -132,6 +136,12 @@ async def reads_labels(account: Account) -> None:
     assert await account.cluster.labels(account.workspace.namespace)
 
 
+async def reviews_tokens(account: Account) -> None:
+    bot = ServiceAccount.create(account.workspace.control_plane, account.workspace.namespace, "bot")
+    reviewed = await account.reviews.review(bot.token())
+    assert reviewed.caller == Caller(bot.namespace, bot.name)
+
+
 async def reads_the_lease(account: Account) -> None:
     await account.lease.read()
 
@@ -177,6 +187,7 @@ PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (API, "watch", "qdrantconnections"): ("the API keeps to the old Qdrant", watches("QdrantConnection")),
     (API, "get", "namespaces"): ("connections open to labels are closed", reads_labels),
     (API, "get", "secrets"): ("no Qdrant that asks for a key is reached", reads_secrets),
+    (API, "create", "tokenreviews"): ("nobody is let in", reviews_tokens),
 }
 
 
@@ -198,9 +209,11 @@ async def account(
     made = Account(
         KubernetesCluster(configuration),
         KubernetesLease(configuration, NAMESPACE),
+        KubernetesTokenReviews(configuration),
         workspace,
     )
     yield made
+    await made.reviews.close()
     await made.cluster.close()
     await made.lease.close()
 
@@ -319,7 +332,9 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
     ports = api.free_ports() | operator.free_ports()
     workspace.create_secret(KEY["name"], **{KEY["key"]: "secret"})
     workspace.connect(apiKeySecretRef=KEY)
-    workspace.create(embedding={"provider": "wordllama", "dimensions": 256})
+    bot = ServiceAccount.create(control_plane, workspace.namespace, "bot")
+    access = {"subjects": [bot.subject("read", "write")]}
+    workspace.create(embedding={"provider": "wordllama", "dimensions": 256}, access=access)
     with (
         running(operator.start(control_plane, tmp_path, "--lease-namespace", NAMESPACE, ports=ports)) as operating,
         running(api.start(control_plane, tmp_path, ports=ports)) as serving,
@@ -328,9 +343,7 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
         workspace.wait_ready(seconds=30)
         wait_probed(operator, ports)
         wait_probed(api, ports)
-        assert found_after_storing(
-            ports[8080], workspace.slug, api.environment(control_plane)["AGENTMEMORY_TOKEN"]
-        ) == ["the printer is broken"]
+        assert found_after_storing(ports[8080], workspace.slug, bot.token()) == ["the printer is broken"]
         workspace.patch(index={"hnsw": {"m": 24}})
         wait_until(lambda: workspace.events(kind="Normal"), seconds=10, what="an event")
         holder = control_plane.http.get(f"{LEASES}/{LEASE_NAME}").json()["spec"]["holderIdentity"]

@@ -245,13 +245,17 @@ class ForkedOperator:
             self._code = int(self._nursery.read_line())
 
 
-def start_api(control_plane: ControlPlane, folder: pathlib.Path) -> tuple[Program, str]:
-    """Start `agentmemory api` on the objects of the cluster; return it and its URL when it serves."""
+def start_api(control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = "none") -> tuple[Program, str]:
+    """Start `agentmemory api` on the objects of the cluster; return it and its URL when it serves.
+
+    Args:
+        auth: who may call.
+    """
     program = Program(
         folder / "api.log",
         *(*AGENTMEMORY, "api", "--source", "kubernetes", "--port", "0"),
         KUBECONFIG=str(control_plane.kubeconfig),
-        AGENTMEMORY_AUTH="none",
+        AGENTMEMORY_AUTH=auth,
     )
     return program, program.wait_for(r"API (http://\S+)")[1]
 

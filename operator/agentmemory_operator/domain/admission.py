@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from agentmemory_operator.domain.schema import ANY_TYPE, INT_OR_STRING, LIST_KEYS, RULES, Schema
+from agentmemory_operator.domain.schema import ANY_TYPE, INT_OR_STRING, LIST_KEYS, LIST_TYPE, RULES, Schema
 from agentmemory_operator.errors import FieldError
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -133,13 +133,16 @@ def _holds(rule: str, value: Any, old: Any) -> bool:
 
 
 def _duplicates(schema: Schema, entries: list[Any], path: _Path) -> Iterator[_Problem]:
-    """Yield the entries of a keyed list whose key an earlier entry has."""
-    for key in schema.get(LIST_KEYS, ()):
-        keys = [entry.get(key) if isinstance(entry, dict) else None for entry in entries]
-        for number, value in enumerate(keys):
-            if isinstance(value, str) and value in keys[:number]:
-                message = f"{key} {_shown(value)} stands in an earlier entry: rename or remove one"
-                yield _Problem((*path, number), message)
+    """Yield the entries of a keyed list whose keys an earlier entry has, and of a set what stands there already."""
+    keys = schema.get(LIST_KEYS, ())
+    if keys:
+        identities = [tuple(entry.get(key) for key in keys) if isinstance(entry, dict) else () for entry in entries]
+    else:
+        identities = [(entry,) for entry in entries] if schema.get(LIST_TYPE) == "set" else []
+    for number, identity in enumerate(identities):
+        if identity and all(isinstance(value, str) for value in identity) and identity in identities[:number]:
+            told = " ".join(f"{key} {_shown(value)}" for key, value in zip(keys or ("value",), identity, strict=True))
+            yield _Problem((*path, number), f"{told} stands in an earlier entry: rename or remove one")
 
 
 def _known(schema: Schema, value: Any) -> Any:

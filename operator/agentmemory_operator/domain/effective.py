@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.access import Subject, Verb
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, Preset, Weights
@@ -79,7 +80,11 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Everything the retrieval API needs of one object, from its spec alone."""
+    """Everything the retrieval API needs of one object, from its spec alone.
+
+    Attributes:
+        subjects: who may call; none is nobody.
+    """
 
     slug: str
     namespace: str
@@ -92,6 +97,7 @@ class AgentSettings:
     embedding: EmbeddingSettings
     profile: str | None = None
     expected_memories: int = DEFAULT_EXPECTED_MEMORIES
+    subjects: tuple[Subject, ...] = ()
 
     @property
     def alias(self) -> str:
@@ -142,6 +148,15 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         embedding=effective_embedding(memory.spec.embedding),
         profile=memory.spec.index.profile if memory.spec.index else None,
         expected_memories=effective_tuning(memory).expected_memories,
+        subjects=subjects_of(memory),
+    )
+
+
+def subjects_of(memory: AgentMemory) -> tuple[Subject, ...]:
+    """Return who may call the API for the agent."""
+    listed = memory.spec.access.subjects if memory.spec.access else None
+    return tuple(
+        Subject(subject.namespace, subject.name, frozenset(map(Verb, subject.verbs))) for subject in listed or ()
     )
 
 

@@ -14,7 +14,7 @@ from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.model import Model
 from agentmemory_operator.domain.rules import OPENAI_DEFAULT_MODEL, SLUG_MAX_LENGTH, WORDLLAMA_MODEL
-from agentmemory_operator.domain.schema import INT_OR_STRING, keyed_by, validated, words_or_object
+from agentmemory_operator.domain.schema import INT_OR_STRING, distinct, keyed_by, validated, words_or_object
 
 GROUP = "agentmemory.dev"
 VERSION = "v1alpha1"
@@ -185,6 +185,38 @@ class Scoring(Model):
     )
 
 
+VerbName = Annotated[Literal["read", "write", "admin"], Field(description="One thing that it may do.")]
+
+
+class AccessSubject(Model):
+    """Somebody who may call the API for this agent."""
+
+    kind: Literal["ServiceAccount"] = Field(description="What it is: a ServiceAccount.")
+    namespace: NamespaceName = Field(description="Its namespace.")
+    name: ObjectName = Field(description="Its name.")
+    verbs: tuple[VerbName, ...] = Field(
+        strict=False,
+        min_length=1,
+        max_length=3,
+        description="What it may do, each verb by itself: read (get, list, search), write (store, delete one), admin"
+        " (what destroys many memories at once).",
+        json_schema_extra=distinct(),
+    )
+
+
+class Access(Model):
+    """Who may call the API for this agent, where it checks ServiceAccounts (AGENTMEMORY_AUTH=kubernetes)."""
+
+    subjects: tuple[AccessSubject, ...] | None = Field(
+        default=None,
+        strict=False,
+        max_length=256,
+        description="Who may do what; each ServiceAccount once, at most 256. A change acts on the next request."
+        " Default: nobody.",
+        json_schema_extra=keyed_by("kind", "namespace", "name"),
+    )
+
+
 class AgentMemorySpec(Model):
     """One agent's long-term memory."""
 
@@ -212,6 +244,9 @@ class AgentMemorySpec(Model):
     )
     scoring: Scoring | None = Field(
         default=None, description="How search ranks; acts on the next search. Default: the preset's figures."
+    )
+    access: Access | None = Field(
+        default=None, description="Who may call the API for this agent. Default: nobody, where identities are checked."
     )
     suspend: bool | None = Field(
         default=None,

@@ -44,9 +44,14 @@ def validated(*rules: Rule) -> JsonDict:
     return {RULES: [_rendered(rule) for rule in rules]}
 
 
-def keyed_by(key: str) -> JsonDict:
-    """Return the schema keys of a list whose entries are told apart by one field."""
-    return {LIST_TYPE: "map", LIST_KEYS: [key]}
+def keyed_by(*keys: str) -> JsonDict:
+    """Return the schema keys of a list whose entries are told apart by some fields, all of them required."""
+    return {LIST_TYPE: "map", LIST_KEYS: [*keys]}
+
+
+def distinct() -> JsonDict:
+    """Return the schema keys of a list that has each value once."""
+    return {LIST_TYPE: "set"}
 
 
 def words_or_object(words: Sequence[str], fields: JsonDict) -> JsonDict:

@@ -19,6 +19,7 @@ from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.kubeconfig import load_context
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
+from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes_transport import load_configuration
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
@@ -42,8 +43,10 @@ from agentmemory_operator.ports import (
     Embedder,
     PointStore,
     Secrets,
+    TokenReviews,
 )
 from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.callers import Callers
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.directory import AgentDirectory
@@ -107,14 +110,21 @@ class Api:
     Args:
         cluster: where API keys and labels of namespaces are read.
         open_store: makes the store of an endpoint.
+        reviews: who knows the tokens of ServiceAccounts; None without a cluster.
     """
 
     def __init__(
-        self, settings: Settings, cluster: ClusterReader, open_store: Callable[[Endpoint], PointStore]
+        self,
+        settings: Settings,
+        cluster: ClusterReader,
+        open_store: Callable[[Endpoint], PointStore],
+        *,
+        reviews: TokenReviews | None = None,
     ) -> None:
         self._settings = settings
         self._secrets: Secrets = cluster
         clock, table = SystemClock(), ObjectTable()
+        self._callers = Callers(reviews, clock) if reviews else None
         chains = Chains(clock)
         stores = PointStores(table, cluster, open_store, namespaces=cluster)
         directory = AgentDirectory(stores.store_for, self._open_embedder)
@@ -149,7 +159,8 @@ class Api:
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[str]:
         """Serve while the context is open; yield the URL."""
-        app = create_app(self.services, build_guard(self._settings, host), is_ready=self.is_ready)
+        guard = build_guard(self._settings, host, callers=self._callers)
+        app = create_app(self.services, guard, is_ready=self.is_ready)
         sweeping = asyncio.create_task(self._sweeper.run())
         try:
             async with serving(app, host=host, port=port) as url:
@@ -233,7 +244,9 @@ async def run_api_kubernetes(settings: Settings, host: str | None, port: int) ->
     async with AsyncExitStack() as stack:
         cluster = KubernetesCluster(configuration)
         stack.push_async_callback(cluster.close)
-        api = Api(settings, cluster, Stores(stack).points)
+        reviews = KubernetesTokenReviews(configuration)
+        stack.push_async_callback(reviews.close)
+        api = Api(settings, cluster, Stores(stack).points, reviews=reviews)
         following = [asyncio.create_task(follow(api, cluster, kind)) for kind in KINDS]
         stack.push_async_callback(cancel, *following)
         url = await stack.enter_async_context(api.serving(host or default_host(settings), port))

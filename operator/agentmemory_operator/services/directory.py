@@ -160,8 +160,16 @@ class AgentDirectory:
     def _entry(self, slug: str) -> _Entry:
         entry = self._entries.get(slug)
         if entry is None:
-            raise NotFound(f"there is no agent {slug!r}: apply an AgentMemory with this slug")
+            raise unknown_agent(slug)
         return entry
+
+
+def unknown_agent(slug: str) -> NotFound:
+    """Return the error for an agent that is not there, and for one that the caller may not see."""
+    return NotFound(
+        f"there is no agent {slug!r}, or you may not see it: apply an AgentMemory with this slug, or name the caller in"
+        " its spec.access.subjects"
+    )
 
 
 async def _read_collection(store: PointStore, settings: AgentSettings) -> tuple[EmbeddingSource, str]:

@@ -1,14 +1,29 @@
-"""docs/http-api.md lists what the code has."""
+"""docs/http-api.md and docs/access.md list what the code has."""
 
 import pathlib
 import re
 
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
+from agentmemory_operator.entrypoints.api.rights import VERBS
+from agentmemory_operator.entrypoints.api.routes import router
 
-DOCUMENT = (pathlib.Path(__file__).parents[3] / "docs" / "http-api.md").read_text()
+DOCS = pathlib.Path(__file__).parents[3] / "docs"
+DOCUMENT, ACCESS = (DOCS / "http-api.md").read_text(), (DOCS / "access.md").read_text()
 
 
 def test_every_kind_of_error_is_listed() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (\d+) \| ([^|]+) \|$", DOCUMENT, re.MULTILINE)
 
     assert rows == [(problem.name, str(problem.status), problem.title) for problem in PROBLEMS]
+
+
+def test_the_verb_of_every_endpoint_is_listed() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| `(\w+) (/v1/\S+)` \|$", ACCESS, re.MULTILINE)
+
+    assert sorted(rows) == sorted((verb, method, path) for (method, path), verb in VERBS.items() if verb)
+
+
+def test_no_verb_is_demanded_for_an_endpoint_that_is_not_there() -> None:
+    routes = {(method, route.path) for route in router.routes for method in getattr(route, "methods", ())}
+
+    assert set(VERBS) == routes

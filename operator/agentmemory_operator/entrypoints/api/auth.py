@@ -1,11 +1,13 @@
-"""Who may call: the development modes `token` and `none`."""
+"""Who calls: ServiceAccounts in a cluster; in development whoever has one token, or anybody."""
 
 import hmac
 import ipaddress
 import logging
 from typing import Protocol
 
-from agentmemory_operator.entrypoints.api.problems import UNAUTHORIZED, Problem
+from agentmemory_operator.domain.access import ANYBODY, Caller
+from agentmemory_operator.errors import Unauthenticated
+from agentmemory_operator.services.callers import Callers
 from agentmemory_operator.settings import SettingInvalid, Settings
 
 logger = logging.getLogger(__name__)
@@ -14,17 +16,22 @@ logger = logging.getLogger(__name__)
 class Guard(Protocol):
     """Decides on the Authorization header of a request under `/v1`."""
 
-    def refusal(self, authorization: bytes) -> Problem | None:
-        """Return why the caller may not pass; None lets it pass."""
+    async def admit(self, authorization: bytes) -> Caller:
+        """Return who calls.
+
+        Raises:
+            Unauthenticated: nobody knows.
+            TransientError: it cannot be found out for now.
+        """
         ...
 
 
 class OpenGuard:
     """Lets everybody pass."""
 
-    def refusal(self, authorization: bytes) -> Problem | None:
-        """Return None."""
-        return None
+    async def admit(self, authorization: bytes) -> Caller:
+        """Return anybody."""
+        return ANYBODY
 
 
 class TokenGuard:
@@ -33,30 +40,57 @@ class TokenGuard:
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
-    def refusal(self, authorization: bytes) -> Problem | None:
-        """Return a 401 for a missing, malformed or wrong token."""
-        scheme, _, token = authorization.partition(b" ")
-        if scheme.lower() == b"bearer" and hmac.compare_digest(token.strip(), self._token):
-            return None
-        detail = "the token is wrong" if authorization else "no token: send `Authorization: Bearer TOKEN`"
-        return Problem(type=UNAUTHORIZED, detail=detail, headers={"WWW-Authenticate": 'Bearer realm="agentmemory"'})
+    async def admit(self, authorization: bytes) -> Caller:
+        """Return anybody who has the token."""
+        if not hmac.compare_digest(_bearer_token(authorization), self._token):
+            raise Unauthenticated("the token is wrong")
+        return ANYBODY
 
 
-def build_guard(settings: Settings, host: str) -> Guard:
+class IdentityGuard:
+    """Demands the token of a ServiceAccount."""
+
+    def __init__(self, callers: Callers) -> None:
+        self._callers = callers
+
+    async def admit(self, authorization: bytes) -> Caller:
+        """Return the ServiceAccount."""
+        try:
+            token = _bearer_token(authorization).decode("ascii")
+        except UnicodeDecodeError:
+            raise Unauthenticated("the token is not ASCII") from None
+        return await self._callers.identify(token)
+
+
+def _bearer_token(authorization: bytes) -> bytes:
+    """Return the token of the header.
+
+    Raises:
+        Unauthenticated: there is none.
+    """
+    scheme, _, token = authorization.partition(b" ")
+    if scheme.lower() != b"bearer" or not token.strip():
+        raise Unauthenticated("no token: send `Authorization: Bearer TOKEN`")
+    return token.strip()
+
+
+def build_guard(settings: Settings, host: str, *, callers: Callers | None = None) -> Guard:
     """Return the guard that the settings ask for.
 
     Args:
         host: the address that the API will listen on.
+        callers: who knows ServiceAccounts; None without a cluster.
 
     Raises:
-        SettingInvalid: the mode is not built, or would leave the API open to others.
+        SettingInvalid: the mode needs a cluster, or would leave the API open to others.
     """
     if settings.auth == "kubernetes":
-        message = (
-            "AGENTMEMORY_AUTH=kubernetes (the default in a cluster) is not built yet: set AGENTMEMORY_AUTH=token and"
-            " AGENTMEMORY_TOKEN"
-        )
-        raise SettingInvalid(message)
+        if callers is None:
+            raise SettingInvalid(
+                "AGENTMEMORY_AUTH=kubernetes (the default in a cluster) needs the objects of a cluster: start the API"
+                " with --source kubernetes, or set AGENTMEMORY_AUTH=token and AGENTMEMORY_TOKEN"
+            )
+        return IdentityGuard(callers)
     if settings.auth == "token":
         return TokenGuard(settings.token or "")
     if not is_loopback(host) and not settings.accepts_auth_none:

@@ -12,7 +12,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentmemory_operator.entrypoints.api.auth import Guard
-from agentmemory_operator.entrypoints.api.problems import INTERNAL_ERROR, Problem
+from agentmemory_operator.entrypoints.api.problems import INTERNAL_ERROR, Problem, problem_of
+from agentmemory_operator.entrypoints.api.rights import CALLER
+from agentmemory_operator.errors import AgentMemoryError
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +44,13 @@ class Edge:
         _log(scope, status=exchange.status, took_ms=(time.perf_counter() - started) * 1000)
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange", authorization: bytes) -> None:
-        refusal = self._guard.refusal(authorization) if scope["path"].startswith(GUARDED_PREFIX) else None
-        if refusal:
-            await refusal.response(scope[REQUEST_ID])(scope, receive, exchange)
-            return
         try:
+            if scope["path"].startswith(GUARDED_PREFIX):
+                scope[CALLER] = await self._guard.admit(authorization)
             await self._app(scope, receive, exchange)
+        except AgentMemoryError as refusal:
+            # Those of the application itself are answered inside.
+            await problem_of(refusal).response(scope[REQUEST_ID])(scope, receive, exchange)
         except ClientDisconnect:
             return
         except Exception:  # the last edge: whatever it is, the caller gets an answer and the log the trace

@@ -18,6 +18,7 @@ from agentmemory_operator.errors import (
     Conflict,
     EmbedderUnavailable,
     FieldError,
+    Forbidden,
     NotFound,
     NotOwned,
     OutcomeUnknown,
@@ -26,6 +27,7 @@ from agentmemory_operator.errors import (
     StoreRejected,
     StoreUnavailable,
     TransientError,
+    Unauthenticated,
 )
 
 MEDIA_TYPE = "application/problem+json"
@@ -54,14 +56,24 @@ INVALID_JSON = ProblemType(
 )
 BAD_REQUEST = ProblemType("bad-request", 400, "The request cannot be read", "Correct the request. Nothing was written.")
 UNAUTHORIZED = ProblemType(
-    "unauthorized", 401, "No valid token", "Send the header `Authorization: Bearer TOKEN` with the token of this API."
+    "unauthorized",
+    401,
+    "No valid token",
+    "Send the header `Authorization: Bearer TOKEN`: the token of a ServiceAccount for the audience `agentmemory`, or "
+    "in development the token of this API.",
+)
+FORBIDDEN = ProblemType(
+    "forbidden",
+    403,
+    "The caller may not do this with the agent",
+    "The AgentMemory object names the caller in `spec.access.subjects`, without this verb. Nothing was written.",
 )
 NOT_FOUND = ProblemType(
     "not-found",
     404,
     "There is no such thing",
-    "The path, the agent or the memory does not exist, or belongs to another user. Agents are never created by a "
-    "request: they come from AgentMemory objects.",
+    "The path, the agent or the memory does not exist, belongs to another user, or the caller may not see it. Agents "
+    "are never created by a request: they come from AgentMemory objects.",
 )
 METHOD_NOT_ALLOWED = ProblemType(
     "method-not-allowed", 405, "The path has no such method", "The header `Allow` names the methods of the path."
@@ -122,6 +134,7 @@ PROBLEMS: tuple[ProblemType, ...] = (
     INVALID_JSON,
     BAD_REQUEST,
     UNAUTHORIZED,
+    FORBIDDEN,
     NOT_FOUND,
     METHOD_NOT_ALLOWED,
     CONFLICT,
@@ -139,6 +152,8 @@ PROBLEMS: tuple[ProblemType, ...] = (
 
 PROBLEM_OF: Mapping[type[AgentMemoryError], ProblemType] = {
     RequestInvalid: INVALID_REQUEST,
+    Unauthenticated: UNAUTHORIZED,
+    Forbidden: FORBIDDEN,
     NotFound: NOT_FOUND,
     Conflict: CONFLICT,
     SpecInvalid: AGENT_MISCONFIGURED,
@@ -193,7 +208,7 @@ def problem_of(error: AgentMemoryError) -> Problem:
     """Return what an error of a use case looks like outside."""
     type_ = next(PROBLEM_OF[cls] for cls in type(error).__mro__ if cls in PROBLEM_OF)
     errors = error.errors if isinstance(error, RequestInvalid) else ()
-    return Problem(type=type_, detail=str(error), errors=errors, headers=_retry_after(error))
+    return Problem(type=type_, detail=str(error), errors=errors, headers=_headers_of(error))
 
 
 def problem_of_status(status: int, headers: Mapping[str, str] | None) -> Problem:
@@ -207,8 +222,10 @@ def problem_of_fields(errors: Iterable[FieldError]) -> Problem:
     return problem_of(RequestInvalid(tuple(errors)))
 
 
-def _retry_after(error: AgentMemoryError) -> dict[str, str]:
+def _headers_of(error: AgentMemoryError) -> dict[str, str]:
     match error:
+        case Unauthenticated():
+            return {"WWW-Authenticate": 'Bearer realm="agentmemory"'}
         case TransientError():
             seconds = error.retry_after_s
         case SpecInvalid() | NotOwned():

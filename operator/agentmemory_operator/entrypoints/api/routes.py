@@ -17,6 +17,7 @@ from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
 from agentmemory_operator.entrypoints.api.openapi import describe
 from agentmemory_operator.entrypoints.api.requests import BatchIn, ListParameters, MemoryIn, SearchIn, UserParameters
+from agentmemory_operator.entrypoints.api.rights import GuardedRoute, caller_of
 from agentmemory_operator.entrypoints.api.schemas import (
     AgentDetailOut,
     AgentsOut,
@@ -28,6 +29,7 @@ from agentmemory_operator.entrypoints.api.schemas import (
 )
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.authorisation import readable_agents
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.recall import Recall
@@ -38,11 +40,11 @@ GENERATION_HEADER = "X-AgentMemory-Generation"
 COUNTED_AT_ONCE = 8
 PREFERRED_TYPE = "fact"
 
-_READ_PROBLEMS = (401, 404, 422, 500, 502, 503)
-_SEARCH_PROBLEMS = (400, 401, 404, 413, 415, 422, 500, 502, 503)
-_WRITE_PROBLEMS = (400, 401, 404, 409, 413, 415, 422, 500, 502, 503, 504)
+_READ_PROBLEMS = (401, 403, 404, 422, 500, 502, 503)
+_SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 500, 502, 503)
+_WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 500, 502, 503, 504)
 
-router = APIRouter(prefix="/v1/agents", redirect_slashes=False)
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,16 +58,17 @@ class Services:
     access_counts: AccessCounts
 
 
-@router.get("", summary="List agents", **describe(AgentsOut, problems=(401, 500)))
+@router.get("", summary="List agents", **describe(AgentsOut, problems=(401, 500, 503)))
 async def list_agents(request: Request) -> Response:
-    """Return every agent, by name."""
+    """Return every agent that the caller may read, by name."""
     services, gate = _services(request), asyncio.Semaphore(COUNTED_AT_ONCE)
+    readable = readable_agents(services.directory, caller_of(request))
 
     async def line(settings: AgentSettings) -> dict[str, Any]:
         async with gate:
             return answers.agent_line(settings, memories=await _count(services, settings.slug))
 
-    return answers.json_response({"results": await asyncio.gather(*map(line, services.directory.list()))})
+    return answers.json_response({"results": await asyncio.gather(*map(line, readable))})
 
 
 @router.get(

@@ -1,0 +1,54 @@
+"""Who may do what with an agent's memories: `spec.access` against the caller, as a pure decision.
+
+Each verb stands for itself: `write` does not read, and `admin` does neither.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+# What callers request their tokens for: `kubectl create token NAME --audience agentmemory`.
+AUDIENCE = "agentmemory"
+
+
+class Verb(StrEnum):
+    """What a request does: read memories, write single ones, or destroy many."""
+
+    READ = "read"
+    WRITE = "write"
+    ADMIN = "admin"
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who sends a request.
+
+    Attributes:
+        namespace, name: of the ServiceAccount.
+        is_unbounded: may do everything, for every agent: the modes without identities.
+    """
+
+    namespace: str = ""
+    name: str = ""
+    is_unbounded: bool = False
+
+
+ANYBODY = Caller(is_unbounded=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A ServiceAccount, and what an object lets it do."""
+
+    namespace: str
+    name: str
+    verbs: frozenset[Verb]
+
+
+def verbs_of(caller: Caller, subjects: Iterable[Subject]) -> frozenset[Verb]:
+    """Return what the caller may do with the agent whose subjects these are; nothing where it does not stand there."""
+    if caller.is_unbounded:
+        return frozenset(Verb)
+    return frozenset().union(
+        *(subject.verbs for subject in subjects if (subject.namespace, subject.name) == (caller.namespace, caller.name))
+    )

@@ -1,0 +1,51 @@
+"""Which verb each endpoint demands, and the route class that demands it before anything of the request is read."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+
+from fastapi.routing import APIRoute
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentmemory_operator.domain.access import Caller, Verb
+from agentmemory_operator.services.authorisation import check_allowed
+
+CALLER = "caller"
+
+# None: no agent is named; the endpoint itself leaves out what the caller may not read.
+VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
+    {
+        ("GET", "/v1/agents"): None,
+        ("GET", "/v1/agents/{agent}"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/memories"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/memories/{id}"): Verb.READ,
+        ("POST", "/v1/agents/{agent}/search"): Verb.READ,
+        ("POST", "/v1/agents/{agent}/memories"): Verb.WRITE,
+        ("POST", "/v1/agents/{agent}/memories/batch"): Verb.WRITE,
+        ("DELETE", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
+    }
+)
+
+
+class GuardedRoute(APIRoute):
+    """A route of an agent; one that `VERBS` does not know cannot be made."""
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        """Return the handler behind the check."""
+        handle = super().get_route_handler()
+        [method] = self.methods or {""}
+        verb = VERBS[method, self.path]
+
+        async def handle_allowed(request: Request) -> Response:
+            if verb is not None:
+                directory = request.app.state.services.directory
+                check_allowed(directory, request.path_params["agent"], caller=caller_of(request), verb=verb)
+            return await handle(request)
+
+        return handle_allowed
+
+
+def caller_of(request: Request) -> Caller:
+    """Return who the edge has found the caller to be."""
+    caller: Caller = request.scope[CALLER]
+    return caller

@@ -1,0 +1,134 @@
+"""Who may call what, by `spec.access.subjects`: with a table of tokens in the place of the API server's reviews."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.domain.access import Caller
+from agentmemory_operator.domain.effective import effective_settings
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.entrypoints.api.auth import IdentityGuard
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports import Reviewed
+from agentmemory_operator.services.callers import Callers
+from agentmemory_operator.services.directory import Claim
+from tests.support.api_stack import Stack, agent_document, running_api
+
+NAMES = ("reader", "writer", "bulk", "stranger")
+VECTOR = [1.0] * 8
+
+
+def subject(name: str, *verbs: str) -> dict[str, Any]:
+    return {"kind": "ServiceAccount", "namespace": "agents", "name": name, "verbs": [*verbs]}
+
+
+SUBJECTS = [subject("reader", "read"), subject("writer", "write"), subject("bulk", "admin")]
+PROBE, CLOSED = agent_document("probe", access={"subjects": SUBJECTS}), agent_document("closed")
+
+
+class Reviews:
+    """Knows the tokens `token-NAME`; is away for the token `away`."""
+
+    async def review(self, token: str) -> Reviewed:
+        name = token.removeprefix("token-")
+        if name == "away":
+            raise TransientError("tokens cannot be checked for now", retry_after_s=2)
+        return Reviewed(caller=Caller("agents", name)) if name in NAMES else Reviewed(refusal="the token is not valid")
+
+
+@pytest.fixture(scope="module")
+def checked(qdrant_url: str) -> Iterator[Stack]:
+    """An API that knows `probe`, with subjects, and `closed`, without any."""
+    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    with running_api(qdrant_url, PROBE, CLOSED, guard=guard) as stack:
+        yield stack
+
+
+def ask(stack: Stack, name: str, method: str, path: str, body: Any = None) -> httpx.Response:
+    return httpx.request(method, stack.api_url + path, json=body, headers={"Authorization": f"Bearer token-{name}"})
+
+
+def search(stack: Stack, name: str, agent: str = "probe") -> httpx.Response:
+    return ask(stack, name, "POST", f"/v1/agents/{agent}/search", {"user_id": "u", "vector": VECTOR})
+
+
+def store(stack: Stack, name: str, agent: str = "probe") -> httpx.Response:
+    body = {"user_id": "u", "content": "c", "vector": VECTOR}
+    return ask(stack, name, "POST", f"/v1/agents/{agent}/memories", body)
+
+
+@pytest.mark.parametrize(
+    ("name", "reads", "writes"),
+    [("reader", 200, 403), ("writer", 403, 201), ("bulk", 403, 403), ("stranger", 404, 404), ("nobody", 401, 401)],
+)
+def test_each_verb_opens_its_own_endpoints(checked: Stack, name: str, reads: int, writes: int) -> None:
+    assert (search(checked, name).status_code, store(checked, name).status_code) == (reads, writes)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_agent_without_subjects_is_for_nobody(checked: Stack, name: str) -> None:
+    assert search(checked, name, "closed").status_code == 404
+
+
+def test_what_one_may_not_see_is_answered_as_what_is_not_there(checked: Stack) -> None:
+    hidden, absent = search(checked, "stranger", "closed"), search(checked, "stranger", "absent")
+
+    told = [answer.json() | {"request_id": ""} for answer in (hidden, absent)]
+    assert told[0] == {**told[1], "detail": told[1]["detail"].replace("absent", "closed")}
+
+
+def test_a_refusal_names_the_verb_and_the_way_out(checked: Stack) -> None:
+    answer = store(checked, "reader")
+
+    assert answer.json()["type"] == "/problems/forbidden"
+    assert answer.json()["detail"].startswith("agents/reader may read with agent 'probe', not write: add write to")
+
+
+@pytest.mark.parametrize(("name", "listed"), [("reader", ["probe"]), ("writer", []), ("bulk", []), ("stranger", [])])
+def test_the_list_of_agents_has_those_that_the_caller_may_read(checked: Stack, name: str, listed: list[str]) -> None:
+    answer = ask(checked, name, "GET", "/v1/agents")
+
+    assert [line["agent"] for line in answer.json()["results"]] == listed
+
+
+@pytest.mark.parametrize(("name", "status"), [("stranger", 404), ("reader", 403)])
+@pytest.mark.parametrize("body", [b"not json", b"x" * (17 << 20)])
+def test_the_right_is_checked_before_the_body_is_read(checked: Stack, name: str, status: int, body: bytes) -> None:
+    url = f"{checked.api_url}/v1/agents/probe/memories/batch"
+
+    answer = httpx.post(url, content=body, headers={"Authorization": f"Bearer token-{name}"})
+
+    assert answer.status_code == status
+
+
+def test_the_right_is_checked_before_the_parameters(checked: Stack) -> None:
+    assert ask(checked, "stranger", "GET", "/v1/agents/closed/memories?limit=many").status_code == 404
+
+
+def test_while_tokens_cannot_be_checked_the_answer_is_wait(checked: Stack) -> None:
+    answer = ask(checked, "away", "GET", "/v1/agents")
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "2")
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Basic token-reader", "token-reader", "Bearer ü"])
+def test_without_a_token_nothing_is_answered(checked: Stack, header: str | None) -> None:
+    headers = {"Authorization": header.encode()} if header is not None else {}
+    answer = httpx.get(f"{checked.api_url}/v1/agents", headers=headers)
+
+    assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
+    assert answer.headers["www-authenticate"].startswith("Bearer")
+
+
+def test_a_subject_that_was_removed_is_out_on_the_next_request(qdrant_url: str) -> None:
+    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    with running_api(qdrant_url, PROBE, guard=guard) as stack:
+        assert search(stack, "reader").status_code == 200
+
+        closed = effective_settings(parse_agent_memory(agent_document("probe", access={"subjects": []})))
+        stack.services.directory.put(Claim(uid="uid-probe", created="2026-01-01T00:00:00Z", settings=closed))
+
+        assert search(stack, "reader").status_code == 404

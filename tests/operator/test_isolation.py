@@ -1,0 +1,225 @@
+"""Nobody gets at what is another's: every endpoint of the OpenAPI document x every kind of caller who must not pass.
+
+Real tokens of a real API server, an operator and an API as processes. An endpoint that has no request here fails.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from agentmemory_operator.entrypoints.api.app import create_app
+from agentmemory_operator.entrypoints.api.auth import OpenGuard
+from tests.support.controlplane import ControlPlane
+from tests.support.installation import shell
+from tests.support.operator import Program, running, start_api, wait_until
+from tests.support.pages import commands_of
+from tests.support.tokens import Account
+from tests.support.workspace import SIZE, Workspace
+
+Json = dict[str, Any]
+Endpoint = tuple[str, str]
+
+DOCUMENT = create_app(cast(Any, None), OpenGuard(), is_ready=lambda: True).openapi()
+ENDPOINTS: list[Endpoint] = [
+    (method.upper(), path)
+    for path, methods in DOCUMENT["paths"].items()
+    if path.startswith("/v1/")
+    for method in methods
+]
+LIST_OF_AGENTS = ("GET", "/v1/agents")
+VECTOR = [1.0] * SIZE
+SECRET, INTRUDED = "the safe opens with 4711", "an intruder was here"
+
+
+def asked_for(user: str) -> Json:
+    return {"params": {"user_id": user}}
+
+
+# What a caller who may do it sends: arguments of httpx.
+REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
+    LIST_OF_AGENTS: lambda user: {},
+    ("GET", "/v1/agents/{agent}"): lambda user: {},
+    ("GET", "/v1/agents/{agent}/memories"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories/{id}"): asked_for,
+    ("DELETE", "/v1/agents/{agent}/memories/{id}"): asked_for,
+    ("POST", "/v1/agents/{agent}/search"): lambda user: {"json": {"user_id": user, "vector": VECTOR}},
+    ("POST", "/v1/agents/{agent}/memories"): lambda user: {
+        "json": {"user_id": user, "content": INTRUDED, "vector": VECTOR}
+    },
+    ("POST", "/v1/agents/{agent}/memories/batch"): lambda user: {
+        "json": {"memories": [{"user_id": user, "content": INTRUDED, "vector": VECTOR}]}
+    },
+}
+
+# Case: the answer where the request names an agent, and to the list of agents.
+CASES = {
+    "a subject of another agent": (404, 200),
+    "the same name in another namespace": (404, 200),
+    "expired": (401, 401),
+    "another audience": (401, 401),
+    "the API server's audience": (401, 401),
+    "no token": (401, 401),
+    "claims over another's signature": (401, 401),
+    "signed by nobody": (401, 401),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A running API, an agent `bot` may use, and a token for each case."""
+
+    client: httpx.Client
+    workspace: Workspace
+    bot: Account
+    tokens: dict[str, str]
+
+    def send(self, endpoint: Endpoint, *, token: str, user: str, id: str = "") -> httpx.Response:
+        """Send the endpoint's request about the agent."""
+        method, path = endpoint
+        url = path.format(agent=self.workspace.slug, id=id)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return self.client.request(method, url, headers=headers, **REQUESTS[endpoint](user))
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A user with one memory."""
+
+    site: Site
+    user: str = field(default_factory=lambda: f"user-{uuid4().hex[:8]}")
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        memory = {"user_id": self.user, "content": SECRET, "vector": VECTOR}
+        answer = self._call("POST", "memories", json=memory)
+        assert answer.status_code == 201, answer.text
+        object.__setattr__(self, "id", answer.json()["id"])
+
+    def memories(self) -> dict[str, str]:
+        """Return content by id."""
+        found = self._call("GET", "memories", **asked_for(self.user)).json()["results"]
+        return {memory["id"]: memory["content"] for memory in found}
+
+    def _call(self, method: str, path: str, **arguments: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self.site.tokens['good']}"}
+        url = f"/v1/agents/{self.site.workspace.slug}/{path}"
+        return self.site.client.request(method, url, headers=headers, **arguments)
+
+
+@pytest.fixture(scope="module")
+def site(
+    control_plane: ControlPlane, qdrant_url: str, operator: Program, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    ours = Workspace(control_plane, control_plane.create_namespace(), qdrant_url)
+    others = Workspace(control_plane, control_plane.create_namespace(), qdrant_url)
+    bot = Account.create(control_plane, ours.namespace, "bot")
+    neighbour = Account.create(control_plane, ours.namespace, "neighbour")
+    namesake = Account.create(control_plane, others.namespace, "bot")
+    everything = ("read", "write", "admin")
+    passes = {"scoreThreshold": -1, "minSimilarity": -1}
+    ours.create_ready(access={"subjects": [bot.subject(*everything)]}, scoring=passes)
+    others.create_ready(access={"subjects": [neighbour.subject(*everything)]}, scoring=passes)
+    tokens = {
+        "good": bot.token(),
+        "a subject of another agent": neighbour.token(),
+        "the same name in another namespace": namesake.token(),
+        "expired": bot.token_for(seconds=-600),
+        "another audience": bot.token("elsewhere"),
+        "the API server's audience": bot.token("https://kubernetes.default.svc"),
+        "no token": "",
+        "claims over another's signature": bot.forged_by(neighbour),
+        "signed by nobody": bot.token().rsplit(".", 1)[0] + ".",
+    }
+    program, url = start_api(control_plane, tmp_path_factory.mktemp("api"), auth="kubernetes")
+    with running(program), httpx.Client(base_url=url, timeout=30) as client:
+        made = Site(client, ours, bot, tokens)
+        wait_until(
+            lambda: made.send(("GET", "/v1/agents/{agent}"), token=tokens["good"], user="").status_code == 200,
+            seconds=10,
+            what="the agent in the API",
+        )
+        yield made
+    ours.clean()
+    others.clean()
+
+
+@pytest.fixture
+def owner(site: Site) -> Owner:
+    return Owner(site)
+
+
+def test_the_document_has_endpoints_and_each_has_its_request() -> None:
+    assert ENDPOINTS
+    assert set(REQUESTS) == set(ENDPOINTS)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=" ".join)
+def test_who_may_do_it_is_served(site: Site, owner: Owner, endpoint: Endpoint) -> None:
+    """Without this, a request that is wrong by itself would pass for denied."""
+    answer = site.send(endpoint, token=site.tokens["good"], user=owner.user, id=owner.id)
+
+    assert answer.is_success, answer.text
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "case"),
+    [pytest.param(*pair, id=f"{' '.join(pair[0])}: {pair[1]}") for pair in itertools.product(ENDPOINTS, CASES)],
+)
+def test_who_must_not_pass_learns_and_changes_nothing(site: Site, owner: Owner, endpoint: Endpoint, case: str) -> None:
+    answer = site.send(endpoint, token=site.tokens[case], user=owner.user, id=owner.id)
+
+    named, listed = CASES[case]
+    assert answer.status_code == (listed if endpoint == LIST_OF_AGENTS else named), answer.text
+    if answer.is_success:
+        assert site.workspace.slug not in [line["agent"] for line in answer.json()["results"]]
+    assert SECRET not in answer.text
+    assert owner.memories() == {owner.id: SECRET}
+
+
+@pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint != LIST_OF_AGENTS], ids=" ".join)
+def test_in_the_name_of_another_user_nothing_is_learnt_or_changed(site: Site, owner: Owner, endpoint: Endpoint) -> None:
+    answer = site.send(endpoint, token=site.tokens["good"], user=f"not-{owner.user}", id=owner.id)
+
+    assert SECRET not in answer.text
+    assert owner.memories() == {owner.id: SECRET}
+    if "{id}" in endpoint[1]:
+        assert answer.status_code == 404
+
+
+def test_a_subject_that_was_removed_is_out(site: Site, owner: Owner) -> None:
+    search = ("POST", "/v1/agents/{agent}/search")
+    late = Account.create(site.workspace.control_plane, site.workspace.namespace, "late")
+    token = late.token()
+    assert site.send(search, token=token, user=owner.user).status_code == 404
+
+    site.workspace.patch(access={"subjects": [site.bot.subject("read", "write", "admin"), late.subject("read")]})
+    wait_until(lambda: site.send(search, token=token, user=owner.user).status_code == 200, seconds=5, what="200")
+    store = ("POST", "/v1/agents/{agent}/memories")
+    assert site.send(store, token=token, user=owner.user).status_code == 403
+
+    site.workspace.patch(access={"subjects": [site.bot.subject("read", "write", "admin")]})
+    wait_until(lambda: site.send(search, token=token, user=owner.user).status_code == 404, seconds=5, what="404")
+
+
+def test_a_token_that_ends_while_it_is_remembered_is_out(site: Site) -> None:
+    agents = LIST_OF_AGENTS
+    token = site.bot.token_for(seconds=3)
+    assert site.send(agents, token=token, user="").status_code == 200
+
+    wait_until(lambda: site.send(agents, token=token, user="").status_code == 401, seconds=15, what="401")
+
+
+def test_the_commands_of_the_page_give_a_token_that_passes(site: Site) -> None:
+    """docs/access.md, "Get a token"."""
+    commands = commands_of("access.md", "Get a token")
+    *_, token = [
+        shell(site.workspace.control_plane, command.replace("-n agents", f"-n {site.workspace.namespace}"))
+        for command in commands
+    ]
+
+    assert site.send(LIST_OF_AGENTS, token=token.strip(), user="").json() == {"results": []}
