@@ -1,11 +1,15 @@
 """Access counts over a real engine: those of several processes add up, whatever breaks."""
 
 import asyncio
+import itertools
+import time
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from agentmemory_operator.ports import Json, PointStore
 from agentmemory_operator.services import access_counts
 from agentmemory_operator.services.recall import SearchRequest
 from tests.support.agents import World, vector_of
@@ -148,3 +152,86 @@ async def test_more_memories_than_a_chunk_are_all_counted(world: World) -> None:
     await world.counts.flush()
 
     assert set((await counted(world)).values()) == {1}
+
+
+class SpiedStore:
+    """Passes calls on; remembers when each write began and ended, and how many operations it had."""
+
+    def __init__(self, store: PointStore) -> None:
+        self._store = store
+        self.operations: list[int] = []
+        self.times_s: list[tuple[float, float]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def batch(self, collection: str, operations: Sequence[Json], **how: Any) -> None:
+        began_s = time.monotonic()
+        await self._store.batch(collection, operations, **how)
+        self.operations.append(len(operations))
+        self.times_s.append((began_s, time.monotonic()))
+
+
+async def test_memories_that_come_to_the_same_counts_share_an_operation(world: World) -> None:
+    ids = [await world.add(str(number)) for number in range(12)]
+    spied = SpiedStore(world.agent.store)
+    world.agent = replace(world.agent, store=cast(PointStore, spied))
+    slug = world.agent.settings.slug
+    world.counts.note(slug, ids)
+    world.counts.note(slug, ids[:3])
+
+    await world.counts.flush()
+
+    assert spied.operations == [2]
+    assert sorted((await counted(world)).values()) == [1] * 9 + [2] * 3
+
+
+async def test_times_of_one_flush_are_written_half_a_minute_exact(world: World) -> None:
+    slug, ids = world.agent.settings.slug, [await world.add(name) for name in "abc"]
+    began_ms = access_counts.SAME_TIME_MS * 1_000_000
+    for memory_id, later_ms in zip(ids, (0, 10_000, 31_000), strict=True):
+        world.clock.value_ms = began_ms + later_ms
+        world.counts.note(slug, [memory_id])
+
+    await world.counts.flush()
+
+    times = {record.content: record.last_accessed_at - began_ms for record in await world.rows()}
+    assert times == {"a": 10_000, "b": 10_000, "c": 31_000}
+
+
+async def test_between_the_writes_of_a_flush_the_engine_has_time_for_searches(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_counts, "CHUNK", 4)
+    ids = [await world.add(str(number)) for number in range(12)]
+    spied = SpiedStore(world.agent.store)
+    world.agent = replace(world.agent, store=cast(PointStore, spied))
+    world.counts.note(world.agent.settings.slug, ids)
+
+    await world.counts.flush(over_s=60)
+
+    times_s = spied.times_s
+    assert len(times_s) == 3
+    for (began_s, ended_s), (next_s, _) in itertools.pairwise(times_s):
+        assert next_s - ended_s >= 8 * (ended_s - began_s)
+
+
+async def test_a_stop_does_not_wait_for_an_engine_that_answers_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access_counts, "LAST_FLUSH_S", 0.05)
+
+    class Silent:
+        async def retrieve(self, *_: Any, **__: Any) -> None:
+            await asyncio.Event().wait()
+
+    slug = world.agent.settings.slug
+    world.agent = replace(world.agent, store=cast(PointStore, Silent()))
+    running = asyncio.create_task(world.counts.run(interval_s=3600))
+    await asyncio.sleep(0)
+    world.counts.note(slug, ["018f0000-0000-7000-8000-000000000000"])
+
+    running.cancel()
+    await asyncio.wait([running], timeout=30)
+
+    assert running.cancelled()

@@ -5,16 +5,22 @@ effect. So a flush is a compare-and-set on the point's `rev`, which also leaves 
 then a read: the increment was applied if and only if its mark is there. Without it the flush tries again, this time or
 the next; so an increment whose answer was lost is neither lost nor counted twice. A point keeps the last mark of each
 of the 16 writers that wrote last.
+
+Searches wait while the engine writes. So memories that come to the same counts share one operation, few memories are
+written at a time, and between two writes the engine has nine times as long for itself, as far as the interval reaches.
 """
 
 import asyncio
 import itertools
+import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from agentmemory_operator.domain.filters import NOT_DELETED, equals, only
-from agentmemory_operator.domain.records import ACCESS_MARKS_KEY
+from agentmemory_operator.domain.filters import equals
+from agentmemory_operator.domain.records import ACCESS_MARKS_KEY, TOMBSTONE_KEY
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.ports import Clock, Json
 from agentmemory_operator.services.directory import Agent
@@ -25,14 +31,21 @@ OpenAgent = Callable[[str], Awaitable[Agent]]
 """`AgentDirectory.open`."""
 
 FLUSH_INTERVAL_S = 30.0
+# A stop does not wait longer for what cannot be written.
+LAST_FLUSH_S = 10.0
 # Bounds memory when Qdrant is away for long: about 20 MB. Beyond, the increments noted first are dropped.
 MAX_WAITING = 100_000
+PAGE = 1_000
+# Memories in one write. Half of a write costs the same for any number, and searches wait for all of it.
 CHUNK = 200
+REST = 9.0
 # Only another writer to the same memory makes an attempt fail; what is left then waits for the next flush.
 MAX_ATTEMPTS = 10
 KEPT_MARKS = 16
+# Times of one flush this near to each other are written as the latest of them.
+SAME_TIME_MS = 30_000
 
-_READ_KEYS = ["rev", "accessCount", "lastAccessedAt", ACCESS_MARKS_KEY]
+_READ_KEYS = ("rev", "accessCount", "lastAccessedAt", ACCESS_MARKS_KEY, TOMBSTONE_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +61,37 @@ class Increment:
 
 
 @dataclass(slots=True)
-class _Sent:
-    """Increments of one agent, by memory, sent under one mark and not seen on the points yet."""
+class _Noted:
+    """Increments of one agent, by memory, and when the first was noted."""
 
-    mark: str
-    increments: dict[str, Increment]
+    since_ms: int
+    increments: dict[str, Increment] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Sent(_Noted):
+    """Increments sent under one mark and not seen on the points yet."""
+
+    mark: str = ""
+
+
+class _Pace:
+    """Spreads writes over a time.
+
+    Args:
+        over_s: 0 is without rests.
+        memories: to be written in that time.
+    """
+
+    def __init__(self, over_s: float, memories: int) -> None:
+        self._until_s = time.monotonic() + over_s
+        self._left = memories
+
+    async def rest(self, took_s: float, *, memories: int) -> None:
+        """Rest after a write, shorter where the time would not suffice for what is left."""
+        share_s = (self._until_s - time.monotonic()) * memories / max(self._left, memories)
+        self._left -= memories
+        await asyncio.sleep(min(max(share_s - took_s, 0), took_s * REST))
 
 
 class AccessCounts:
@@ -71,71 +110,101 @@ class AccessCounts:
         self._clock = clock
         self._writer = writer
         self._flushes = itertools.count(1)
-        self._noted: dict[tuple[str, str], Increment] = {}
+        self._noted: dict[str, _Noted] = {}
         self._sent: dict[str, _Sent] = {}
+        self._noted_count = 0
         self._lock = asyncio.Lock()
         self.dropped = 0
 
     @property
     def waiting(self) -> int:
         """Memories whose accesses are not written yet."""
-        return len(self._noted) + sum(len(sent.increments) for sent in self._sent.values())
+        return sum(len(part.increments) for part in (*self._noted.values(), *self._sent.values()))
+
+    @property
+    def lag_s(self) -> float:
+        """How long the oldest access has waited to be written, in seconds."""
+        oldest_ms = min((part.since_ms for part in (*self._noted.values(), *self._sent.values())), default=None)
+        return 0.0 if oldest_ms is None else max(self._clock.now_ms() - oldest_ms, 0) / 1000
 
     def note(self, slug: str, ids: Sequence[str]) -> None:
         """Count one access of each memory."""
+        if not ids:
+            return
         now_ms = self._clock.now_ms()
+        increments = self._noted.setdefault(slug, _Noted(now_ms)).increments
+        self._noted_count -= len(increments)
         for memory_id in ids:
-            key = slug, memory_id
-            self._noted[key] = self._noted.pop(key, Increment(0, now_ms)).later(now_ms)
-        for key in list(itertools.islice(self._noted, max(0, self.waiting - MAX_WAITING))):
-            self.dropped += self._noted.pop(key).count
+            increments[memory_id] = increments.pop(memory_id, Increment(0, now_ms)).later(now_ms)
+        self._noted_count += len(increments)
+        for memory_id in list(itertools.islice(increments, max(0, self._noted_count - MAX_WAITING))):
+            self.dropped += increments.pop(memory_id).count
+            self._noted_count -= 1
 
-    async def flush(self) -> None:
-        """Write what was noted; what could not be written waits for the next flush."""
+    async def flush(self, *, over_s: float = 0) -> None:
+        """Write what was noted; what could not be written waits for the next flush.
+
+        Args:
+            over_s: take about as long as this where the engine needs rests, but never much longer.
+        """
         async with self._lock:
-            for slug in dict.fromkeys([*self._sent, *(slug for slug, _ in self._noted)]):
-                await self._try_flush_agent(slug)
+            pace = _Pace(over_s, self.waiting)
+            for slug in dict.fromkeys([*self._sent, *self._noted]):
+                await self._try_flush_agent(slug, pace)
 
     async def run(self, interval_s: float = FLUSH_INTERVAL_S) -> None:
-        """Flush until cancelled, and once more then."""
+        """Flush until cancelled, and once more then, for at most 10 s."""
+        rest_s = interval_s
         try:
             while True:
-                await asyncio.sleep(interval_s)
-                await self.flush()
+                await asyncio.sleep(rest_s)
+                started_s = time.monotonic()
+                await self.flush(over_s=interval_s * 0.8)
+                rest_s = max(interval_s - (time.monotonic() - started_s), 0)
         finally:
-            await self.flush()
+            await self._flush_last()
 
-    async def _try_flush_agent(self, slug: str) -> None:
+    async def _flush_last(self) -> None:
         try:
-            await self._flush_agent(slug)
+            async with asyncio.timeout(LAST_FLUSH_S):
+                await self.flush()
+        except TimeoutError:
+            _log.warning("the accesses of %d memories are lost: Qdrant did not take them in time", self.waiting)
+
+    async def _try_flush_agent(self, slug: str, pace: _Pace) -> None:
+        try:
+            await self._flush_agent(slug, pace)
         except TransientError as error:
             _log.warning("access counts of agent %s wait for the next flush: %s", slug, error)
         except AgentMemoryError as error:
-            given_up = [*self._take(slug).values(), *self._sent.pop(slug, _Sent("", {})).increments.values()]
+            sent = self._sent.pop(slug, None)
+            given_up = [*self._take(slug).increments.values(), *(sent.increments.values() if sent else ())]
             self.dropped += sum(increment.count for increment in given_up)
             _log.warning("access counts of agent %s are dropped: %s", slug, error)
 
-    async def _flush_agent(self, slug: str) -> None:
+    async def _flush_agent(self, slug: str, pace: _Pace) -> None:
         agent = await self._open_agent(slug)
         if slug in self._sent:
-            await self._settle(agent, self._sent[slug])
+            await self._settle(agent, self._sent[slug], pace)
         if slug not in self._sent or not self._sent[slug].increments:
-            self._sent[slug] = _Sent(f"{self._writer}:{next(self._flushes)}", self._take(slug))
-            await self._settle(agent, self._sent[slug])
+            noted = self._take(slug)
+            mark = f"{self._writer}:{next(self._flushes)}"
+            self._sent[slug] = _Sent(noted.since_ms, noted.increments, mark)
+            await self._settle(agent, self._sent[slug], pace)
         if not self._sent[slug].increments:
             del self._sent[slug]
 
-    def _take(self, slug: str) -> dict[str, Increment]:
-        keys = [key for key in self._noted if key[0] == slug]
-        return {key[1]: self._noted.pop(key) for key in keys}
+    def _take(self, slug: str) -> _Noted:
+        noted = self._noted.pop(slug, None) or _Noted(self._clock.now_ms())
+        self._noted_count -= len(noted.increments)
+        return noted
 
-    async def _settle(self, agent: Agent, sent: _Sent) -> None:
+    async def _settle(self, agent: Agent, sent: _Sent, pace: _Pace) -> None:
         """Write increments until each is seen on its point, or the memory is gone."""
-        ids = list(sent.increments)
-        for start in range(0, len(ids), CHUNK):
-            await self._settle_chunk(agent, sent, ids[start : start + CHUNK])
+        for page in _parts(list(sent.increments), PAGE):
+            await self._settle_page(agent, sent, page, pace)
 
-    async def _settle_chunk(self, agent: Agent, sent: _Sent, ids: Sequence[str]) -> None:
+    async def _settle_page(self, agent: Agent, sent: _Sent, ids: Sequence[str], pace: _Pace) -> None:
         for _ in range(MAX_ATTEMPTS):
             rows = await _read(agent, ids)
             waiting = {id_: row for id_, row in rows.items() if sent.mark not in row.get(ACCESS_MARKS_KEY, ())}
@@ -143,15 +212,27 @@ class AccessCounts:
                 sent.increments.pop(memory_id, None)
             if not waiting:
                 return
-            await agent.store.batch(agent.alias, self._operations(sent, waiting), strong=True)
+            for operations, count in _requests(self._changes(sent, waiting)):
+                started_s = time.monotonic()
+                await agent.store.batch(agent.alias, operations, strong=True)
+                await pace.rest(time.monotonic() - started_s, memories=count)
             ids = list(waiting)
 
-    def _operations(self, sent: _Sent, rows: Mapping[str, Json]) -> list[Json]:
-        def set_payload(memory_id: str, row: Json) -> Json:
-            payload = self._counted(row, sent.increments[memory_id], mark=sent.mark)
-            return {"set_payload": {"payload": payload, "filter": only(memory_id, equals("rev", row["rev"]))}}
-
-        return [set_payload(memory_id, row) for memory_id, row in rows.items()]
+    def _changes(self, sent: _Sent, rows: Mapping[str, Json]) -> Iterator[tuple[Json, list[str]]]:
+        """Yield each state that memories come to, with those that come to it from one revision."""
+        payloads: dict[str, Json] = {}
+        ids: defaultdict[str, list[str]] = defaultdict(list)
+        latest_ms = _latest_of_each(sent.increments.values())
+        for memory_id, row in rows.items():
+            increment = sent.increments[memory_id]
+            last_ms = latest_ms[increment.last_ms // SAME_TIME_MS]
+            payload = self._counted(row, Increment(increment.count, last_ms), mark=sent.mark)
+            state = json.dumps([*payload.values()])
+            payloads[state] = payload
+            ids[state].append(memory_id)
+        now_ms = self._clock.now_ms()
+        for state, payload in payloads.items():
+            yield payload | {"updatedAt": now_ms}, ids[state]
 
     def _counted(self, row: Json, increment: Increment, *, mark: str) -> Json:
         others = [other for other in row.get(ACCESS_MARKS_KEY, ()) if other.rpartition(":")[0] != self._writer]
@@ -160,13 +241,40 @@ class AccessCounts:
             "lastAccessedAt": max(row.get("lastAccessedAt", 0), increment.last_ms),
             ACCESS_MARKS_KEY: [*others, mark][-KEPT_MARKS:],
             "rev": row["rev"] + 1,
-            "updatedAt": self._clock.now_ms(),
         }
+
+
+def _latest_of_each(increments: Iterable[Increment]) -> dict[int, int]:
+    """Return the latest time of each stretch of time."""
+    latest_ms: dict[int, int] = {}
+    for increment in increments:
+        stretch = increment.last_ms // SAME_TIME_MS
+        latest_ms[stretch] = max(latest_ms.get(stretch, 0), increment.last_ms)
+    return latest_ms
+
+
+def _requests(changes: Iterable[tuple[Json, list[str]]]) -> Iterator[tuple[list[Json], int]]:
+    """Yield the operations of one request after the other, with how many memories they change."""
+    operations: list[Json] = []
+    count = 0
+    for payload, ids in changes:
+        for part in _parts(ids, CHUNK):
+            if count + len(part) > CHUNK:
+                yield operations, count
+                operations, count = [], 0
+            # Of several revisions none is another's: a state follows from the revision before it.
+            unchanged = {"must": [{"has_id": list(part)}, equals("rev", payload["rev"] - 1)]}
+            operations.append({"set_payload": {"payload": payload, "filter": unchanged}})
+            count += len(part)
+    if operations:
+        yield operations, count
+
+
+def _parts(ids: Sequence[str], size: int) -> Iterator[Sequence[str]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 async def _read(agent: Agent, ids: Sequence[str]) -> dict[str, Json]:
     """Return what the counts depend on, of the memories that are still there."""
-    there = {"must": [{"has_id": list(ids)}, NOT_DELETED]}
-    body = {"filter": there, "limit": CHUNK, "with_payload": _READ_KEYS, "with_vector": False}
-    points, _ = await agent.store.scroll(agent.alias, body)
-    return {point["id"]: point["payload"] for point in points}
+    points = await agent.store.retrieve(agent.alias, ids, keys=_READ_KEYS)
+    return {point["id"]: point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]}

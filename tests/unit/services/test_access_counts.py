@@ -43,3 +43,19 @@ async def test_beyond_the_bound_the_oldest_are_dropped(monkeypatch: pytest.Monke
     counts.note("bot", ["a", "b", "c", "a", "d", "e"])
 
     assert (counts.waiting, counts.dropped) == (3, 2)
+
+
+async def test_the_lag_is_the_age_of_the_oldest_access_that_is_not_written() -> None:
+    clock = FakeClock()
+
+    async def open_agent(slug: str) -> Any:
+        raise StoreUnavailable("away")
+
+    counts = AccessCounts(open_agent, clock, writer="w")
+    assert counts.lag_s == 0
+    counts.note("bot", ["a"])
+    clock.move(ms=7_000)
+    counts.note("other", ["b"])
+    await counts.flush()
+
+    assert counts.lag_s == 7
