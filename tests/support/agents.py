@@ -11,9 +11,9 @@ import aiohttp
 
 from agentmemory_operator.adapters.embedders import CallerVectors
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
-from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
+from agentmemory_operator.domain.collection import KEYWORD_VECTOR, METADATA_KEY, EmbeddingSource, KeywordSource
 from agentmemory_operator.domain.effective import AgentSettings, EmbeddingSettings, Ranking
-from agentmemory_operator.domain.presets import CORTEX, RETRIEVAL_INDEXES
+from agentmemory_operator.domain.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.access_counts import AccessCounts
@@ -22,6 +22,7 @@ from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import NewMemory, Remember, Stored
+from agentmemory_operator.services.windows import Windows
 from tests.support.clocks import FakeClock
 
 SIZE = 8
@@ -56,7 +57,9 @@ def settings_of(slug: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, g
     )
 
 
-def agent_of(settings: AgentSettings, store: PointStore, *, distance: str = "Cosine") -> Agent:
+def agent_of(
+    settings: AgentSettings, store: PointStore, *, distance: str = "Cosine", keyword: KeywordSource | None = None
+) -> Agent:
     """Return an agent whose callers send vectors."""
     size = settings.embedding.dimensions
     return Agent(
@@ -65,6 +68,7 @@ def agent_of(settings: AgentSettings, store: PointStore, *, distance: str = "Cos
         source=EmbeddingSource(provider="none", model=None, dimensions=size),
         embedder=CallerVectors(size),
         distance=distance,
+        keyword=keyword,
     )
 
 
@@ -76,13 +80,14 @@ class World:
     clock: FakeClock = field(default_factory=FakeClock)
 
     def __post_init__(self) -> None:
-        self.chains = Chains(self.clock)
-        self.remember = Remember(self.clock, self.chains)
-        self.memories = Memories(self.clock, self.chains)
+        self.chains, self.windows = Chains(self.clock), Windows(self.clock)
+        self.remember = Remember(self.clock, self.chains, self.windows)
+        self.memories = Memories(self.clock, self.chains, self.windows)
         self.counts = self.new_counts("w0")
         self.recall = Recall(self.clock, self.counts)
 
     chains: Chains = field(init=False)
+    windows: Windows = field(init=False)
     remember: Remember = field(init=False)
     memories: Memories = field(init=False)
     counts: AccessCounts = field(init=False)
@@ -128,14 +133,21 @@ class World:
 
 @contextlib.asynccontextmanager
 async def open_world(
-    url: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, distance: str = "Cosine"
+    url: str,
+    *,
+    ranking: Ranking = EVERYTHING,
+    size: int = SIZE,
+    distance: str = "Cosine",
+    keyword: KeywordSource | None = None,
 ) -> AsyncIterator[World]:
     """Make a collection of a name of its own behind an alias, and remove it in the end."""
     settings = settings_of(f"t-{uuid.uuid4().hex[:12]}", ranking=ranking, size=size)
     async with QdrantPoints(url) as store:
         await create_collection(url, settings, distance=distance)
+        if keyword:
+            await add_keyword(url, settings)
         try:
-            yield World(agent_of(settings, store, distance=distance))
+            yield World(agent_of(settings, store, distance=distance, keyword=keyword))
         finally:
             await delete_collection(url, settings)
 
@@ -147,11 +159,21 @@ async def create_collection(url: str, settings: AgentSettings, *, distance: str 
     body = {"vectors": {"size": size, "distance": distance}, "metadata": {METADATA_KEY: marker}}
     await _call(url, "PUT", f"/collections/{physical}", body)
     for name, schema in RETRIEVAL_INDEXES:
-        await _call(
-            url, "PUT", f"/collections/{physical}/index?wait=true", {"field_name": name, "field_schema": schema}
-        )
+        await _index(url, physical, name, schema)
     alias = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
     await _call(url, "POST", "/collections/aliases", {"actions": [alias]})
+
+
+async def add_keyword(url: str, settings: AgentSettings) -> None:
+    """Give the collection what the operator gives it for keywords."""
+    physical = f"{settings.alias}__1"
+    await _call(url, "PUT", f"/collections/{physical}/vectors/{KEYWORD_VECTOR}", {"sparse": {"modifier": "idf"}})
+    for name, schema in KEYWORD_INDEXES:
+        await _index(url, physical, name, schema)
+
+
+async def _index(url: str, physical: str, name: str, schema: str) -> None:
+    await _call(url, "PUT", f"/collections/{physical}/index?wait=true", {"field_name": name, "field_schema": schema})
 
 
 async def delete_collection(url: str, settings: AgentSettings) -> None:

@@ -27,6 +27,7 @@ from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
+from agentmemory_operator.services.windows import Windows
 from tests.support.certificates import ServerFiles
 from tests.support.http_server import serve
 
@@ -105,12 +106,13 @@ def build_services(qdrant_url: str, *documents: Document, api_keys: Mapping[str,
         metadata = document["metadata"]
         settings = effective_settings(parse_agent_memory(document))
         directory.put(Claim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
-    chains, counts = Chains(clock), AccessCounts(directory.open, clock, writer="test")
+    chains, windows = Chains(clock), Windows(clock)
+    counts = AccessCounts(directory.open, clock, writer="test")
     return Services(
         directory=directory,
         recall=Recall(clock, counts),
-        remember=Remember(clock, chains),
-        memories=Memories(clock, chains),
+        remember=Remember(clock, chains, windows),
+        memories=Memories(clock, chains, windows),
         access_counts=counts,
     )
 

@@ -11,6 +11,7 @@ from agentmemory_operator.domain.effective import (
     EmbeddingSettings,
     effective_embedding,
     effective_tuning,
+    has_keyword,
     preset_of,
     revisions_of,
 )
@@ -112,7 +113,7 @@ def embedding_source(settings: EmbeddingSettings) -> EmbeddingSource:
 
 def keyword_source(index: Index) -> KeywordSource | None:
     """Return what keyword vectors are made of, None where the object asks for none."""
-    if index.keyword is None or not index.keyword.enabled:
+    if index.keyword is None or not has_keyword(index):
         return None
     return KeywordSource(language=index.keyword.language or DEFAULT_LANGUAGE, window=WINDOW)
 

@@ -98,6 +98,7 @@ class AgentSettings:
     profile: str | None = None
     expected_memories: int = DEFAULT_EXPECTED_MEMORIES
     subjects: tuple[Subject, ...] = ()
+    has_keyword: bool = False
 
     @property
     def alias(self) -> str:
@@ -148,6 +149,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         embedding=effective_embedding(memory.spec.embedding),
         profile=memory.spec.index.profile if memory.spec.index else None,
         expected_memories=effective_tuning(memory).expected_memories,
+        has_keyword=has_keyword(memory.spec.index),
         subjects=subjects_of(memory),
     )
 
@@ -180,6 +182,11 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         oversampling=tuning.oversampling,
         max_query_limit=_max_query_limit(memory.spec.index),
     )
+
+
+def has_keyword(index: Index | None) -> bool:
+    """Tell whether memories are to be found by words too."""
+    return index is not None and index.keyword is not None and index.keyword.enabled
 
 
 def _max_query_limit(index: Index | None) -> int | None:

@@ -81,6 +81,10 @@ PAYLOAD_KEYS = {
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
 
+ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
+"""Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
+the texts after it have to be looked at; see `services/windows.py`."""
+
 ACCESS_MARKS_KEY = "accessMarks"
 """Which flush of each API process counted last; see `services/access_counts.py`."""
 
@@ -90,10 +94,15 @@ def hash_content(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
+def window_mark(payload: Mapping[str, Any]) -> Payload:
+    """Return what says that the keyword texts after a memory have to be looked at; only those of a session are."""
+    return {DUE_KEY: True} if ORDER_KEY in payload else {}
+
+
 def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     """Return what a deleted memory leaves: nothing of its content; `pending` until its predecessor answers again."""
     kept = {key: payload[key] for key in ("id", "agentId", "userId", "type", "supersedesId") if key in payload}
-    marks = {"rev": payload["rev"] + 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms}
+    marks = {"rev": payload["rev"] + 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, **window_mark(payload)}
     return kept | marks | {"pending": "supersedesId" in kept}
 
 

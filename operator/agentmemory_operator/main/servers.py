@@ -63,6 +63,7 @@ from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.sweeper import Sweeper
+from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.workqueue import WorkQueue
 from agentmemory_operator.settings import Settings
 
@@ -125,7 +126,7 @@ class Api:
         self._secrets: Secrets = cluster
         clock, table = SystemClock(), ObjectTable()
         self._callers = Callers(reviews, clock) if reviews else None
-        chains = Chains(clock)
+        chains, windows = Chains(clock), Windows(clock)
         stores = PointStores(table, cluster, open_store, namespaces=cluster)
         directory = AgentDirectory(stores.store_for, self._open_embedder)
         access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
@@ -133,11 +134,11 @@ class Api:
         self.services = Services(
             directory=directory,
             recall=Recall(clock, access_counts),
-            remember=Remember(clock, chains),
-            memories=Memories(clock, chains),
+            remember=Remember(clock, chains, windows),
+            memories=Memories(clock, chains, windows),
             access_counts=access_counts,
         )
-        self._sweeper = Sweeper(directory, chains)
+        self._sweeper = Sweeper(directory, chains, windows)
         self._synced: set[str] = set()
 
     def synced(self, kind: str) -> None:

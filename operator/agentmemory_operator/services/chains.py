@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentmemory_operator.domain.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals, only
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload, tombstone_of
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload, tombstone_of, window_mark
 from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.directory import Agent
@@ -46,7 +46,7 @@ class Chains:
             if successor == row["id"]:
                 await self._settle(agent, row)
                 return True
-            link = {"supersededById": row["id"], "supersededAt": self._clock.now_ms()}
+            link = {"supersededById": row["id"], "supersededAt": self._clock.now_ms(), **window_mark(old)}
             await self._change(agent, old, link, NOT_SUPERSEDED, NOT_DELETED)
         if await self._abandon(agent, row):
             return True
@@ -87,7 +87,7 @@ class Chains:
             old = await read_row(agent, tombstone["supersedesId"])
             if old is None or old.get("supersededById") != tombstone["id"]:
                 return await self._settle(agent, tombstone)
-            await self._change(agent, old, {"supersededById": None, "supersededAt": None})
+            await self._change(agent, old, {"supersededById": None, "supersededAt": None, **window_mark(old)})
         raise _contended(tombstone)
 
     async def _settle(self, agent: Agent, row: Mapping[str, Any]) -> None:

@@ -8,7 +8,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource, embedding_from_json
+from agentmemory_operator.domain.collection import (
+    METADATA_KEY,
+    EmbeddingSource,
+    KeywordSource,
+    embedding_from_json,
+    keyword_from_json,
+)
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder, Json, PointStore
@@ -48,6 +54,7 @@ class Agent:
     Attributes:
         source: the embedding in force for the collection's vectors.
         distance: the collection's: Cosine, Dot or Euclid.
+        keyword: what the collection's keyword vectors are made of; None where there are none, or none are wanted.
         sizes: how many memories its users have; writers make it forget.
     """
 
@@ -56,6 +63,7 @@ class Agent:
     source: EmbeddingSource
     embedder: Embedder
     distance: str
+    keyword: KeywordSource | None = None
     sizes: Sizes = field(default_factory=Sizes)
 
     @property
@@ -138,13 +146,14 @@ class AgentDirectory:
         settings, before = entry.settings, entry.opened
         entry.is_stale = False
         try:
-            source, distance = await _read_collection(store, settings)
+            source, keyword, distance = await _read_collection(store, settings)
             entry.opened = Agent(
                 settings=settings,
                 store=store,
                 source=source,
                 embedder=await self._embedder(source, settings, before),
                 distance=distance,
+                keyword=keyword if settings.has_keyword else None,
                 sizes=before.sizes if before else Sizes(),
             )
         except BaseException:
@@ -172,8 +181,10 @@ def unknown_agent(slug: str) -> NotFound:
     )
 
 
-async def _read_collection(store: PointStore, settings: AgentSettings) -> tuple[EmbeddingSource, str]:
-    """Return the embedding in force and the distance, as the collection says."""
+async def _read_collection(
+    store: PointStore, settings: AgentSettings
+) -> tuple[EmbeddingSource, KeywordSource | None, str]:
+    """Return the embedding and the keyword text in force, and the distance, as the collection says."""
     try:
         described = await store.describe(settings.alias)
     except NotFound as error:
@@ -182,7 +193,8 @@ async def _read_collection(store: PointStore, settings: AgentSettings) -> tuple[
     marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
     if "embedding" not in marker or not _is_of(marker, settings):
         raise _not_ready(settings)
-    return embedding_from_json(marker["embedding"]), config["params"]["vectors"]["distance"]
+    distance: str = config["params"]["vectors"]["distance"]
+    return embedding_from_json(marker["embedding"]), keyword_from_json(marker.get("keyword")), distance
 
 
 def _is_of(marker: Json, settings: AgentSettings) -> bool:

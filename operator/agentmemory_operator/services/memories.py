@@ -12,6 +12,7 @@ from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestI
 from agentmemory_operator.ports import Clock, Json
 from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.windows import Windows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +55,10 @@ class _Position:
 class Memories:
     """Memories of an agent by id."""
 
-    def __init__(self, clock: Clock, chains: Chains) -> None:
+    def __init__(self, clock: Clock, chains: Chains, windows: Windows) -> None:
         self._clock = clock
         self._chains = chains
+        self._windows = windows
 
     async def get(self, agent: Agent, memory_id: str, *, user_id: str) -> MemoryRecord:
         """Return a memory, superseded or not.
@@ -93,6 +95,7 @@ class Memories:
             if successor := row.get("supersededById"):
                 raise Conflict(f"memory {memory_id} is superseded by {successor}: delete the head of its chain first")
             if await self._try_bury(agent, row):
+                await self._windows.settle(agent, [memory_id, row.get("supersedesId")])
                 return agent.sizes.forget(user_id)
         raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
 

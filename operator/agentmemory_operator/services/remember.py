@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal
 
 from agentmemory_operator.domain.identity import is_id, keyed_id, time_ordered_id
+from agentmemory_operator.domain.keywords import Words
 from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, hash_content, payload_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -26,6 +27,7 @@ from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.chains import Chains, midway, read_row
 from agentmemory_operator.services.checks import check_types, check_vector, scaled
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.windows import Windows
 
 Event = Literal["ADD", "SUPERSEDE", "NONE"]
 
@@ -90,10 +92,11 @@ class _Draft:
 
     record: MemoryRecord
     vector: Vector
+    words: Words | None = None
 
-    @property
-    def point(self) -> Json:
-        return {"id": self.record.id, "vector": self.vector, "payload": payload_of(self.record)}
+    def point(self, agent: Agent) -> Json:
+        point = {"id": self.record.id, "vector": self.vector, "payload": payload_of(self.record)}
+        return self.words.on(point, agent.keyword) if self.words and agent.keyword else point
 
     @property
     def stored(self) -> Stored:
@@ -104,9 +107,10 @@ class _Draft:
 class Remember:
     """Stores memories."""
 
-    def __init__(self, clock: Clock, chains: Chains) -> None:
+    def __init__(self, clock: Clock, chains: Chains, windows: Windows) -> None:
         self._clock = clock
         self._chains = chains
+        self._windows = windows
 
     async def store(self, agent: Agent, memories: Sequence[NewMemory]) -> list[Outcome]:
         """Store each memory; one result an item, in order: stored, or the error that kept this one out.
@@ -119,10 +123,11 @@ class Remember:
         """
         places = _places_of_first(memories)
         distinct = list(dict.fromkeys(places))
-        drafts = await self._draft(agent, [memories[place] for place in distinct])
+        drafts = await self._worded(agent, await self._draft(agent, [memories[place] for place in distinct]))
         try:
             outcomes = dict(zip(distinct, await self._write(agent, drafts), strict=True))
         finally:
+            await self._windows.settle(agent, _changed(drafts))
             for memory in memories:
                 agent.sizes.forget(memory.user_id)
         return [outcomes[first] if first == place else _repeated(outcomes[first]) for place, first in enumerate(places)]
@@ -163,6 +168,16 @@ class Remember:
             drafts.append(vector if isinstance(vector, AgentMemoryError) else _Draft(record, vector))
         return drafts
 
+    async def _worded(
+        self, agent: Agent, drafts: Sequence[_Draft | AgentMemoryError]
+    ) -> list[_Draft | AgentMemoryError]:
+        """Return the drafts with what finds them by words."""
+        records = [draft.record for draft in drafts if isinstance(draft, _Draft)]
+        words = await self._windows.words(agent, records)
+        return [
+            replace(draft, words=words.get(draft.record.id)) if isinstance(draft, _Draft) else draft for draft in drafts
+        ]
+
     async def _finish(
         self, agent: Agent, draft: _Draft | AgentMemoryError, refused: Mapping[str, AgentMemoryError]
     ) -> Outcome:
@@ -181,7 +196,7 @@ class Remember:
         before = await read_row(agent, record.id) if record.request_hash else None
         if before is None:
             await self._check_predecessor(agent, record)
-            await agent.store.upsert(agent.alias, [draft.point], insert_only=True, strong=True)
+            await agent.store.upsert(agent.alias, [draft.point(agent)], insert_only=True, strong=True)
         with midway():
             row = before or await read_row(agent, record.id)
             if conflict := _other_request(row, record):
@@ -201,6 +216,13 @@ class Remember:
             raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
         if TOMBSTONE_KEY in old or old.get("supersededById"):
             raise _superseded(record.supersedes_id)
+
+
+def _changed(drafts: Sequence[_Draft | AgentMemoryError]) -> list[str | None]:
+    """Return the memories whose sessions' keyword texts may have to follow."""
+    in_session = [d.record for d in drafts if isinstance(d, _Draft) and d.words and d.words.order is not None]
+    superseding = [d.record.supersedes_id for d in drafts if isinstance(d, _Draft)]
+    return [*(record.id for record in in_session), *superseding]
 
 
 def _vector_of(
@@ -229,7 +251,7 @@ async def _put(agent: Agent, drafts: Sequence[_Draft], *, insert_only: bool = Fa
     """Write drafts in one request; where the engine refuses some, without them. Return those by id."""
     if not drafts:
         return {}
-    points = [draft.point for draft in drafts]
+    points = [draft.point(agent) for draft in drafts]
     try:
         await agent.store.upsert(agent.alias, points, insert_only=insert_only, strong=insert_only)
     except StoreRejected as error:

@@ -6,6 +6,7 @@ import logging
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory
+from agentmemory_operator.services.windows import Windows
 
 _log = logging.getLogger(__name__)
 
@@ -14,11 +15,12 @@ ROUND_S = 60.0
 
 
 class Sweeper:
-    """Sweeps the chains of all agents in turn."""
+    """Sweeps the chains and keyword texts of all agents in turn."""
 
-    def __init__(self, directory: AgentDirectory, chains: Chains) -> None:
+    def __init__(self, directory: AgentDirectory, chains: Chains, windows: Windows) -> None:
         self._directory = directory
         self._chains = chains
+        self._windows = windows
 
     async def run(self, round_s: float = ROUND_S) -> None:
         """Sweep until cancelled, each agent about once a round."""
@@ -33,9 +35,13 @@ class Sweeper:
     async def sweep(self, slug: str) -> None:
         """Sweep one agent; one that cannot be reached is left to the next round."""
         try:
-            completed = await self._chains.sweep(await self._directory.open(slug))
+            agent = await self._directory.open(slug)
+            completed = await self._chains.sweep(agent)
+            rewritten = await self._windows.sweep(agent)
         except AgentMemoryError as error:
             _log.info("agent %s is swept later: %s", slug, error)
             return
         if completed:
             _log.warning("finished %s memories of agent %s that a crash left half written or deleted", completed, slug)
+        if rewritten:
+            _log.info("brought the keyword texts of %s memories of agent %s in line", rewritten, slug)

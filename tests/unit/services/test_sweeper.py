@@ -38,7 +38,7 @@ class FakeChains:
 
 async def run_for(directory: FakeDirectory, rounds_s: float) -> FakeChains:
     chains = FakeChains()
-    running = asyncio.create_task(Sweeper(directory, chains).run(round_s=0.01))  # type: ignore[arg-type]
+    running = asyncio.create_task(Sweeper(directory, chains, FakeChains()).run(round_s=0.01))  # type: ignore[arg-type]
     await asyncio.sleep(rounds_s)
     assert not running.done()
     running.cancel()

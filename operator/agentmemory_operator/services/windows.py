@@ -1,0 +1,255 @@
+"""Keeps the keyword texts of a session's memories as their neighbours are.
+
+A memory's keyword text holds the contents of the two before it in its session, so it changes when one of them comes
+late, is superseded, deleted, or answers again. Nothing in the engine spans two points; so whoever changes a memory
+leaves it marked (`windowDue`), looks at what stands around it, writes anew what is stale, looks again, and only then
+takes the mark off. To look comes after to write for each of two writers, so one of them sees the other. A mark that a
+crash left is found by the sweep. Rewriting is a compare-and-set on `rev`: no change of another writer is lost.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agentmemory_operator.domain.collection import KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.domain.filters import NOT_DELETED, NOT_PENDING, Filter, both, equals, only
+from agentmemory_operator.domain.keywords import (
+    IS_DUE,
+    Words,
+    by_session,
+    is_member,
+    members_of,
+    order_of,
+    position,
+    stale_ids,
+    words_of,
+)
+from agentmemory_operator.domain.records import (
+    DUE_KEY,
+    ORDER_KEY,
+    TOMBSTONE_KEY,
+    WINDOW_KEY,
+    MemoryRecord,
+    Payload,
+    payload_of,
+)
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.ports import Clock, Json
+from agentmemory_operator.services.directory import Agent
+
+SWEEP_AFTER_MS = 10_000
+PAGE = 100
+# Pages of memories without keyword vector that one sweep makes them for, so that other agents are swept too.
+PAGES_A_SWEEP = 100
+# Each round that finds something stale means that another writer came in between.
+MAX_ROUNDS = 20
+# More memories of one time in one session than this are put in some order.
+MOST_OF_ONE_TIME = 1000
+
+_KEYS = (
+    *("id", "userId", "sessionId", "content", "createdAt", "rev"),
+    *("pending", "supersededById", TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, DUE_KEY),
+)
+_Row = Mapping[str, Any]
+_log = logging.getLogger(__name__)
+
+
+class Windows:
+    """Keyword texts of an agent's memories; every method may run on several replicas at once."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    async def words(self, agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, Words]:
+        """Return the words of memories that are about to be written, by id; none where the agent has no keywords.
+
+        A memory that supersedes another may yet be refused, so those after it do not count on it.
+        """
+        source = agent.keyword
+        if source is None:
+            return {}
+        rows = [_row_of(record, place) for place, record in enumerate(records)]
+        words = {row["id"]: words_of(row, (), source) for row in rows if ORDER_KEY not in row}
+        for members in by_session(rows).values():
+            before = await _before(agent, members[0], source.window)
+            for row in members:
+                words[row["id"]] = words_of(row, before, source)
+                before = before if row.get("pending") else [*before, row]
+        return words
+
+    async def settle(self, agent: Agent, ids: Iterable[str | None]) -> None:
+        """Bring the keyword texts around changed memories in line; what cannot be done now is left to the sweep."""
+        changed = {memory_id for memory_id in ids if memory_id}
+        if agent.keyword is None or not changed:
+            return
+        try:
+            await self._settle(agent, agent.keyword, changed)
+        except AgentMemoryError as error:
+            # The change itself is durable, and marked.
+            _log.info("keyword texts of agent %s are brought in line later: %s", agent.settings.slug, error)
+
+    async def sweep(self, agent: Agent) -> int:
+        """Bring in line what a crash left, and make the vectors that are missing; return how many there were."""
+        if agent.keyword is None:
+            return 0
+        stale = {"key": "updatedAt", "range": {"lt": self._clock.now_ms() - SWEEP_AFTER_MS}}
+        due = [row["id"] for row in await _scroll(agent, {"must": [IS_DUE, stale]}, limit=PAGE)]
+        if due:
+            await self._settle(agent, agent.keyword, set(due))
+        return len(due) + await self._fill(agent, agent.keyword)
+
+    async def _settle(self, agent: Agent, source: KeywordSource, changed: set[str]) -> None:
+        for _ in range(MAX_ROUNDS):
+            rows = [row for row in await _rows(agent, changed) if row.get(DUE_KEY)]
+            stale = await _stale_around(agent, rows, source)
+            if not stale:
+                await _unmark(agent, rows)
+                return
+            await self._rewrite(agent, source, stale)
+            changed = changed | stale
+
+    async def _rewrite(self, agent: Agent, source: KeywordSource, ids: set[str]) -> None:
+        """Write memories with the words that they now should have, each unless it changed meanwhile."""
+        there = {"must": [{"has_id": sorted(ids)}, NOT_DELETED]}
+        points, _ = await agent.store.scroll(
+            agent.alias, {"filter": there, "limit": len(ids), "with_payload": True, "with_vector": True}
+        )
+        operations = [await self._rewriting(agent, source, point) for point in points]
+        if operations:
+            await agent.store.batch(agent.alias, operations, strong=True)
+
+    async def _rewriting(self, agent: Agent, source: KeywordSource, point: Json) -> Json:
+        row: Payload = point["payload"]
+        before = await _before(agent, row, source.window) if ORDER_KEY in row else []
+        dense = point["vector"][""] if isinstance(point["vector"], dict) else point["vector"]
+        payload = row | {"rev": row["rev"] + 1, "updatedAt": self._clock.now_ms()}
+        changed = words_of(row, before, source).on({"id": row["id"], "vector": dense, "payload": payload}, source)
+        unchanged = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
+        return {"upsert": {"points": [changed], "update_filter": unchanged, "update_mode": "update_only"}}
+
+    async def _fill(self, agent: Agent, source: KeywordSource) -> int:
+        """Make the keyword vectors of memories from before there were any."""
+        filled = 0
+        lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
+        for _ in range(PAGES_A_SWEEP):
+            if rows := await _scroll(agent, _without_order(lacking), limit=PAGE):
+                await _give_order(agent, rows)
+                continue
+            rows = await _scroll(agent, lacking, limit=PAGE)
+            if not rows:
+                break
+            ids = {row["id"] for row in rows}
+            await self._rewrite(agent, source, ids)
+            await self._settle(agent, source, ids)
+            filled += len(rows)
+        return filled
+
+
+def _row_of(record: MemoryRecord, place: int) -> Payload:
+    """Return a record as the row that it will be."""
+    row = payload_of(record)
+    return row if record.session_id is None else row | {ORDER_KEY: order_of(record.created_at, place)}
+
+
+async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
+    """Return the memories whose words are not what they should be, among the rows and those after them."""
+    stale: set[str] = set()
+    for members in by_session(row for row in rows if is_member(row)).values():
+        near, known = await _span(agent, members, source.window)
+        stale |= stale_ids(near, source.window, known=known)
+    gone = [row for row in rows if not is_member(row)]
+    if gone:
+        holds = {"key": WINDOW_KEY, "match": {"any": [row["id"] for row in gone]}}
+        stale |= {row["id"] for row in await _scroll(agent, {"must": [holds, NOT_DELETED]}, limit=PAGE)}
+    for row in gone:
+        if TOMBSTONE_KEY not in row and ORDER_KEY in row:
+            before = await _before(agent, row, source.window)
+            stale |= stale_ids([*before, row], source.window, known=len(before))
+    return stale
+
+
+async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:
+    """Return the members of a row's session that stand before it, the nearest last."""
+    until = {"key": ORDER_KEY, "range": {"lte": row[ORDER_KEY]}}
+    session = members_of(row["userId"], row["sessionId"], until)
+    found = await _ordered(agent, session, "desc", limit=window + 2)
+    near = _nearest(found, row, window)
+    if len(found) < window + 2 or (len(near) == window and near[0][ORDER_KEY] > found[-1][ORDER_KEY]):
+        return near
+    # The engine cut among memories of one time, in no order.
+    tied = await _scroll(agent, both(session, equals(ORDER_KEY, found[-1][ORDER_KEY])), limit=MOST_OF_ONE_TIME)
+    return _nearest([*found, *tied], row, window)
+
+
+def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
+    before = {other["id"]: other for other in found if position(other) < position(row)}
+    return sorted(before.values(), key=position)[-window:] if window else []
+
+
+async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
+    """Return the members of a session around some of them, in order, and how many stand before the first."""
+    before = await _before(agent, members[0], window)
+    last, limit = position(members[-1]), len(members) + 2 * window + 2
+    found: dict[str, _Row] = {}
+    session, start = (members[0]["userId"], members[0]["sessionId"]), members[0][ORDER_KEY]
+    while True:
+        page = await _ordered(
+            agent, members_of(*session, {"key": ORDER_KEY, "range": {"gte": start}}), "asc", limit=limit
+        )
+        is_last = len(page) < limit or page[-1]["id"] in found
+        found |= {row["id"]: row for row in page}
+        if is_last or sum(position(row) > last for row in found.values()) >= window:
+            break
+        start = page[-1][ORDER_KEY]
+    known = {row["id"] for row in before}
+    after = sorted((row for row in found.values() if position(row) >= position(members[0])), key=position)
+    return [*before, *(row for row in after if row["id"] not in known)], len(before)
+
+
+async def _unmark(agent: Agent, rows: Sequence[_Row]) -> None:
+    """Take the marks off rows that have not changed since they were read."""
+    by_rev: dict[int, list[str]] = {}
+    for row in rows:
+        by_rev.setdefault(row["rev"], []).append(row["id"])
+    operations = [
+        {"set_payload": {"payload": {DUE_KEY: False}, "filter": {"must": [{"has_id": ids}, equals("rev", rev)]}}}
+        for rev, ids in by_rev.items()
+    ]
+    if operations:
+        await agent.store.batch(agent.alias, operations, strong=True)
+
+
+async def _give_order(agent: Agent, rows: Sequence[_Row]) -> None:
+    operations = [
+        {
+            "set_payload": {
+                "payload": {ORDER_KEY: order_of(row["createdAt"], 0)},
+                "filter": only(row["id"], equals("rev", row["rev"])),
+            }
+        }
+        for row in rows
+    ]
+    await agent.store.batch(agent.alias, operations, strong=True)
+
+
+def _without_order(lacking: Filter) -> Filter:
+    has_session = {"is_empty": {"key": "sessionId"}}
+    return {
+        "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],
+        "must_not": [*lacking["must_not"], has_session],
+    }
+
+
+async def _rows(agent: Agent, ids: set[str]) -> list[_Row]:
+    points = await agent.store.retrieve(agent.alias, sorted(ids), keys=_KEYS)
+    return [point["payload"] for point in points]
+
+
+async def _ordered(agent: Agent, filter_: Filter, direction: str, *, limit: int) -> list[_Row]:
+    return await _scroll(agent, filter_, limit=limit, order_by={"key": ORDER_KEY, "direction": direction})
+
+
+async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[_Row]:
+    body = {"filter": filter_, "limit": limit, "with_payload": list(_KEYS), "with_vector": False, **more}
+    points, _ = await agent.store.scroll(agent.alias, body)
+    return [point["payload"] for point in points]
