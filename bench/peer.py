@@ -62,7 +62,7 @@ def main() -> None:
     conversations = json.loads(args.data.read_text(encoding="utf-8"))["conversations"]
     embedding = {"provider": "openai", "model": "peer", "dimensions": args.dimensions, "baseURL": args.embeddings}
     # The peer keeps no vectors of texts that it saw, so neither does the product here.
-    spec = {"embedding": embedding | {"cacheEntries": 0}, "scoring": SCORING, "index": {"keyword": {"enabled": True}}}
+    spec = {"embedding": embedding | {"cacheEntries": 0}, "scoring": SCORING}
     with tempfile.TemporaryDirectory(prefix="agentmemory-peer-") as folder:
         agents = [AGENT, f"{AGENT}-batches"]
         with running(Path(folder), agents, args.qdrant, spec=spec) as stack:
