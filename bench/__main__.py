@@ -11,13 +11,13 @@ from pathlib import Path
 
 from bench import measures
 from bench.datasets import Dataset, make_dataset
+from bench.progress import say
 from bench.stacks import Stack, remove_collections, running
 from bench.tables import GOAL_HEAD, SEARCH_HEAD, SearchRow, goals, machine, render
 
 SIZES, USERS = (20_000, 100_000), (1, 100)
 STORED, STORED_USERS = 20_000, 10
 SEARCHES, ASKED, CHANGES = 1_000, 200, 20
-STARTED_S = time.monotonic()
 
 
 def main() -> None:
@@ -78,11 +78,6 @@ def search_rows(stack: Stack, data: Dataset, searches: int) -> Iterator[SearchRo
         say(f"searching {len(data):,} memories of {users} users")
         share = measures.share_found(stack, owned, min(ASKED, searches))
         yield SearchRow(owned, measures.compare_searches(stack, owned, searches), share)
-
-
-def say(line: str) -> None:
-    """Print what goes on, and since when."""
-    print(f"{time.monotonic() - STARTED_S:4.0f} s  {line}", flush=True)
 
 
 def parse_args() -> argparse.Namespace:

@@ -87,16 +87,28 @@ def running(folder: Path, slugs: list[str], qdrant_url: str | None, *, spec: Jso
     for slug in slugs:
         (manifests / f"{slug}.yaml").write_text(yaml.safe_dump(agent_manifest(slug, spec=spec)), encoding="utf-8")
     with contextlib.ExitStack() as stack:
-        url = qdrant_url or stack.enter_context(KillableQdrant(folder)).url
+        url = stack.enter_context(serving_qdrant(folder, qdrant_url))
         options = ["--manifests", str(manifests), "--data", str(folder / "unused"), "--port", "0", "--qdrant", url]
         api_url, api_pid = stack.enter_context(_process(folder, "dev", options, says="API "))
-        engine = f"Qdrant {version_of(url)}" + ("" if qdrant_url else " (dev server)")
+        engine = engine_of(url, is_dev=qdrant_url is None)
         yield Stack(manifests=manifests, api_url=api_url, api_pid=api_pid, qdrant_url=url, engine=engine)
 
 
-def version_of(qdrant_url: str) -> str:
+@contextlib.contextmanager
+def serving_qdrant(folder: Path, qdrant_url: str | None) -> Iterator[str]:
+    """Yield the URL of a server: the given one, else a dev Qdrant that runs while the context is open."""
+    if qdrant_url:
+        yield qdrant_url
+        return
+    with KillableQdrant(folder) as qdrant:
+        yield qdrant.url
+
+
+def engine_of(qdrant_url: str, *, is_dev: bool) -> str:
+    """Return what answers as Qdrant, in words."""
     with Client(qdrant_url) as qdrant:
-        return str(qdrant.call("GET", "/")["version"])
+        version = qdrant.call("GET", "/")["version"]
+    return f"Qdrant {version}" + (" (dev server)" if is_dev else "")
 
 
 def remove_collections(qdrant_url: str, aliases: list[str]) -> None:

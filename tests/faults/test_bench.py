@@ -40,3 +40,17 @@ def test_the_load_runs_and_counts_what_the_api_costs() -> None:
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
     assert run.returncode == 0, run.stderr
     assert "| searches; failed | 500; 0 |" in run.stdout
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(400)
+def test_the_operator_s_bench_finds_no_write_where_nothing_changed() -> None:
+    command = [sys.executable, "-m", "bench.operator", "--objects", "30", "--idle-minutes", "0.2"]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert run.returncode == 0, run.stderr
+    lines = [line.split("|")[1:-1] for line in run.stdout.splitlines() if line.startswith("| ")]
+    figures = {row[0].strip(): row[1].strip() for row in lines}
+    quiet = [measured for what, measured in figures.items() if what.startswith("writes ")]
+    assert quiet == ["0 / 0", "0 / 0"]
+    assert any(what.startswith("30 objects from nothing to Ready") for what in figures)
+    assert any(what.startswith("one changed of 30 objects") for what in figures)

@@ -74,6 +74,11 @@ class Program:
             )
 
     @property
+    def pid(self) -> int:
+        """Of the process that runs, or ran last."""
+        return self._process.pid
+
+    @property
     def returncode(self) -> int | None:
         """None while it runs; -9 after a SIGKILL."""
         return self._process.poll()

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, assert_never
+from typing import assert_never
 
 from qdrant_client import AsyncQdrantClient, models
 from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
@@ -21,6 +21,7 @@ from agentmemory_operator.adapters.qdrant_configuration import (
     update_of,
     vector_of,
 )
+from agentmemory_operator.adapters.qdrant_transport import QdrantTransport
 from agentmemory_operator.adapters.tls import trust_of, untrusted
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import (
@@ -71,7 +72,8 @@ def mapped_errors() -> Iterator[None]:
             raise StoreRejected(status, message) from exc
         raise StoreUnavailable(message) from exc
     except ResponseHandlingException as exc:
-        raise untrusted(exc.source) or StoreUnavailable(f"Qdrant cannot be reached: {exc.source or exc}") from exc
+        told = "no answer in time" if isinstance(exc.source, TimeoutError) else exc.source
+        raise untrusted(exc.source) or StoreUnavailable(f"Qdrant cannot be reached: {told}") from exc
     except ResourceExhaustedResponse as exc:
         raise StoreUnavailable(f"Qdrant answered 429: {exc}", retry_after_s=exc.retry_after_s) from exc
     except (ApiException, QdrantException) as exc:
@@ -96,9 +98,7 @@ class QdrantCollections:
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10, ca_pem: str | None = None) -> None:
-        trust = trust_of(url, ca_pem)
         self._has_jwt_rbac: dict[str, bool | None] = {}
-        options: dict[str, Any] = {"verify": trust} if trust else {}
         # The default Accept-Encoding makes the server compress, which costs 40 ms a call (docs/adr/0004).
         with warnings.catch_warnings():
             # Whether a key may go over plain http is for the connection's author to say; a cluster's network often may.
@@ -110,10 +110,10 @@ class QdrantCollections:
                 timeout=timeout_s,
                 check_compatibility=False,
                 headers={"Accept-Encoding": "identity"},
-                # A proxy of the environment is for the outside; the points' client does not use it either.
                 trust_env=False,
-                **options,
             )
+        self._transport = QdrantTransport(trust=trust_of(url, ca_pem), timeout_s=timeout_s)
+        self._transport.carry(self._client)
 
     def watch_calls(self, watch: CallWatch) -> None:
         """Do around each call what the watch says."""
@@ -122,6 +122,7 @@ class QdrantCollections:
     async def close(self) -> None:
         """Close the connections."""
         await self._client.close()
+        await self._transport.close()
 
     async def server(self) -> Server:
         """Return what the server says of itself, having shown it the key."""

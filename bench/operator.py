@@ -1,0 +1,261 @@
+"""The operator's figures: many objects made, left alone, found again after a restart, one of them changed."""
+
+import argparse
+import secrets
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import orjson
+
+from agentmemory_operator.domain.naming import ALIAS_PREFIX
+from agentmemory_operator.services.workqueue import LANE_WIDTH
+from bench.clients import Client, Refused
+from bench.herds import Herd, herding, remove_collections, wait
+from bench.progress import say
+from bench.relays import Call
+from bench.tables import GOAL_HEAD, Cells, machine, render
+
+COUNT, IDLE_MINUTES, CHANGES = 1_000, 10.0, 20
+QUIET_S = 5.0
+CHANGED = {"index": {"hnsw": {"m": 24}}}
+
+
+@dataclass(frozen=True, slots=True)
+class Writes:
+    """How often something was asked to change since a moment."""
+
+    kubernetes: int
+    qdrant: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Creation:
+    """All objects from nothing to Ready.
+
+    Attributes:
+        calls: that one object takes, and how many of them change something.
+        plain_s: what a client needs that sends the same calls, as many at once.
+        writing_s: what it needs for those that change something alone.
+        cpu_ms: of the operator, an object.
+    """
+
+    calls: int
+    writing_calls: int
+    took_s: float
+    plain_s: float
+    writing_s: float
+    cpu_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """All objects looked at by a new process."""
+
+    took_s: float
+    writes: Writes
+    reads_an_object: float
+
+
+def main() -> None:
+    """Run the command."""
+    args = parse_args()
+    # So that the servers are stopped and the folder is removed then too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    prefix = f"bench-{secrets.token_hex(2)}"
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder,
+        herding(Path(folder), prefix, args.qdrant) as herd,
+    ):
+        print(f"{machine()}, {herd.engine}", flush=True)
+        names = [f"{prefix}-{number:04d}" for number in range(args.objects)]
+        creation = measure_creation(herd, names)
+        idle = measure_idle(herd, names, args.idle_minutes * 60)
+        restart = measure_restart(herd, names)
+        effects = measure_changes(herd, names[:CHANGES])
+        herd.stop_operator()
+    say("done\n")
+    print(render(GOAL_HEAD, rows(args, creation, idle, restart, effects=effects, peak_mib=herd.peak_mib)))
+
+
+def measure_creation(herd: Herd, names: list[str]) -> Creation:
+    """Make every object, after a plain client has made as many collections by the same calls and removed them."""
+    herd.connect(herd.relay.url)
+    calls = record(herd, f"{herd.prefix}-seen")
+    writing = [call for call in calls if call.is_write]
+    say(f"one object takes {len(calls)} calls, {len(writing)} of them to change something")
+    plain_s = replay(herd, calls, len(names))
+    writing_s = replay(herd, writing, len(names))
+    say(f"a plain client needed {plain_s:.1f} s for {len(names):,}, {writing_s:.1f} s for the changes alone")
+    herd.connect(herd.qdrant_url)
+    cpu_s, started_s = herd.cpu_s(), time.perf_counter()
+    for name in names:
+        herd.create(name)
+    took_s = max(herd.watch.wait(name, 1) for name in names) - started_s
+    say(f"the operator needed {took_s:.1f} s")
+    return Creation(
+        calls=len(calls),
+        writing_calls=len(writing),
+        took_s=took_s,
+        plain_s=plain_s,
+        writing_s=writing_s,
+        cpu_ms=(herd.cpu_s() - cpu_s) * 1000 / len(names),
+    )
+
+
+def record(herd: Herd, name: str) -> list[Call]:
+    """Return the calls by which the operator makes one object, in order."""
+    herd.relay.keeps_calls = True
+    herd.create(name)
+    herd.watch.wait(name, 1)
+    herd.relay.keeps_calls = False
+    slug = name.encode()
+    return [call for call in herd.relay.calls if slug in call.target.encode() + call.body]
+
+
+def replay(herd: Herd, calls: list[Call], count: int) -> float:
+    """Send the calls of one object for as many others; return the seconds, and remove what was made."""
+    slug, plain = f"{herd.prefix}-seen", f"{herd.prefix}-plain"
+    names = [f"{plain}-{number:04d}" for number in range(count)]
+    with ThreadPoolExecutor(LANE_WIDTH) as pool:
+        started_s = time.perf_counter()
+        list(pool.map(lambda share: _send(herd.qdrant_url, calls, slug, share), _shares(names)))
+        took_s = time.perf_counter() - started_s
+    remove_collections(herd.qdrant_url, plain)
+    return took_s
+
+
+def _shares(names: list[str]) -> list[list[str]]:
+    return [names[start::LANE_WIDTH] for start in range(LANE_WIDTH)]
+
+
+def _send(url: str, calls: list[Call], slug: str, names: list[str]) -> None:
+    with Client(url) as client:
+        for name in names:
+            for call in calls:
+                body = call.body.replace(slug.encode(), name.encode())
+                content = orjson.loads(body) if body else None
+                try:
+                    client.call(call.method, call.target.replace(slug, name), content)
+                except Refused:
+                    # The operator, too, first looks for what is not there.
+                    if call.is_write:
+                        raise
+
+
+def measure_idle(herd: Herd, names: list[str], seconds: float) -> Writes:
+    """Leave all objects alone; return who changed what meanwhile."""
+    herd.connect(herd.relay.url)
+    wait(lambda: _have_passed(herd, names), "not every object was looked at through the relay")
+    settle(herd)
+    say(f"leaving {len(names):,} objects alone for {seconds / 60:g} minutes")
+    return writes_while(herd, lambda: time.sleep(seconds))
+
+
+def measure_restart(herd: Herd, names: list[str]) -> Restart:
+    """Restart the operator; return how soon it has looked at every object, and what that took."""
+    say("restarting the operator")
+    herd.stop_operator()
+    took_s = 0.0
+    reads = herd.relay.reads
+
+    def restart() -> None:
+        nonlocal took_s
+        started_s = time.perf_counter()
+        herd.start_operator()
+        wait(lambda: _has_passed_all(herd, len(names)), "not every object was looked at")
+        took_s = time.perf_counter() - started_s
+        time.sleep(QUIET_S)
+
+    writes = writes_while(herd, restart)
+    return Restart(took_s, writes, (herd.relay.reads - reads) / len(names))
+
+
+def measure_changes(herd: Herd, names: list[str]) -> list[float]:
+    """Change some objects, one after the other; return the milliseconds until each was seen to be Ready again."""
+    say(f"changing {len(names)} objects")
+    effects = []
+    for name in names:
+        started_s = time.perf_counter()
+        generation = herd.change(name, CHANGED)
+        effects.append((herd.watch.wait(name, generation) - started_s) * 1000)
+    return effects
+
+
+def writes_while(herd: Herd, run: Callable[[], None]) -> Writes:
+    """Return what was changed while `run` ran."""
+    kubernetes, qdrant = herd.api_writes(), herd.relay.writes
+    run()
+    return Writes(herd.api_writes() - kubernetes, herd.relay.writes - qdrant)
+
+
+def settle(herd: Herd) -> None:
+    """Wait until nothing has been changed for a while."""
+
+    def is_quiet() -> bool:
+        return writes_while(herd, lambda: time.sleep(QUIET_S)) == Writes(0, 0)
+
+    wait(is_quiet, "changes have not ended")
+
+
+def _have_passed(herd: Herd, names: list[str]) -> bool:
+    return all(herd.relay.targets[f"/collections/{ALIAS_PREFIX}{name}"] for name in names)
+
+
+def _has_passed_all(herd: Herd, count: int) -> bool:
+    passes = herd.metric("agentmemory_reconciles_total", 'kind="AgentMemory"')
+    return passes > count and not herd.metric("agentmemory_queue_length")
+
+
+def rows(
+    args: argparse.Namespace,
+    creation: Creation,
+    idle: Writes,
+    restart: Restart,
+    *,
+    effects: list[float],
+    peak_mib: float,
+) -> list[Cells]:
+    """Return what was aimed at beside what was measured."""
+    many = f"{args.objects:,} objects"
+    ratio, stricter = creation.took_s / creation.plain_s, creation.took_s / creation.writing_s
+    times = f"{creation.took_s:.1f} s / {creation.plain_s:.1f} s = {ratio:.2f}"
+    median, worst = statistics.median(effects), max(effects)
+    return [
+        (f"{many} from nothing to Ready / a plain client, {creation.calls} calls each", times, "at most 1.3"),
+        (f"the same / the {creation.writing_calls} changing calls alone", f"{stricter:.2f}", ""),
+        ("the operator's CPU for each of them", f"{creation.cpu_ms:.1f} ms", ""),
+        ("the operator's memory, largest", f"{peak_mib:.0f} MiB", "at most 200 MiB"),
+        (
+            f"writes in {args.idle_minutes:g} idle minutes, Kubernetes / Qdrant",
+            f"{idle.kubernetes} / {idle.qdrant}",
+            "0 / 0",
+        ),
+        (f"{many} after a restart", f"{restart.took_s:.1f} s", "at most 20 s"),
+        ("writes meanwhile, Kubernetes / Qdrant", f"{restart.writes.kubernetes} / {restart.writes.qdrant}", "0 / 0"),
+        ("reads of Qdrant meanwhile, an object", f"{restart.reads_an_object:.2f}", ""),
+        (
+            f"one changed of {many}, median / worst of {len(effects)}",
+            f"{median:.0f} / {worst:.0f} ms",
+            "at most 1,000 ms",
+        ),
+    ]
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.operator", description=__doc__)
+    parser.add_argument("--objects", type=int, default=COUNT, help="(default: %(default)s)")
+    parser.add_argument("--idle-minutes", type=float, default=IDLE_MINUTES, help="(default: %(default)s)")
+    parser.add_argument("--qdrant", metavar="URL", help="a real server, by http (default: the dev server)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

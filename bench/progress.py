@@ -1,0 +1,9 @@
+"""What goes on, and since when."""
+
+import time
+
+STARTED_S = time.monotonic()
+
+
+def say(line: str) -> None:
+    print(f"{time.monotonic() - STARTED_S:4.0f} s  {line}", flush=True)

@@ -1,0 +1,118 @@
+"""A relay in front of Qdrant that counts what passes: requests are read, answers go through as they come."""
+
+import asyncio
+import contextlib
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from agentmemory_operator.adapters.qdrant_calls import is_write
+
+CHUNK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as it passed.
+
+    Attributes:
+        target: path and query.
+    """
+
+    method: str
+    target: str
+    body: bytes
+
+    @property
+    def is_write(self) -> bool:
+        return is_write(self.method, self.target.partition("?")[0])
+
+
+@dataclass(slots=True)
+class Relay:
+    """What passed.
+
+    Attributes:
+        calls: with bodies, while `keeps_calls`.
+    """
+
+    host: str
+    port: int
+    url: str = ""
+    reads: int = 0
+    writes: int = 0
+    targets: Counter[str] = field(default_factory=Counter)
+    keeps_calls: bool = False
+    calls: list[Call] = field(default_factory=list)
+
+    async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Carry one connection until either side ends it."""
+        there, back = await asyncio.open_connection(self.host, self.port)
+        directions = [asyncio.create_task(self._requests(reader, back)), asyncio.create_task(_copy(there, writer))]
+        await asyncio.wait(directions, return_when=asyncio.FIRST_COMPLETED)
+        for task in directions:
+            task.cancel()
+        await asyncio.gather(*directions, return_exceptions=True)
+        for end in (writer, back):
+            end.close()
+
+    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return
+            body = await reader.readexactly(_length_of(head))
+            method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
+            self._note(Call(method, target, body))
+            writer.write(head + body)
+            await writer.drain()
+
+    def _note(self, call: Call) -> None:
+        self.reads += not call.is_write
+        self.writes += call.is_write
+        self.targets[call.target] += 1
+        if self.keeps_calls:
+            self.calls.append(call)
+
+
+@contextlib.contextmanager
+def relaying(target: str) -> Iterator[Relay]:
+    """Relay to the server at `target` while the context is open, in a thread of its own."""
+    parts = urlsplit(target)
+    relay, serving, ends = Relay(parts.hostname or "127.0.0.1", parts.port or 80), threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(relay, serving, ends)), daemon=True)
+    thread.start()
+    if not serving.wait(10):
+        raise RuntimeError("the relay does not listen")
+    try:
+        yield relay
+    finally:
+        ends.set()
+        thread.join()
+
+
+async def _serve(relay: Relay, serving: threading.Event, ends: threading.Event) -> None:
+    server = await asyncio.start_server(relay.relay, "127.0.0.1", 0)
+    relay.url = "http://{}:{}".format(*server.sockets[0].getsockname())
+    serving.set()
+    while not ends.is_set():
+        await asyncio.sleep(0.1)
+    server.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(ConnectionError):
+        while chunk := await reader.read(CHUNK):
+            writer.write(chunk)
+            await writer.drain()
+
+
+def _length_of(head: bytes) -> int:
+    for line in head.split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"content-length":
+            return int(value)
+    return 0
