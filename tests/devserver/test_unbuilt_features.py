@@ -24,7 +24,7 @@ def collection(server: Server) -> Iterator[None]:
 def test_an_endpoint_that_is_not_built_says_so(
     server: Server, methods: tuple[str, ...], path: str, feature: str
 ) -> None:
-    filled = path.replace("{rest:path}", "x").format(name="u", vector="v")
+    filled = path.replace("{rest:path}", "x").format(name="u")
     for method in methods:
         answer = server.http.request(method, filled, json={})
 

@@ -50,6 +50,7 @@ class Record:
         built: what the segments were last built with, see `rebuilt_by`.
         indexed_base: indexed dense vectors after the last optimization.
         left_plain: points that the last optimization left unindexed on purpose.
+        unsettled: vector that the engine may not have, or still have, unlike the configuration.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Record:
     built: Json = None
     indexed_base: int = 0
     left_plain: int = 0
+    unsettled: str | None = None
 
 
 class Collection:

@@ -20,6 +20,7 @@ from agentmemory_operator.devserver.requests import read_body, read_wait
 from agentmemory_operator.devserver.state import State
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
 from agentmemory_operator.devserver.updates import apply_operation, write_access
+from agentmemory_operator.devserver.vector_names import check_sparse_unchanged
 
 # The server starts a collection with two segments, however small.
 FEWEST_SEGMENTS = 2
@@ -79,6 +80,8 @@ async def patch_collection(request: Request) -> bool:
     state, body = state_of(request), await read_body(request)
     collection = collection_of(request)
     merged, problem = merge_configuration(collection.record.configuration, body, state.features)
+    if collection.record.generation is not None:
+        check_sparse_unchanged(collection.record.configuration, merged)
     if merged != collection.record.configuration:
         collection.record.configuration = merged
         collection.save()

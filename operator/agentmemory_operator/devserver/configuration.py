@@ -30,6 +30,9 @@ from agentmemory_operator.devserver.strict_mode import read_strict_mode
 MAX_VECTOR_SIZE = 65536
 MAX_VECTOR_NAME_BYTES = 200
 MEMORY = Choice(("cold", "cached", "pinned"))
+DATATYPE = Choice(("float32", "uint8", "float16"))
+DISTANCE = Choice(("Cosine", "Euclid", "Dot", "Manhattan"))
+MODIFIER = Choice(("none", "idf"))
 HNSW: Structure = {
     "m": Unsigned(),
     "ef_construct": Unsigned(4),
@@ -71,7 +74,7 @@ PARAMS: Structure = {
 SPARSE_INDEX: Structure = {
     "full_scan_threshold": Unsigned(),
     "on_disk": Flag(),
-    "datatype": Choice(("float32", "uint8", "float16")),
+    "datatype": DATATYPE,
 }
 QUANTIZATION: dict[str, Structure] = {
     "scalar": {"type": Choice(("int8",)), "quantile": Number(0.5, 1.0), "always_ram": Flag()},
@@ -156,7 +159,7 @@ def read_vector(value: Json, path: str, features: Features) -> Document:
     check_range(size, f"{path}.size", low=1, high=MAX_VECTOR_SIZE)
     vector = {
         "size": size,
-        "distance": Choice(("Cosine", "Euclid", "Dot", "Manhattan")).read(distance, f"{path}.distance"),
+        "distance": DISTANCE.read(distance, f"{path}.distance"),
     }
     return vector | read_vector_options(document, path, features)
 
@@ -171,7 +174,7 @@ def read_vector_options(document: Document, path: str, features: Features) -> Do
         options["quantization_config"] = read_quantization(quantization, features, path=f"{path}.quantization_config")
     if document.get("datatype") == "turbo4":
         raise not_built("the datatype turbo4")
-    fields: Structure = {"on_disk": Flag(), "datatype": Choice(("float32", "uint8", "float16"))}
+    fields: Structure = {"on_disk": Flag(), "datatype": DATATYPE}
     options |= read_structure(document, with_memory(fields, features), path)
     if options.get("memory") == "pinned":
         raise invalid(f"{path}.memory", "`pinned` is not supported for dense vectors")
@@ -221,7 +224,7 @@ def read_sparse_vectors(value: Json, features: Features) -> Document:
 def read_sparse_vector(value: Json, path: str, features: Features) -> Document:
     """Return the parameters of one sparse vector."""
     document = read_object(value, path)
-    vector = read_structure(document, {"modifier": Choice(("none", "idf"))}, path)
+    vector = read_structure(document, {"modifier": MODIFIER}, path)
     if document.get("index") is not None:
         vector["index"] = read_structure(document["index"], with_memory(SPARSE_INDEX, features), f"{path}.index")
     return vector

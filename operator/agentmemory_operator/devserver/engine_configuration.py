@@ -67,6 +67,25 @@ def engine_configuration(configuration: Document) -> edge.EdgeConfig:
     )
 
 
+def settling_operations(configuration: Document, name: str) -> list[edge.UpdateOperation]:
+    """Return what makes the engine have, or no longer have, the vector `name` as configured, whatever it has now."""
+    dense, sparse = dense_vectors(configuration["params"]), configuration["params"].get("sparse_vectors", {})
+    operations = [edge.UpdateOperation.delete_vector_name(name)]
+    if not dense and not sparse:
+        operations.insert(0, edge.UpdateOperation.create_sparse_vector(PLACEHOLDER_VECTOR))
+    if name in dense:
+        vector = dense[name]
+        datatype = _DATATYPES.get(vector.get("datatype", ""))
+        distance = _DISTANCES[vector["distance"]]
+        operations.append(edge.UpdateOperation.create_dense_vector(name, vector["size"], distance, datatype=datatype))
+    if name in sparse:
+        params = _sparse_vector(sparse[name])
+        operations.append(edge.UpdateOperation.create_sparse_vector(name, params.modifier, params.datatype))
+    if [*dense, *sparse] == [name]:
+        operations.append(edge.UpdateOperation.delete_vector_name(PLACEHOLDER_VECTOR))
+    return operations
+
+
 def rebuilt_by(configuration: Document, *, indexed: bool) -> Document:
     """Return the part of a configuration whose change makes the engine rebuild segments.
 
@@ -84,6 +103,8 @@ def rebuilt_by(configuration: Document, *, indexed: bool) -> Document:
         },
     }
     if indexed:
+        if sparse := params.get("sparse_vectors"):
+            shape["sparse"] = {name: _placement(vector.get("index", {})) for name, vector in sparse.items()}
         hnsw = {name: value for name, value in configuration["hnsw_config"].items() if name != "max_indexing_threads"}
         shape["hnsw"] = [hnsw, {name: vector.get("hnsw_config") for name, vector in dense_vectors(params).items()}]
         shape["quantization"] = [

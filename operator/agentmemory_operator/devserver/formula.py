@@ -106,8 +106,8 @@ _OTHERS: dict[str, Callable[[Expressions, Json], edge.Expression]] = {
 }
 
 
-def explain_fault(document: Document, payloads: Iterable[Document]) -> Problem:
-    """Return the answer to a formula that failed on one of its candidates."""
+def find_fault(document: Document, payloads: Iterable[Document]) -> Problem | None:
+    """Return the answer to a formula that fails on one of its candidates' fields, if it does."""
     defaults = document.get("defaults") or {}
     names = [name for name in _variables(document["formula"]) if not name.startswith("$score")]
     for payload in payloads:
@@ -116,7 +116,7 @@ def explain_fault(document: Document, payloads: Iterable[Document]) -> Problem:
                 return wrong_input(
                     f"Expected number value for {name} in the payload and/or in the formula defaults. Error: {fault}"
                 )
-    return wrong_input("The formula produced a non-finite number")
+    return None
 
 
 def _fault(name: str, payload: Document, defaults: Document) -> str | None:

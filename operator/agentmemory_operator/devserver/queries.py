@@ -1,5 +1,6 @@
 """Translate queries for the engine and run them."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ from agentmemory_operator.devserver.fields import (
     read_unsigned,
 )
 from agentmemory_operator.devserver.filters import read_filter
-from agentmemory_operator.devserver.formula import CANCELLED, explain_fault, read_formula
+from agentmemory_operator.devserver.formula import CANCELLED, find_fault, read_formula
 from agentmemory_operator.devserver.fusion import read_fusion
 from agentmemory_operator.devserver.identifiers import PointId, read_point_id
 from agentmemory_operator.devserver.ordering import read_order_by
@@ -79,7 +80,7 @@ class Searching:
         except Problem as error:
             if CANCELLED not in error.message:
                 raise
-            raise explain_fault(body["query"], self._candidates(body)) from error
+            raise self._explain(body) from error
         return [render_scored(point) for point in found]
 
     def read_request(self, body: Document) -> edge.QueryRequest:
@@ -183,6 +184,13 @@ class Searching:
         found: Vector = vector
         return found
 
+    def _explain(self, body: Document) -> Problem:
+        """Return the answer to a request one of whose formulas failed."""
+        for part in _formulas(body):
+            if fault := find_fault(part["query"], self._candidates(part)):
+                return fault
+        return wrong_input("The formula produced a non-finite number")
+
     def _candidates(self, body: Document) -> list[Document]:
         """Return the payloads of points that a failed formula was applied to."""
         constant = body | {"query": {"formula": 1.0}, "with_payload": True, "limit": 1000}
@@ -210,6 +218,14 @@ def _optional_parts(point: edge.ScoredPoint | edge.Record) -> Document:
     if (value := point.order_value) is not None:
         parts["order_value"] = value
     return parts
+
+
+def _formulas(body: Document) -> Iterator[Document]:
+    """Yield the requests with a formula, those of prefetches before those that use them."""
+    for prefetch in as_list(body.get("prefetch")):
+        yield from _formulas(prefetch)
+    if isinstance(body.get("query"), dict) and "formula" in body["query"]:
+        yield body
 
 
 def _excluding(filter_: edge.Filter | None, point: PointId | None) -> edge.Filter | None:

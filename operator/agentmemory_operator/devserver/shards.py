@@ -11,7 +11,7 @@ from collections import OrderedDict
 import qdrant_edge as edge
 
 from agentmemory_operator.devserver.collection import Collection, Summary
-from agentmemory_operator.devserver.engine_configuration import engine_configuration
+from agentmemory_operator.devserver.engine_configuration import engine_configuration, settling_operations
 from agentmemory_operator.devserver.files import read_json, write_json
 from agentmemory_operator.devserver.indexes import index_operation
 
@@ -89,7 +89,13 @@ def _load(collection: Collection) -> edge.EdgeShard:
     folder = collection.shard_folder(collection.record.generation)
     # What follows may change the points: the stored summary would be a lie after a crash.
     (folder / SUMMARY).unlink(missing_ok=True)
-    return edge.EdgeShard.load(str(folder), None)
+    shard = edge.EdgeShard.load(str(folder), None)
+    if collection.record.unsettled is not None:
+        for operation in settling_operations(collection.record.configuration, collection.record.unsettled):
+            shard.update(operation)
+        collection.record.unsettled = None
+        collection.save()
+    return shard
 
 
 def _create(collection: Collection) -> edge.EdgeShard:
