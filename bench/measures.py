@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from agentmemory_operator.domain.candidates import plan_candidates, similarity_formula
 from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.filters import visible
+from agentmemory_operator.domain.filters import Selection, visible
 from agentmemory_operator.domain.scoring import score_query
 from bench.clients import Client
 from bench.datasets import Dataset, Floats
@@ -137,7 +137,7 @@ class BareEngine:
     def request(self, user: int, vector: Floats) -> bytes:
         """Return the request, ready to be sent."""
         now_ms = time.time_ns() // 1_000_000
-        filter_ = visible(self._data.user_name(user), now_ms)
+        filter_ = visible(Selection(user_id=self._data.user_name(user)), now_ms)
         eligible = self._count(user, filter_)
         plan = plan_candidates(self.ranking, filter_, eligible=eligible, top_k=TOP_K, now_ms=now_ms)
         body = {

@@ -31,6 +31,7 @@ FIELDS = [
     "explain",
 ]
 MORE = ["query", "top_k", "threshold", "types", "session_id", "memories", "created_at", "confidence", "source"]
+MORE += ["namespace", "filters", "at_time", "valid_from", "valid_to", "include_superseded"]
 almost = st.dictionaries(st.sampled_from(FIELDS + MORE), values, max_size=6).map(
     lambda odd: {"user_id": "any", "content": "c", "vector": [1.0] * 8} | odd
 )
@@ -58,13 +59,32 @@ def test_any_bytes(client: httpx.Client, path: str, body: bytes) -> None:
 
 
 @FAST
+@given(
+    filters=st.dictionaries(
+        st.sampled_from(
+            ["AND", "OR", "NOT", "type", "tags", "importance", "created_at", "metadata.a", "metadata.a-b.c"]
+        ),
+        values | st.lists(st.dictionaries(st.sampled_from(["type", "metadata.a"]), values, max_size=2), max_size=2),
+        max_size=3,
+    )
+)
+def test_any_filters(client: httpx.Client, filters: dict[str, Any]) -> None:
+    body = {"user_id": "any", "vector": [1.0] * 8, "filters": filters}
+
+    assert_described(client.post(PATHS[2], content=json.dumps(body)))
+
+
+@FAST
 @given(items=st.lists(values | almost, min_size=1, max_size=4))
 def test_any_batch(client: httpx.Client, items: list[Any]) -> None:
     assert_described(client.post(PATHS[1], content=json.dumps({"memories": items})))
 
 
 @FAST
-@given(user=st.text(max_size=8), more=st.dictionaries(st.sampled_from(["tag", "type", "cursor", "limit"]), st.text()))
+@given(
+    user=st.text(max_size=8),
+    more=st.dictionaries(st.sampled_from(["tag", "type", "cursor", "limit", "namespace"]), st.text()),
+)
 def test_any_parameters(client: httpx.Client, user: str, more: dict[str, str]) -> None:
     try:
         url = httpx.URL(PATHS[0], params={"user_id": user} | more)

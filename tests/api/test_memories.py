@@ -40,6 +40,8 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "tags": ["b", "a", "b"],
         "source": "conversation",
         "metadata": {"ticket": 7, "nested": {"list": [1, None, True, "x"]}},
+        "namespace": ["projects", "apollo"],
+        "valid_to": "2998-01-01T00:00:00Z",
         "created_at": "2025-11-21T10:00:00.123456+02:00",
         "expires_at": "2999-01-01T00:00:00Z",
     }
@@ -53,6 +55,8 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "importance": 0.75,
         "tags": ["b", "a"],
         "created_at": "2025-11-21T08:00:00.123Z",
+        "valid_from": "2025-11-21T08:00:00.123Z",
+        "valid_to": "2998-01-01T00:00:00.000Z",
         "expires_at": "2999-01-01T00:00:00.000Z",
         "supersedes": None,
         "superseded_by": None,
@@ -292,3 +296,45 @@ def test_agents_are_listed_with_their_readiness(client: httpx.Client) -> None:
     assert (agents["missing"]["ready"], agents["missing"]["memories"]) == (False, None)
     assert agents["probe"]["ready"]
     assert agents["probe"]["memories"] >= 0
+
+
+def test_filters_and_namespace_narrow_a_search_and_a_dear_one_is_warned_of(client: httpx.Client, user: str) -> None:
+    for ticket in (6, 7):
+        store(client, user, content=str(ticket), metadata={"ticket": ticket}, namespace=["memories", user, "work"])
+    asked = {"filters": {"metadata.ticket": {"gte": 7}}, "namespace": ["memories", user]}
+
+    found = search(client, user, **asked)
+
+    assert [memory["content"] for memory in found["results"]] == ["7"]
+    assert "metadata.ticket" in found["warnings"][0]
+    assert "payloadIndexes" in found["warnings"][0]
+    assert search(client, user, filters={"NOT": [{"type": "fact"}]})["results"] == []
+    assert search(client, user, namespace=[user])["warnings"] == []
+
+
+def test_a_search_can_ask_what_was_true_and_what_was_replaced(client: httpx.Client, user: str) -> None:
+    old = store(client, user, content="old", created_at="2025-01-01T00:00:00Z")["id"]
+    store(client, user, content="new", supersedes=old, created_at="2025-06-01T00:00:00Z")
+
+    def contents(**asked: Any) -> list[str]:
+        return sorted(memory["content"] for memory in search(client, user, **asked)["results"])
+
+    assert contents() == ["new"]
+    assert contents(include_superseded=True) == ["new", "old"]
+    assert contents(at_time="2025-05-31T23:59:59Z") == ["old"]
+    assert contents(at_time="2025-06-01T00:00:00Z") == ["new"]
+
+
+def test_a_list_is_narrowed_by_several_types_tags_and_a_namespace(client: httpx.Client, user: str) -> None:
+    store(client, user, content="a", type="task", tags=["x", "y"], namespace=["p", "q"])
+    store(client, user, content="b", type="fact", tags=["x"], namespace=["p"])
+
+    def contents(*query: tuple[str, str]) -> list[str]:
+        answer = client.get(MEMORIES, params=[("user_id", user), *query])
+        return sorted(memory["content"] for memory in answer.json()["results"])
+
+    assert contents(("type", "task"), ("type", "fact")) == ["a", "b"]
+    assert contents(("tag", "x"), ("tag", "y")) == ["a"]
+    assert contents(("namespace", "p")) == ["a", "b"]
+    assert contents(("namespace", "p"), ("namespace", "q")) == ["a"]
+    assert contents(("namespace", "q")) == []

@@ -1,6 +1,8 @@
 """Reading, listing and deleting by id over a real engine."""
 
 import asyncio
+import random
+from typing import Any
 
 import pytest
 
@@ -101,7 +103,62 @@ async def test_a_page_goes_on_after_its_last_memory_was_deleted(world: World) ->
     assert [record.content for record in rest.records] == ["1", "2"]
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "bm90IGpzb24=", "WzFd", "WyJhIiwgImIiXQ==", "WzEsICJ4Il0=", "é"])
+@pytest.mark.parametrize("seed", range(4))
+async def test_pages_hold_what_was_there_throughout_once_whatever_is_written_between(world: World, seed: int) -> None:
+    draw = random.Random(seed)
+    now_ms = world.clock.now_ms()
+
+    async def add(content: str, **more: Any) -> str:
+        return await world.add(content, created_at=now_ms - draw.randint(0, 12), **more)
+
+    ids = {content: await add(content) for content in map(str, range(40))}
+    staying = set(draw.sample(sorted(ids), 20))
+    leaving = sorted(set(ids) - staying)
+    found, cursor = [], None
+    while True:
+        page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=3, cursor=cursor))
+        found += [record.content for record in page.records]
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+        await add(f"late {len(found)}")
+        if leaving:
+            await world.memories.delete(world.agent, ids[leaving.pop()], user_id="u")
+        if leaving:
+            await add("newer", supersedes=ids[leaving.pop()])
+
+    assert len([content for content in found if content in staying]) == len(staying)
+    assert staying <= set(found)
+
+
+async def test_a_changed_cursor_is_refused(world: World) -> None:
+    await store_at(world, 3, 2, 1)
+    cursor = (await world.memories.list(world.agent, ListRequest(user_id="u", limit=1))).next_cursor
+    assert cursor is not None
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+"
+
+    for place in range(len(cursor)):
+        for letter in random.Random(place).sample(letters, 4):
+            changed = cursor[:place] + letter + cursor[place + 1 :]
+            if changed != cursor:
+                with pytest.raises(RequestInvalid, match="cursor"):
+                    await world.memories.list(world.agent, ListRequest(user_id="u", cursor=changed))
+
+
+@pytest.mark.parametrize(
+    "other", [{"user_id": "v"}, {"tags": ("x",)}, {"include_superseded": True}, {"namespace": ("a",)}]
+)
+async def test_a_cursor_of_another_list_is_refused(world: World, other: dict[str, Any]) -> None:
+    await store_at(world, 3, 2, 1)
+    cursor = (await world.memories.list(world.agent, ListRequest(user_id="u", limit=1))).next_cursor
+
+    with pytest.raises(RequestInvalid, match="first page"):
+        await world.memories.list(world.agent, ListRequest(**{"user_id": "u", "cursor": cursor} | other))
+
+
+@pytest.mark.parametrize(
+    "cursor", ["", "x", "bm90IGpzb24=", "WzFd", "WyJhIiwgImIiXQ==", "WzEsICJ4Il0=", "WzEsICJ4IiwgInkiXQ==", "é"]
+)
 async def test_a_cursor_that_is_not_ours_is_refused(world: World, cursor: str) -> None:
     with pytest.raises(RequestInvalid, match="cursor"):
         await world.memories.list(world.agent, ListRequest(user_id="u", cursor=cursor))
@@ -112,13 +169,13 @@ async def test_a_list_is_narrowed_by_type_tag_and_session(world: World) -> None:
     await world.add("b", tags=("x",))
     await world.add("c", user_id="v", type="task", tags=("x",), session_id="s")
 
-    async def contents(**more: str) -> list[str]:
+    async def contents(**more: Any) -> list[str]:
         return [record.content for record in await world.rows(**more)]
 
-    assert await contents(type="task") == ["a"]
-    assert sorted(await contents(tag="x")) == ["a", "b"]
+    assert await contents(types=("task",)) == ["a"]
+    assert sorted(await contents(tags=("x",))) == ["a", "b"]
     assert await contents(session_id="s") == ["a"]
-    assert await contents(type="task", tag="z") == []
+    assert await contents(types=("task",), tags=("z",)) == []
 
 
 async def test_earlier_versions_are_listed_on_demand(world: World) -> None:
@@ -199,3 +256,67 @@ async def test_the_count_leaves_out_what_was_deleted(world: World) -> None:
     await world.memories.delete(world.agent, await world.add("gone"), user_id="u")
 
     assert await world.memories.count(world.agent) == 2
+
+
+async def test_a_superseded_version_was_true_until_its_successor_began(world: World) -> None:
+    old = await world.add("old", created_at=100)
+    await world.add("new", supersedes=old, created_at=200, valid_from=150)
+
+    assert (await world.memories.get(world.agent, old, user_id="u")).valid_to == 150
+
+
+@pytest.mark.parametrize(("stated", "ended"), [(120, 120), (900, 200)])
+async def test_a_stated_end_is_shortened_by_a_successor_and_comes_back_with_its_memory(
+    world: World, stated: int, ended: int
+) -> None:
+    old = await world.add("old", created_at=100, valid_to=stated)
+    new = await world.add("new", supersedes=old, created_at=200)
+    superseded = await world.memories.get(world.agent, old, user_id="u")
+
+    await world.memories.delete(world.agent, new, user_id="u")
+
+    assert superseded.valid_to == ended
+    assert (await world.memories.get(world.agent, old, user_id="u")).valid_to == stated
+
+
+async def test_an_end_that_a_successor_brought_goes_with_it(world: World) -> None:
+    old = await world.add("old")
+    await world.memories.delete(world.agent, await world.add("new", supersedes=old), user_id="u")
+
+    assert (await world.memories.get(world.agent, old, user_id="u")).valid_to is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (("memories",), ["a", "b"]),
+        (("memories", "u"), ["a", "b"]),
+        (("memories", "u", "work"), ["a"]),
+        (("u",), []),
+        (("memoriesu",), []),
+        (("memories", "u", "work", "more"), []),
+        ((), ["a", "b", "c"]),
+    ],
+)
+async def test_a_namespace_is_asked_for_by_its_first_parts(
+    world: World, asked: tuple[str, ...], expected: list[str]
+) -> None:
+    await world.add("a", namespace=("memories", "u", "work"))
+    await world.add("b", namespace=("memories", "u"))
+    await world.add("c")
+
+    assert sorted(record.content for record in await world.rows(namespace=asked)) == expected
+
+
+async def test_a_users_namespace_takes_no_other_users_memory(world: World) -> None:
+    outcome = await world.try_add("a", user_id="u", namespace=("memories", "v"))
+
+    assert isinstance(outcome, RequestInvalid)
+    assert [error.field for error in outcome.errors] == ["namespace"]
+
+
+async def test_what_ends_before_it_begins_is_refused(world: World) -> None:
+    outcome = await world.try_add("a", valid_from=5, valid_to=5)
+
+    assert isinstance(outcome, RequestInvalid)
+    assert [error.field for error in outcome.errors] == ["valid_to"]

@@ -8,6 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from agentmemory_operator.domain.criteria_reading import read_filters
 from agentmemory_operator.domain.presets import Weights
 from agentmemory_operator.domain.scoring import DAY_MS, Scored, score
 from agentmemory_operator.domain.taxonomy import MemoryType
@@ -93,6 +94,48 @@ async def test_types_tags_and_session_narrow_a_search(world: World) -> None:
     assert contents(await search(world, tags=("x", "y"))) == ["a"]
     assert sorted(contents(await search(world, session_id="s"))) == ["a", "b"]
     assert contents(await search(world, types=("person",), tags=("x",))) == []
+
+
+async def test_a_search_for_a_time_finds_what_was_true_then(world: World) -> None:
+    old = await world.add("old", created_at=100)
+    await world.add("new", supersedes=old, created_at=200)
+    await world.add("bounded", created_at=100, valid_from=150, valid_to=250)
+    await world.memories.delete(world.agent, await world.add("deleted", created_at=100), user_id="u")
+
+    async def at(time_ms: int) -> list[str]:
+        return sorted(contents(await search(world, at_time=time_ms)))
+
+    assert [await at(time_ms) for time_ms in (99, 100, 199, 200, 249, 250)] == [
+        [],
+        ["old"],
+        ["bounded", "old"],
+        ["bounded", "new"],
+        ["bounded", "new"],
+        ["new"],
+    ]
+
+
+async def test_filters_narrow_what_competes(world: World) -> None:
+    await world.add("a", metadata={"ticket": 7}, tags=("x",))
+    await world.add("b", metadata={"ticket": 8})
+    await world.add("c", user_id="v", metadata={"ticket": 7})
+
+    answer = await search(world, filters=read_filters({"NOT": [{"metadata.ticket": 8}]}))
+
+    assert (contents(answer), answer.total_candidates) == (["a"], 1)
+    assert contents(await search(world, filters=read_filters({"OR": [{"tags": "x"}, {"metadata.ticket": 8}]}))) != []
+    assert contents(await search(world, filters=read_filters({"metadata.ticket": 9}))) == []
+
+
+async def test_a_filter_on_metadata_without_an_index_is_warned_of_until_it_is_indexed(world: World) -> None:
+    filters = read_filters({"metadata.ticket": {"gte": 7}})
+    before = await search(world, filters=filters)
+    indexed = dict(world.agent.settings.indexes) | {"metadata.ticket": "integer"}
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, indexes=indexed))
+
+    assert "{field: metadata.ticket, type: float} to spec.index.payloadIndexes" in before.warnings[0]
+    assert (await search(world, filters=filters)).warnings == ()
+    assert (await search(world, filters=read_filters({"type": "fact"}))).warnings == ()
 
 
 async def test_the_object_decides_how_many_and_how_good(world: World) -> None:

@@ -10,6 +10,7 @@ from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.effective import (
     EmbeddingSettings,
     effective_embedding,
+    effective_indexes,
     effective_tuning,
     has_keyword,
     preset_of,
@@ -45,9 +46,8 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
     embedding = embedding_source(effective_embedding(memory.spec.embedding))
     tuning = effective_tuning(memory)
     sharding = index.sharding or ShardingSpec()
-    extra = ((entry.field, entry.type) for entry in index.payload_indexes or ())
     keyword = keyword_source(index)
-    needed = {*preset.payload_indexes, *(KEYWORD_INDEXES if keyword else ())}
+    indexes = effective_indexes(memory) | dict(KEYWORD_INDEXES if keyword else ())
     shape = Collection(
         size=embedding.dimensions,
         distance=index.distance or preset.distance,
@@ -62,7 +62,7 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         shard_number=sharding.shard_number,
         replication_factor=sharding.replication_factor,
         strict_mode=desired_limits(index.strict_mode),
-        indexes=tuple(sorted({*needed, *extra})),
+        indexes=tuple(sorted(indexes.items())),
         has_keyword=keyword is not None,
     )
     marker = Marker(

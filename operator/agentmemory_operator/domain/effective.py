@@ -1,11 +1,12 @@
 """What an object means: its spec over its preset. The only place where defaults are filled in."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.access import Subject, Verb
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.naming import alias_of
-from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, Preset, Weights
+from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
 from agentmemory_operator.domain.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
 from agentmemory_operator.domain.rules import (
@@ -84,6 +85,7 @@ class AgentSettings:
 
     Attributes:
         subjects: who may call; none is nobody.
+        indexes: type of the payload index by key on the point.
     """
 
     slug: str
@@ -99,6 +101,7 @@ class AgentSettings:
     expected_memories: int = DEFAULT_EXPECTED_MEMORIES
     subjects: tuple[Subject, ...] = ()
     has_keyword: bool = False
+    indexes: Mapping[str, str] = field(default_factory=lambda: dict(RETRIEVAL_INDEXES))
 
     @property
     def alias(self) -> str:
@@ -150,6 +153,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         profile=memory.spec.index.profile if memory.spec.index else None,
         expected_memories=effective_tuning(memory).expected_memories,
         has_keyword=has_keyword(memory.spec.index),
+        indexes=effective_indexes(memory),
         subjects=subjects_of(memory),
     )
 
@@ -160,6 +164,12 @@ def subjects_of(memory: AgentMemory) -> tuple[Subject, ...]:
     return tuple(
         Subject(subject.namespace, subject.name, frozenset(map(Verb, subject.verbs))) for subject in listed or ()
     )
+
+
+def effective_indexes(memory: AgentMemory) -> dict[str, str]:
+    """Return the type of every payload index by field: the preset's and the object's."""
+    extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
+    return dict(preset_of(memory).payload_indexes) | {entry.field: entry.type for entry in extra}
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:

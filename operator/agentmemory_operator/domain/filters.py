@@ -1,12 +1,14 @@
 """Which memories a call may see, as Qdrant filters."""
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.domain.records import TOMBSTONE_KEY
+from agentmemory_operator.domain import criteria
+from agentmemory_operator.domain.criteria import Criterion, compile_criterion
+from agentmemory_operator.domain.records import NAMESPACE_PATHS_KEY, TOMBSTONE_KEY, namespace_paths
 
 Filter = dict[str, Any]
-Condition = dict[str, Any]
+Condition = criteria.Condition
 
 IS_PENDING: Condition = {"key": "pending", "match": {"value": True}}
 NOT_PENDING: Condition = {"must_not": [IS_PENDING]}
@@ -17,35 +19,49 @@ STORED: Filter = {"must": [NOT_DELETED, NOT_PENDING]}
 """Every memory of every user, superseded and expired ones included."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which of a user's memories.
+
+    Attributes:
+        types: any of them.
+        tags: all of them.
+        namespace: first parts of the memory's namespace.
+        at_time: Unix milliseconds; only what was true then, whether or not something replaced it since.
+        include_superseded: earlier versions too.
+    """
+
+    user_id: str
+    types: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    session_id: str | None = None
+    namespace: tuple[str, ...] = ()
+    at_time: int | None = None
+    include_superseded: bool = False
+    criterion: Criterion | None = None
+
+
 def equals(key: str, value: str | int) -> Condition:
     """Return the condition that a payload key holds exactly this value."""
     return {"key": key, "match": {"value": value}}
 
 
-def visible(
-    user_id: str,
-    now_ms: int,
-    *,
-    types: Sequence[str] = (),
-    tags: Sequence[str] = (),
-    session_id: str | None = None,
-    include_superseded: bool = False,
-) -> Filter:
-    """Return the filter of what a user may read: stored, head of its chain, not expired.
-
-    Args:
-        types: any of them.
-        tags: all of them.
-        include_superseded: earlier versions too.
-    """
-    must = [equals("userId", user_id), NOT_DELETED, NOT_PENDING, _not_expired(now_ms)]
-    if not include_superseded:
+def visible(selection: Selection, now_ms: int) -> Filter:
+    """Return the filter of what a user may read: stored, not expired, and as the selection narrows it."""
+    must = [equals("userId", selection.user_id), NOT_DELETED, NOT_PENDING, _not_expired(now_ms)]
+    if selection.at_time is not None:
+        must.extend(_valid_at(selection.at_time))
+    elif not selection.include_superseded:
         must.append(NOT_SUPERSEDED)
-    if types:
-        must.append({"key": "type", "match": {"any": list(types)}})
-    must.extend(equals("tags", tag) for tag in tags)
-    if session_id is not None:
-        must.append(equals("sessionId", session_id))
+    if selection.types:
+        must.append({"key": "type", "match": {"any": list(selection.types)}})
+    must.extend(equals("tags", tag) for tag in selection.tags)
+    if selection.session_id is not None:
+        must.append(equals("sessionId", selection.session_id))
+    if selection.namespace:
+        must.append(equals(NAMESPACE_PATHS_KEY, namespace_paths(selection.namespace)[-1]))
+    if selection.criterion is not None:
+        must.append(compile_criterion(selection.criterion))
     return {"must": must}
 
 
@@ -61,3 +77,10 @@ def both(filter_: Filter, *conditions: Condition) -> Filter:
 
 def _not_expired(now_ms: int) -> Condition:
     return {"should": [{"is_empty": {"key": "expiresAt"}}, {"key": "expiresAt", "range": {"gt": now_ms}}]}
+
+
+def _valid_at(time_ms: int) -> list[Condition]:
+    """Return the conditions of being true at a time; what has no beginning or no end is open on that side."""
+    begun = {"should": [{"is_empty": {"key": "validFrom"}}, {"key": "validFrom", "range": {"lte": time_ms}}]}
+    not_over = {"should": [{"is_empty": {"key": "validTo"}}, {"key": "validTo", "range": {"gt": time_ms}}]}
+    return [begun, not_over]

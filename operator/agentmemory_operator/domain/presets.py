@@ -42,7 +42,8 @@ class Preset:
     payload_indexes: tuple[tuple[str, str], ...]
 
 
-# What retrieval itself filters on and scores by, whatever the preset: an unindexed field costs a payload read a point.
+# What retrieval filters on and scores by, for itself and for callers, whatever the preset: an unindexed field costs a
+# payload read a point.
 RETRIEVAL_INDEXES = (
     ("userId", "keyword"),
     ("type", "keyword"),
@@ -54,11 +55,19 @@ RETRIEVAL_INDEXES = (
     ("accessCount", "integer"),
     ("deletedAt", "integer"),
     ("pending", "bool"),
+    ("sessionId", "keyword"),
+    ("source", "keyword"),
+    ("namespacePaths", "keyword"),
+    ("confidence", "float"),
+    ("lastAccessedAt", "integer"),
+    ("validFrom", "integer"),
+    ("validTo", "integer"),
+    ("supersedesId", "keyword"),
+    ("supersededAt", "integer"),
 )
 
 # What finds the neighbours of a memory in its session, and those whose keyword text has to be written again.
 KEYWORD_INDEXES = (
-    ("sessionId", "keyword"),
     ("sessionOrder", "integer"),
     ("windowIds", "keyword"),
     ("windowDue", "bool"),

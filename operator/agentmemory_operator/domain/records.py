@@ -5,7 +5,7 @@ carries `rev` (raised by each write) and `updatedAt`, so that copies and restore
 """
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,7 @@ class MemoryRecord:
         importance: 0..1.
         confidence: 0..1 or None when the author gave none.
         created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
+        valid_from, valid_to: Unix milliseconds between which it is true; None is open on that side.
         rev: starts at 1, raised by each write to the point.
         pending: written but not yet joined to its chain; never returned.
         content_hash: first 16 hex digits of the SHA-256 of the content.
@@ -40,6 +41,9 @@ class MemoryRecord:
     source: str | None = None
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    namespace: tuple[str, ...] = ()
+    valid_from: int | None = None
+    valid_to: int | None = None
     access_count: int = 0
     last_accessed_at: int | None = None
     expires_at: int | None = None
@@ -66,6 +70,9 @@ PAYLOAD_KEYS = {
     "source": "source",
     "tags": "tags",
     "metadata": "metadata",
+    "namespace": "namespace",
+    "valid_from": "validFrom",
+    "valid_to": "validTo",
     "access_count": "accessCount",
     "last_accessed_at": "lastAccessedAt",
     "expires_at": "expiresAt",
@@ -89,6 +96,18 @@ ACCESS_MARKS_KEY = "accessMarks"
 """Which flush of each API process counted last; see `services/access_counts.py`."""
 
 
+NAMESPACE_PATHS_KEY = "namespacePaths"
+"""Every prefix of the namespace as one word, because the engine knows no order among a list's values."""
+
+STATED_END_KEY = "statedValidTo"
+"""The `validTo` that a supersession shortened, for the day when the memory answers again."""
+
+
+def namespace_paths(namespace: Sequence[str]) -> list[str]:
+    """Return each prefix of a namespace as one word: parts hold no control characters, so no two share a word."""
+    return ["\x1f".join(namespace[:length]) for length in range(1, len(namespace) + 1)]
+
+
 def hash_content(content: str) -> str:
     """Return the first 16 hex digits of the content's SHA-256."""
     return hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -110,10 +129,12 @@ def payload_of(record: MemoryRecord) -> Payload:
     """Return the point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
     values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
     kept = {key: value for key, value in values if value is not None and value not in ((), {})}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()}
+    paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths
 
 
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     """Return the memory that a point's payload holds."""
     values = {attribute: payload[key] for attribute, key in PAYLOAD_KEYS.items() if payload.get(key) is not None}
-    return MemoryRecord(**values | {"tags": tuple(payload.get("tags") or ())})
+    lists = {name: tuple(payload.get(name) or ()) for name in ("tags", "namespace")}
+    return MemoryRecord(**values | lists)

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentmemory_operator.domain.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals, only
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload, tombstone_of, window_mark
+from agentmemory_operator.domain.records import STATED_END_KEY, TOMBSTONE_KEY, Payload, tombstone_of, window_mark
 from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.directory import Agent
@@ -47,7 +47,7 @@ class Chains:
                 await self._settle(agent, row)
                 return True
             link = {"supersededById": row["id"], "supersededAt": self._clock.now_ms(), **window_mark(old)}
-            await self._change(agent, old, link, NOT_SUPERSEDED, NOT_DELETED)
+            await self._change(agent, old, link | _ended(old, row), NOT_SUPERSEDED, NOT_DELETED)
         if await self._abandon(agent, row):
             return True
         raise _contended(row)
@@ -87,7 +87,8 @@ class Chains:
             old = await read_row(agent, tombstone["supersedesId"])
             if old is None or old.get("supersededById") != tombstone["id"]:
                 return await self._settle(agent, tombstone)
-            await self._change(agent, old, {"supersededById": None, "supersededAt": None, **window_mark(old)})
+            unlinked = {"supersededById": None, "supersededAt": None, STATED_END_KEY: None, **window_mark(old)}
+            await self._change(agent, old, unlinked | {"validTo": old.get(STATED_END_KEY)})
         raise _contended(tombstone)
 
     async def _settle(self, agent: Agent, row: Mapping[str, Any]) -> None:
@@ -120,6 +121,12 @@ async def read_row(agent: Agent, memory_id: str) -> Payload | None:
     points = await agent.store.retrieve(agent.alias, [memory_id])
     payload: Payload | None = points[0]["payload"] if points else None
     return payload
+
+
+def _ended(old: Mapping[str, Any], new: Mapping[str, Any]) -> Payload:
+    """Return the old version's validity: until the new one begins, or earlier where it said so itself."""
+    stated, begin = old.get("validTo"), new.get("validFrom", new["createdAt"])
+    return {"validTo": begin if stated is None else min(stated, begin), STATED_END_KEY: stated}
 
 
 def _contended(row: Mapping[str, Any]) -> StoreUnavailable:

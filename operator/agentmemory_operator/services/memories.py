@@ -5,9 +5,9 @@ import binascii
 import json
 from dataclasses import dataclass
 
-from agentmemory_operator.domain.filters import STORED, Filter, both, equals, visible
+from agentmemory_operator.domain.filters import STORED, Filter, Selection, both, equals, visible
 from agentmemory_operator.domain.identity import is_id
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, record_of
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, hash_content, record_of
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
 from agentmemory_operator.ports import Clock, Json
 from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
@@ -20,17 +20,33 @@ class ListRequest:
     """Which memories of a user to list.
 
     Attributes:
+        types: any of them.
+        tags: all of them.
+        namespace: first parts of a memory's namespace.
         limit: 1..1,000.
         cursor: of the page before.
     """
 
     user_id: str
-    type: str | None = None
-    tag: str | None = None
+    types: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     session_id: str | None = None
+    namespace: tuple[str, ...] = ()
     include_superseded: bool = False
     limit: int = 50
     cursor: str | None = None
+
+    @property
+    def selection(self) -> Selection:
+        """Which memories are listed."""
+        return Selection(
+            user_id=self.user_id,
+            types=self.types,
+            tags=self.tags,
+            session_id=self.session_id,
+            namespace=self.namespace,
+            include_superseded=self.include_superseded,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +64,13 @@ class _Position:
     created_at: int
     id: str
 
-    def encode(self) -> str:
-        return base64.urlsafe_b64encode(json.dumps([self.created_at, self.id]).encode()).decode()
+    def encode(self, agent: Agent, selection: Selection) -> str:
+        """Return the cursor, sealed with what it belongs to: a changed one, or another list's, is told at once.
+
+        The seal is no secret: who makes one of his own finds no more than the list itself would show him.
+        """
+        sealed = repr((agent.settings.slug, selection, self.created_at, self.id))
+        return base64.urlsafe_b64encode(json.dumps([self.created_at, self.id, hash_content(sealed)]).encode()).decode()
 
 
 class Memories:
@@ -74,13 +95,16 @@ class Memories:
         Raises:
             RequestInvalid: the cursor is not one of ours.
         """
-        after = None if request.cursor is None else _position_of(request.cursor)
+        selection = request.selection
+        after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
         # One more than asked tells whether there is a next page.
         limit = _within(agent, request.limit)
-        rows = await _newest(agent, self._filter_of(request), after, limit=limit + 1)
+        filter_ = visible(selection, self._clock.now_ms())
+        rows = await _newest(agent, filter_, after, limit=limit + 1)
         records = tuple(map(record_of, rows[:limit]))
         is_last = len(rows) <= limit
-        return Page(records, None if is_last else _Position(records[-1].created_at, records[-1].id).encode())
+        last = None if is_last else _Position(records[-1].created_at, records[-1].id)
+        return Page(records, last.encode(agent, selection) if last else None)
 
     async def delete(self, agent: Agent, memory_id: str, *, user_id: str) -> None:
         """Delete the head of a chain; its predecessor answers again.
@@ -125,16 +149,6 @@ class Memories:
 
     def _is_expired(self, row: Payload) -> bool:
         return "expiresAt" in row and bool(row["expiresAt"] <= self._clock.now_ms())
-
-    def _filter_of(self, request: ListRequest) -> Filter:
-        return visible(
-            request.user_id,
-            self._clock.now_ms(),
-            types=(request.type,) if request.type is not None else (),
-            tags=(request.tag,) if request.tag is not None else (),
-            session_id=request.session_id,
-            include_superseded=request.include_superseded,
-        )
 
 
 def _within(agent: Agent, limit: int) -> int:
@@ -183,15 +197,19 @@ async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) 
     return [point["payload"] for point in points]
 
 
-def _position_of(cursor: str) -> _Position:
+def _position_of(cursor: str, agent: Agent, selection: Selection) -> _Position:
     try:
-        created_at, memory_id = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+        created_at, memory_id, _ = json.loads(base64.urlsafe_b64decode(cursor.encode()))
     except (binascii.Error, ValueError, TypeError) as error:
         raise _bad_cursor(cursor) from error
-    if type(created_at) is not int or not isinstance(memory_id, str) or not is_id(memory_id):
+    position = _Position(created_at, memory_id)
+    if position.encode(agent, selection) != cursor:
         raise _bad_cursor(cursor)
-    return _Position(created_at, memory_id)
+    return position
 
 
 def _bad_cursor(cursor: str) -> RequestInvalid:
-    return RequestInvalid([FieldError("cursor", f"{cursor!r} is not a next_cursor of this API: begin without one")])
+    message = (
+        f"{cursor!r} is not the next_cursor of this list: begin without one, or send what the first page was asked for"
+    )
+    return RequestInvalid([FieldError("cursor", message)])

@@ -10,8 +10,9 @@ from agentmemory_operator.domain.candidates import (
     similarity_formula,
     similarity_of,
 )
+from agentmemory_operator.domain.criteria import Criterion, unindexed
 from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.filters import visible
+from agentmemory_operator.domain.filters import Selection, visible
 from agentmemory_operator.domain.records import MemoryRecord, record_of
 from agentmemory_operator.domain.scoring import Scored, Terms, score, score_query
 from agentmemory_operator.errors import FieldError, RequestInvalid
@@ -29,6 +30,8 @@ class SearchRequest:
         top_k: 1..10,000; None is the object's `limit`.
         threshold: on the combined score; None is the object's `scoreThreshold`.
         tags: a memory must carry all of them.
+        namespace: first parts of a memory's namespace.
+        at_time: Unix milliseconds; only what was true then, superseded or not.
         explain: also return the terms of each score, at the price of a second engine request.
     """
 
@@ -40,7 +43,25 @@ class SearchRequest:
     types: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     session_id: str | None = None
+    namespace: tuple[str, ...] = ()
+    filters: Criterion | None = None
+    at_time: int | None = None
+    include_superseded: bool = False
     explain: bool = False
+
+    @property
+    def selection(self) -> Selection:
+        """Which memories compete."""
+        return Selection(
+            user_id=self.user_id,
+            types=self.types,
+            tags=self.tags,
+            session_id=self.session_id,
+            namespace=self.namespace,
+            at_time=self.at_time,
+            include_superseded=self.include_superseded,
+            criterion=self.filters,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +104,7 @@ class SearchAnswer:
             It may lag 10 s behind what another process writes.
         removed_by_threshold: results that the answer would hold besides, were there no threshold.
         took_ms: embedding and engine together.
+        warnings: what makes this search dear, with the way out.
     """
 
     results: tuple[Found, ...]
@@ -91,6 +113,7 @@ class SearchAnswer:
     removed_by_threshold: int
     took_ms: float
     candidates: Candidates | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class Recall:
@@ -126,6 +149,7 @@ class Recall:
             candidates=Candidates(scored=len(nearest), eligible=look.eligible, is_exact=look.plan.is_exact)
             if request.explain
             else None,
+            warnings=_warnings_of(agent, request),
         )
 
 
@@ -143,9 +167,9 @@ class _Look:
 
 async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
     ranking = agent.settings.ranking
-    filter_ = visible(request.user_id, now_ms, types=request.types, tags=request.tags, session_id=request.session_id)
-    key = request.types, request.tags, request.session_id
-    eligible = await agent.sizes.get(request.user_id, key, lambda: agent.store.count(agent.alias, filter_))
+    selection = request.selection
+    filter_ = visible(selection, now_ms)
+    eligible = await agent.sizes.get(request.user_id, selection, lambda: agent.store.count(agent.alias, filter_))
     top_k = ranking.limit if request.top_k is None else request.top_k
     return _Look(
         ranking=ranking,
@@ -187,6 +211,15 @@ def _found(point: Json, placed: tuple[int, float] | None, look: _Look) -> Found:
         access_count=record.access_count,
     )
     return Found(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), rank)
+
+
+def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
+    missing = unindexed(request.filters, agent.settings.indexes) if request.filters else {}
+    return tuple(
+        f"filters: no index serves {key}, so every memory behind the other conditions is read: add"
+        f" {{field: {key}, type: {type_}}} to spec.index.payloadIndexes"
+        for key, type_ in missing.items()
+    )
 
 
 def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:

@@ -29,6 +29,9 @@ from agentmemory_operator.services.checks import check_types, check_vector, scal
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.windows import Windows
 
+# A namespace that begins with it is the user's whom the next part names.
+USER_NAMESPACE = "memories"
+
 Event = Literal["ADD", "SUPERSEDE", "NONE"]
 
 # What the engine answers because of a point, or of how many there are: fewer of them may pass.
@@ -42,7 +45,9 @@ class NewMemory:
     Attributes:
         type: None is the agent's first type.
         importance: 0..1.
+        namespace: where its first part is `memories`, the second must be the user.
         created_at, expires_at: Unix milliseconds; created_at None is now.
+        valid_from, valid_to: Unix milliseconds between which it is true; valid_from None is created_at.
         vector: only with provider `none`, and demanded there.
         idempotency_key: the same key and body again gives the same memory; another body is a Conflict.
     """
@@ -57,8 +62,11 @@ class NewMemory:
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     supersedes: str | None = None
+    namespace: tuple[str, ...] = ()
     created_at: int | None = None
     expires_at: int | None = None
+    valid_from: int | None = None
+    valid_to: int | None = None
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
 
@@ -299,6 +307,7 @@ def _errors_of(memory: NewMemory, agent: Agent) -> list[FieldError]:
     errors = check_types([memory.type] if memory.type is not None else [], agent, field="type")
     if memory.supersedes is not None and not is_id(memory.supersedes):
         errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the id of a memory"))
+    errors.extend(_place_errors(memory))
     size = agent.source.dimensions
     if memory.vector is not None and not agent.takes_vectors:
         errors.append(FieldError("vector", "this agent embeds content itself: leave vector out"))
@@ -309,15 +318,27 @@ def _errors_of(memory: NewMemory, agent: Agent) -> list[FieldError]:
     return errors
 
 
+def _place_errors(memory: NewMemory) -> list[FieldError]:
+    """Return what is wrong with where and when the memory belongs."""
+    errors, place = [], memory.namespace
+    if place[:1] == (USER_NAMESPACE,) and place[1:2] != (memory.user_id,):
+        errors.append(FieldError("namespace", f"{USER_NAMESPACE!r} has to be followed by user_id: {memory.user_id!r}"))
+    begin, end = memory.valid_from, memory.valid_to
+    if begin is not None and end is not None and end <= begin:
+        errors.append(FieldError("valid_to", "must be later than valid_from"))
+    return errors
+
+
 def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> MemoryRecord:
     slug, key = agent.settings.slug, memory.idempotency_key
+    created_at = now_ms if memory.created_at is None else memory.created_at
     return MemoryRecord(
         id=keyed_id(slug, memory.user_id, key) if key else _new_id(now_ms, place),
         agent_id=slug,
         user_id=memory.user_id,
         type=memory.type or agent.settings.ranking.types[0].name,
         content=memory.content,
-        created_at=now_ms if memory.created_at is None else memory.created_at,
+        created_at=created_at,
         updated_at=now_ms,
         importance=memory.importance,
         confidence=memory.confidence,
@@ -325,7 +346,10 @@ def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> M
         source=memory.source,
         tags=memory.tags,
         metadata=memory.metadata,
+        namespace=memory.namespace,
         expires_at=memory.expires_at,
+        valid_from=created_at if memory.valid_from is None else memory.valid_from,
+        valid_to=memory.valid_to,
         supersedes_id=memory.supersedes,
         pending=memory.supersedes is not None,
         content_hash=hash_content(memory.content),

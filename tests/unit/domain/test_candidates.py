@@ -8,12 +8,12 @@ import pytest
 
 from agentmemory_operator.domain.candidates import gate_of, plan_candidates, similarity_of
 from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.filters import visible
+from agentmemory_operator.domain.filters import Selection, visible
 from agentmemory_operator.domain.presets import Weights
 from tests.support.agents import EVERYTHING
 
 NOW_MS = 1_795_000_000_000
-FILTER = visible("u", NOW_MS)
+FILTER = visible(Selection(user_id="u"), NOW_MS)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 import pytest
 from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.entrypoints.api.fields import check_metadata, parse_time, render_time
+from agentmemory_operator.domain.times import render_time
+from agentmemory_operator.entrypoints.api.fields import check_metadata, read_time
 
 
 @pytest.mark.parametrize(
@@ -18,7 +19,7 @@ from agentmemory_operator.entrypoints.api.fields import check_metadata, parse_ti
     ],
 )
 def test_times_with_an_offset_are_read(text: str, time_ms: int) -> None:
-    assert parse_time(text) == time_ms
+    assert read_time(text) == time_ms
 
 
 @pytest.mark.parametrize(
@@ -47,7 +48,7 @@ def test_times_with_an_offset_are_read(text: str, time_ms: int) -> None:
 )
 def test_anything_else_is_no_time(text: object) -> None:
     with pytest.raises(PydanticCustomError):
-        parse_time(text)
+        read_time(text)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_anything_else_is_no_time(text: object) -> None:
 )
 def test_times_are_written_in_utc_with_milliseconds(time_ms: int, text: str) -> None:
     assert render_time(time_ms) == text
-    assert parse_time(text) == time_ms
+    assert read_time(text) == time_ms
 
 
 def nested(levels: int) -> dict[str, object]:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
 from agentmemory_operator.domain.records import MemoryRecord
 from agentmemory_operator.domain.scoring import Terms
-from agentmemory_operator.entrypoints.api.fields import render_time
+from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.memories import Page
 from agentmemory_operator.services.recall import Found, SearchAnswer
@@ -39,9 +39,12 @@ def memory(record: MemoryRecord) -> Json:
         "tags": record.tags,
         "source": record.source,
         "metadata": record.metadata,
+        "namespace": record.namespace,
         "supersedes": record.supersedes_id,
         "superseded_by": record.superseded_by_id,
         "superseded_at": _time(record.superseded_at),
+        "valid_from": _time(record.valid_from),
+        "valid_to": _time(record.valid_to),
         "expires_at": _time(record.expires_at),
         "created_at": render_time(record.created_at),
         "last_accessed_at": _time(record.last_accessed_at),
@@ -57,6 +60,7 @@ def search(answer: SearchAnswer, ranking: Ranking) -> Json:
         "total_candidates": answer.total_candidates,
         "removed_by_threshold": answer.removed_by_threshold,
         "took_ms": round(answer.took_ms, 3),
+        "warnings": answer.warnings,
     }
 
 

@@ -1,7 +1,5 @@
 """What one value of a request may be: types with their bounds, used by the request models and the OpenAPI document."""
 
-import re
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
@@ -9,12 +7,14 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.domain.effective import MAX_TOP_K
 from agentmemory_operator.domain.identity import is_id
+from agentmemory_operator.domain.times import parse_time
 from agentmemory_operator.services.checks import FLOAT32_MAX
 
 ID_MAX = 256
 TAG_MAX = 128
 TAGS_MAX = 64
 TYPE_MAX = 64
+NAMESPACE_MAX = 16
 CONTENT_MAX = 65_536
 METADATA_DEPTH_MAX = 16
 VECTOR_MAX = 65_536
@@ -25,34 +25,18 @@ IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
 NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
 CONTENT_PATTERN = r"\S"
 
-_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-_EPOCH = datetime(1970, 1, 1)
-_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
-_MILLISECOND = timedelta(milliseconds=1)
-
 
 def _refuse(message: str) -> PydanticCustomError:
     # Given as a value and not as the template, which would read braces.
     return PydanticCustomError("value", "{message}", {"message": message})
 
 
-def parse_time(value: Any) -> int:
+def read_time(value: Any) -> int:
     """Return Unix milliseconds of an RFC 3339 time with an offset, 1970 to 9999."""
-    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
-        raise _refuse("must be a time as RFC 3339 has it, with its offset: 2026-11-21T08:00:00Z")
     try:
-        time_ms = (datetime.fromisoformat(value.upper()) - _EPOCH_UTC) // _MILLISECOND
-    except (ValueError, OverflowError):
-        raise _refuse("must be a time that exists") from None
-    if not 0 <= time_ms <= _LAST_MS:
-        raise _refuse("must lie between the years 1970 and 9999")
-    return time_ms
-
-
-def render_time(time_ms: int) -> str:
-    """Return `2026-11-21T08:00:00.123Z`."""
-    return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds") + "Z"
+        return parse_time(value)
+    except ValueError as error:
+        raise _refuse(str(error)) from None
 
 
 def parse_importance(value: Any) -> float:
@@ -95,9 +79,10 @@ Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN)
 TypeName = Annotated[str, Field(min_length=1, max_length=TYPE_MAX, pattern=NAME_PATTERN)]
 Tag = Annotated[str, Field(min_length=1, max_length=TAG_MAX, pattern=NAME_PATTERN)]
 Tags = Annotated[list[Tag], Field(max_length=TAGS_MAX), AfterValidator(drop_repeats)]
+Namespace = Annotated[list[Id], Field(max_length=NAMESPACE_MAX)]
 Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=CONTENT_PATTERN)]
 MemoryId = Annotated[str, AfterValidator(parse_memory_id), WithJsonSchema({"type": "string", "format": "uuid"})]
-Time = Annotated[int, BeforeValidator(parse_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+Time = Annotated[int, BeforeValidator(read_time), WithJsonSchema({"type": "string", "format": "date-time"})]
 Share = Annotated[float, Field(ge=0, le=1)]
 Importance = Annotated[
     float,
@@ -109,6 +94,8 @@ Importance = Annotated[
 # Size and range depend on the agent: the use cases check them.
 Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX)]
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
+# Read by `domain/criteria_reading.py`, which names what is wrong by its path.
+Filters = dict[str, Any]
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 # A score beyond float32 cannot be compared with in the engine.
 Threshold = Annotated[float, Field(ge=-FLOAT32_MAX, le=FLOAT32_MAX)]

@@ -5,12 +5,15 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
+from agentmemory_operator.domain.criteria_reading import read_filters
 from agentmemory_operator.entrypoints.api.fields import (
     Content,
+    Filters,
     Id,
     Importance,
     MemoryId,
     Metadata,
+    Namespace,
     Numbers,
     Share,
     Tag,
@@ -50,7 +53,12 @@ class MemoryIn(Body):
     source: Id | None = Field(default=None, description="Where it came from: conversation, tool_result, reflection, …")
     metadata: Metadata = Field(default={}, description="Anything else, as a JSON object at most 16 levels deep.")
     supersedes: MemoryId | None = Field(default=None, description="Id of the memory that this one replaces.")
+    namespace: Namespace = Field(
+        default=[], description="Where it belongs, from the outside in. `memories` is followed by user_id."
+    )
     expires_at: Time | None = Field(default=None, description="From then on it is never returned.")
+    valid_from: Time | None = Field(default=None, description="Since when it is true. Default: `created_at`.")
+    valid_to: Time | None = Field(default=None, description="Until when it is true; what replaces it ends it too.")
     created_at: Time | None = Field(default=None, description="For imports of history. Default: now.")
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
@@ -67,8 +75,11 @@ class MemoryIn(Body):
             tags=tuple(self.tags),
             metadata=self.metadata,
             supersedes=self.supersedes,
+            namespace=tuple(self.namespace),
             created_at=self.created_at,
             expires_at=self.expires_at,
+            valid_from=self.valid_from,
+            valid_to=self.valid_to,
             vector=self.vector,
             idempotency_key=idempotency_key,
         )
@@ -99,6 +110,12 @@ class SearchIn(Body):
     types: list[TypeName] | None = Field(default=None, min_length=1, description="Only memories of these types.")
     tags: list[Tag] | None = Field(default=None, min_length=1, description="Only memories that carry all of these.")
     session_id: Id | None = Field(default=None, description="Only memories of this session.")
+    namespace: Namespace = Field(default=[], description="Only memories whose namespace begins with these parts.")
+    filters: Filters = Field(
+        default={}, description="Conditions on fields: value, operators, AND, OR, NOT. See docs/filters.md."
+    )
+    at_time: Time | None = Field(default=None, description="Only what was true then, replaced since or not.")
+    include_superseded: StrictBool = Field(default=False, description="Also versions that others replaced.")
     explain: StrictBool = Field(default=False, description="Also return the terms of each score.")
 
     @model_validator(mode="after")
@@ -108,7 +125,11 @@ class SearchIn(Body):
         return self
 
     def search_request(self) -> SearchRequest:
-        """Return what the use case takes."""
+        """Return what the use case takes.
+
+        Raises:
+            RequestInvalid: `filters` are wrong.
+        """
         return SearchRequest(
             user_id=self.user_id,
             query=self.query,
@@ -118,6 +139,10 @@ class SearchIn(Body):
             types=tuple(self.types or ()),
             tags=tuple(self.tags or ()),
             session_id=self.session_id,
+            namespace=tuple(self.namespace),
+            filters=read_filters(self.filters),
+            at_time=self.at_time,
+            include_superseded=self.include_superseded,
             explain=self.explain,
         )
 
@@ -138,13 +163,23 @@ class ListParameters(Parameters):
     """Which memories to list."""
 
     user_id: Id = Field(description="Whose memories.")
-    type: TypeName | None = Field(default=None, description="Only this type.")
-    tag: Tag | None = Field(default=None, description="Only memories with this tag.")
+    type: list[TypeName] = Field(default=[], description="Only this type; repeated, any of them.")
+    tag: list[Tag] = Field(default=[], description="Only memories with this tag; repeated, with all of them.")
     session_id: Id | None = Field(default=None, description="Only this session.")
+    namespace: Namespace = Field(default=[], description="Only this namespace: repeated, its first parts in order.")
     include_superseded: bool = Field(default=False, description="Also versions that others replaced.")
     limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories a page.")
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the page before.")
 
     def list_request(self) -> ListRequest:
         """Return what the use case takes."""
-        return ListRequest(**self.model_dump())
+        return ListRequest(
+            user_id=self.user_id,
+            types=tuple(self.type),
+            tags=tuple(self.tag),
+            session_id=self.session_id,
+            namespace=tuple(self.namespace),
+            include_superseded=self.include_superseded,
+            limit=self.limit,
+            cursor=self.cursor,
+        )

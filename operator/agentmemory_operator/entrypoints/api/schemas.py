@@ -26,9 +26,12 @@ class MemoryOut(Answer):
     tags: list[str]
     source: str | None
     metadata: dict[str, Any]
+    namespace: list[str]
     supersedes: str | None
     superseded_by: str | None
     superseded_at: Time | None
+    valid_from: Time | None
+    valid_to: Time | None
     expires_at: Time | None
     created_at: Time
     last_accessed_at: Time | None
@@ -81,6 +84,7 @@ class SearchOut(Answer):
     total_candidates: int
     removed_by_threshold: int
     took_ms: float
+    warnings: list[str] = Field(description="What makes this search dear, with the way out.")
 
 
 class StoredOut(Answer):

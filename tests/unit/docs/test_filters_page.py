@@ -1,0 +1,35 @@
+"""docs/filters.md lists what can be filtered on, and its example is one that is read."""
+
+import json
+import re
+
+import pytest
+
+from agentmemory_operator.domain.criteria import FIELDS
+from agentmemory_operator.domain.criteria_reading import CONDITIONS_MAX, DEPTH_MAX, OPERATORS, TEXT_MAX, read_filters
+from tests.support.pages import DOCS
+
+PAGE = (DOCS / "filters.md").read_text()
+ROWS = {name: re.findall(r"`(\w+)`", rest) for name, rest in re.findall(r"^\| `(\w+)` \| (`eq`.*) \|$", PAGE, re.M)}
+
+
+def test_no_other_fields_are_listed_than_there_are() -> None:
+    assert list(ROWS) == list(FIELDS)
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_is_listed_with_its_operators(name: str) -> None:
+    assert ROWS[name] == list(OPERATORS[FIELDS[name].kind])
+
+
+def test_the_bounds_are_those_in_force() -> None:
+    text = " ".join(PAGE.split())
+
+    assert f"nested deeper than {DEPTH_MAX} levels, or of more than {CONDITIONS_MAX} conditions" in text
+    assert f"text beyond {TEXT_MAX:,} characters" in text
+
+
+def test_the_example_is_read() -> None:
+    example = json.loads(PAGE.split("```json\n")[1].split("```")[0])
+
+    assert read_filters(example["filters"]) is not None
