@@ -10,7 +10,7 @@ from agentmemory_operator.domain.criteria_reading import CONDITIONS_MAX, DEPTH_M
 from tests.support.pages import DOCS
 
 PAGE = (DOCS / "filters.md").read_text()
-ROWS = {name: re.findall(r"`(\w+)`", rest) for name, rest in re.findall(r"^\| `(\w+)` \| (`eq`.*) \|$", PAGE, re.M)}
+ROWS = {name: re.findall(r"`(\w+)`", rest) for name, rest in re.findall(r"^\| `(\w+)` \| (`eq`,.*) \|$", PAGE, re.M)}
 
 
 def test_no_other_fields_are_listed_than_there_are() -> None:
