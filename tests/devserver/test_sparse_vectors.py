@@ -113,6 +113,27 @@ def test_rarity_counts_every_point_of_the_collection(server: Server) -> None:
     assert everywhere[1] < alone[1]
 
 
+def test_from_1_20_rarity_counts_the_points_of_a_filter(start_server: StartServer) -> None:
+    later = start_server("--qdrant-version", "1.20")
+    later.call("PUT", "/collections/s", {"sparse_vectors": {"bm25": {"modifier": "idf"}}})
+    points = [{"id": n, "vector": {"bm25": sparse(5)}, "payload": {"n": n % 3}} for n in range(9)]
+    later.call("PUT", f"{POINTS}?wait=true", {"points": [*points, {"id": 9, "vector": {"bm25": sparse(6)}}]})
+    asked = {"query": sparse(6), "using": "bm25"}
+    corpus = {"must": [{"has_id": [0, 9]}]}
+
+    everywhere = query(later, **asked)[9]
+    assert query(later, **asked, params={"idf": "global"}) == {9: everywhere}
+    assert query(later, **asked, params={"idf": {"corpus": corpus}})[9] < everywhere
+    later.call("POST", f"{POINTS}/query", {**asked, "params": {"idf": {}}}, status=400)
+
+
+def test_the_default_version_ignores_the_corpus_of_rarity(server: Server) -> None:
+    asked = {"query": sparse(5), "using": "bm25"}
+    corpus = {"must": [{"has_id": [1]}]}
+
+    assert query(server, **asked, params={"idf": {"corpus": corpus}}) == query(server, **asked)
+
+
 def test_stop_words_alone_find_nothing(server: Server) -> None:
     server.call("PUT", f"{POINTS}?wait=true", {"points": [{"id": 4, "vector": {"bm25": text("the")}}]})
 
@@ -235,17 +256,6 @@ def test_a_wrong_query_is_refused(server: Server, body: Any, status: int, said: 
 
 def test_a_text_without_known_words_finds_nothing(server: Server) -> None:
     assert query(server, query={"indices": [], "values": []}, using="bm25") == {}
-
-
-def test_a_facet_counts_the_values_of_an_indexed_field(server: Server) -> None:
-    body = {"field_name": "n", "field_schema": "integer"}
-    server.call("PUT", "/collections/s/index?wait=true", body)
-
-    facet = server.call("POST", "/collections/s/facet", {"key": "n", "exact": True, "limit": 2})
-
-    assert facet == {"hits": [{"value": 1, "count": 1}, {"value": 2, "count": 1}]}
-    assert server.call("POST", "/collections/s/facet", {"key": "n", "limit": 0}, status=422) is None
-    assert server.call("POST", "/collections/s/facet", {}, status=400) is None
 
 
 def test_sparse_vectors_do_not_hide_that_dense_ones_wait_for_an_index(start_server: StartServer) -> None:

@@ -18,6 +18,7 @@ class Features:
     version: str
     memory_tiers: bool
     formula_extremes: bool
+    idf_corpus: bool
 
 
 def features_of(version: str) -> Features:
@@ -33,4 +34,5 @@ def features_of(version: str) -> Features:
     if minor < MINIMUM:
         raise AgentMemoryError(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
     full = ".".join([*parts, "0"][:3])
-    return Features(version=full, memory_tiers=minor >= (1, 19), formula_extremes=minor >= (1, 20))
+    latest = minor >= (1, 20)
+    return Features(version=full, memory_tiers=minor >= (1, 19), formula_extremes=latest, idf_corpus=latest)

@@ -22,6 +22,7 @@ from agentmemory_operator.devserver.fields import (
     read_structure,
     read_text,
     read_unsigned,
+    require,
 )
 from agentmemory_operator.devserver.filters import read_filter
 from agentmemory_operator.devserver.formula import CANCELLED, find_fault, read_formula
@@ -98,7 +99,7 @@ class Searching:
             with_payload=read_with_payload(body, default=False),
             filter=_excluding(read_filter(body.get("filter")), scoring.excluded),
             score_threshold=read_number(body, "score_threshold"),
-            params=_read_params(body, limits),
+            params=self._read_params(body),
         )
 
     def _read_prefetches(self, body: Document, *, depth: int) -> list[edge.Prefetch]:
@@ -117,10 +118,27 @@ class Searching:
             limit=limit or DEFAULT_LIMIT,
             query=scoring.query,
             prefetches=self._read_prefetches(body, depth=depth + 1),
-            params=_read_params(body, limits),
+            params=self._read_params(body),
             filter=_excluding(read_filter(body.get("filter"), "prefetch.filter"), scoring.excluded),
             score_threshold=read_number(body, "score_threshold"),
         )
+
+    def _read_params(self, body: Document) -> edge.SearchParams | None:
+        value = body.get("params")
+        if value is None:
+            return None
+        document = read_object(value, "params")
+        params = read_structure(document, _PARAMS, "params")
+        if document.get("quantization") is not None:
+            params["quantization"] = read_structure(document["quantization"], _QUANTIZATION, "params.quantization")
+        check_search(limits_of(self.collection.record.configuration), params)
+        if "quantization" in params:
+            params["quantization"] = edge.QuantizationSearchParams(**params["quantization"])
+        if document.get("acorn") is not None:
+            params["acorn"] = edge.AcornSearchParams(**read_structure(document["acorn"], _ACORN, "params.acorn"))
+        if self.features.idf_corpus and document.get("idf") is not None:
+            params["idf"] = _read_idf(document["idf"])
+        return edge.SearchParams(**params)
 
     def _read_query(self, body: Document) -> Scoring:
         if body.get("lookup_from") is not None:
@@ -235,17 +253,8 @@ def _excluding(filter_: edge.Filter | None, point: PointId | None) -> edge.Filte
     return others if filter_ is None else edge.Filter(must=[filter_, others])
 
 
-def _read_params(body: Document, limits: Document) -> edge.SearchParams | None:
-    value = body.get("params")
-    if value is None:
-        return None
-    document = read_object(value, "params")
-    params = read_structure(document, _PARAMS, "params")
-    if document.get("quantization") is not None:
-        params["quantization"] = read_structure(document["quantization"], _QUANTIZATION, "params.quantization")
-    check_search(limits, params)
-    if "quantization" in params:
-        params["quantization"] = edge.QuantizationSearchParams(**params["quantization"])
-    if document.get("acorn") is not None:
-        params["acorn"] = edge.AcornSearchParams(**read_structure(document["acorn"], _ACORN, "params.acorn"))
-    return edge.SearchParams(**params)
+def _read_idf(value: Json) -> edge.IdfParams:
+    """Return the points that rarity is counted over: all, or those that a filter matches."""
+    if value == "global":
+        return edge.IdfParams()
+    return edge.IdfParams(read_filter(require(read_object(value, "params.idf"), "corpus"), "params.idf.corpus"))
