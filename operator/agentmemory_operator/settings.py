@@ -22,6 +22,8 @@ class Settings:
 
     Attributes:
         qdrant_url: None leaves it to the QdrantConnection objects.
+        max_requests, max_body_mib: of the retrieval API, under way at once.
+        exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         is_in_cluster: decides the defaults of `auth` and `log_format`.
     """
 
@@ -33,6 +35,9 @@ class Settings:
     log_level: LogLevel = "info"
     log_format: LogFormat = "text"
     openai_api_key: str | None = field(default=None, repr=False)
+    max_requests: int = 512
+    max_body_mib: int = 64
+    exports_traces: bool = False
     is_in_cluster: bool = False
 
     @classmethod
@@ -54,6 +59,9 @@ class Settings:
                 LogFormat, _choice(environ, "AGENTMEMORY_LOG_FORMAT", LogFormat, is_in_cluster=is_in_cluster)
             ),
             openai_api_key=environ.get("OPENAI_API_KEY") or None,
+            max_requests=_number(environ, "AGENTMEMORY_MAX_REQUESTS"),
+            max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
+            exports_traces=_exports_traces(environ),
             is_in_cluster=is_in_cluster,
         )
         settings._check_token()
@@ -85,7 +93,15 @@ VARIABLES = (
     Variable("AGENTMEMORY_AUTH_NONE_ACCEPTED"),
     Variable("AGENTMEMORY_LOG_LEVEL", "info", "info"),
     Variable("AGENTMEMORY_LOG_FORMAT", "text", "json"),
+    Variable("AGENTMEMORY_MAX_REQUESTS", "512", "512"),
+    Variable("AGENTMEMORY_MAX_BODY_MIB", "64", "64"),
     Variable("OPENAI_API_KEY"),
+    Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),
+    Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
+    Variable("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", "http/protobuf"),
+    Variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
+    Variable("OTEL_TRACES_EXPORTER", "otlp", "otlp"),
+    Variable("OTEL_SDK_DISABLED"),
 )
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
 
@@ -96,6 +112,29 @@ def _choice(environ: Mapping[str, str], name: str, allowed: object, *, is_in_clu
     if value not in get_args(allowed):
         raise SettingInvalid(f"{name}={value!r} is unknown: use {', '.join(get_args(allowed))}")
     return value
+
+
+def _number(environ: Mapping[str, str], name: str) -> int:
+    value = environ.get(name) or _BY_NAME[name].default
+    if not value.isascii() or not value.isdecimal() or int(value) < 1:
+        raise SettingInvalid(f"{name}={value!r} is no whole number from 1")
+    return int(value)
+
+
+def _exports_traces(environ: Mapping[str, str]) -> bool:
+    """Tell whether traces are wanted, by the variables as OpenTelemetry defines them."""
+    exporter = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
+    ends = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    if (environ.get("OTEL_SDK_DISABLED") or "").lower() == "true" or exporter == "none":
+        return False
+    if not any(environ.get(name) for name in ends):
+        return False
+    if exporter != "otlp":
+        raise SettingInvalid(f"OTEL_TRACES_EXPORTER={exporter!r} is not built: use otlp, or none")
+    for name in ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"):
+        if (environ.get(name) or "http/protobuf") != "http/protobuf":
+            raise SettingInvalid(f"{name}={environ[name]!r} is not built: use http/protobuf, port 4318 as a rule")
+    return True
 
 
 def _is_yes(environ: Mapping[str, str], name: str) -> bool:

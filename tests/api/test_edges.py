@@ -12,7 +12,7 @@ import pytest
 from agentmemory_operator.entrypoints.api.auth import OpenGuard, TokenGuard, build_guard
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 from agentmemory_operator.settings import SettingInvalid, Settings
-from tests.support.api_stack import Stack, running_api
+from tests.support.api_stack import Settled, Stack, running_api
 
 MEMORIES, BATCH = "/v1/agents/probe/memories", "/v1/agents/probe/memories/batch"
 MIB = 1 << 20
@@ -21,7 +21,7 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def guarded(qdrant_url: str) -> Iterator[str]:
     """An API that demands a token and is not ready."""
-    with running_api(qdrant_url, guard=TokenGuard("s3cret"), is_ready=lambda: False) as stack:
+    with running_api(qdrant_url, guard=TokenGuard("s3cret"), standing=Settled("no Qdrant answers", 75)) as stack:
         yield stack.api_url
 
 

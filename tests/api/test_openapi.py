@@ -16,6 +16,7 @@ VECTOR = [1.0] * 8
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "http-api.md"
 PATHS = {
     "/healthz": {"get"},
+    "/metrics": {"get"},
     "/readyz": {"get"},
     "/problems/{name}": {"get"},
     "/v1/agents": {"get"},

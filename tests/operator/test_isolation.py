@@ -6,6 +6,7 @@ Real tokens of a real API server, an operator and an API as processes. An endpoi
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, cast
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ import pytest
 
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import OpenGuard
+from agentmemory_operator.services.api_metering import ApiMeter
 from tests.support.controlplane import ControlPlane
 from tests.support.installation import shell
 from tests.support.operator import Program, running, start_api, wait_until
@@ -24,7 +26,7 @@ from tests.support.workspace import SIZE, Workspace
 Json = dict[str, Any]
 Endpoint = tuple[str, str]
 
-DOCUMENT = create_app(cast(Any, None), OpenGuard(), is_ready=lambda: True).openapi()
+DOCUMENT = create_app(cast(Any, SimpleNamespace(meter=ApiMeter(), access_counts=None)), OpenGuard()).openapi()
 ENDPOINTS: list[Endpoint] = [
     (method.upper(), path)
     for path, methods in DOCUMENT["paths"].items()

@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +16,18 @@ from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
 from agentmemory_operator.domain.effective import AgentSettings, effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
-from agentmemory_operator.entrypoints.api.app import create_app
+from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
 from agentmemory_operator.entrypoints.api.auth import Guard, OpenGuard
+from agentmemory_operator.entrypoints.api.pressure import Limits
 from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory, Claim
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.metered_embedder import MeteredEmbedder
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.windows import Windows
@@ -60,6 +63,20 @@ class Stack:
     services: Services
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A standing that does not change."""
+
+    reason: str | None
+    age: float
+
+    def why_not_ready(self) -> str | None:
+        return self.reason
+
+    def age_s(self) -> float:
+        return self.age
+
+
 @contextlib.contextmanager
 def dev_qdrant(
     data: pathlib.Path, *, port: int = 0, api_key: str | None = None, tls: ServerFiles | None = None
@@ -90,16 +107,24 @@ def create_collection(qdrant_url: str, document: Document) -> None:
         client.post("/collections/aliases", json={"actions": [action]}).raise_for_status()
 
 
-def build_services(qdrant_url: str, *documents: Document, api_keys: Mapping[str, str] | None = None) -> Services:
+def build_services(
+    qdrant_url: str,
+    *documents: Document,
+    api_keys: Mapping[str, str] | None = None,
+    meter: ApiMeter | None = None,
+) -> Services:
     """Return the use cases over one Qdrant server, knowing these objects."""
-    store, clock = QdrantPoints(qdrant_url, timeout_s=5), SystemClock()
+    meter, clock = meter or ApiMeter(), SystemClock()
+    store = QdrantPoints(qdrant_url, timeout_s=5, meter=meter)
 
     async def make_store(settings: AgentSettings) -> PointStore:
         return store
 
     async def make_embedder(source: EmbeddingSource, settings: AgentSettings) -> Embedder:
         key = (api_keys or {}).get(settings.slug)
-        return CachedEmbedder(build_embedder(source, settings.embedding, api_key=key), entries=100)
+        embedder = build_embedder(source, settings.embedding, api_key=key)
+        metered = MeteredEmbedder(embedder, meter, provider=source.provider)
+        return CachedEmbedder(metered, entries=100, meter=meter)
 
     directory = AgentDirectory(make_store, make_embedder)
     for document in documents:
@@ -114,6 +139,7 @@ def build_services(qdrant_url: str, *documents: Document, api_keys: Mapping[str,
         remember=Remember(clock, chains, windows),
         memories=Memories(clock, chains, windows),
         access_counts=counts,
+        meter=meter,
     )
 
 
@@ -122,10 +148,12 @@ def running_api(
     qdrant_url: str,
     *documents: Document,
     guard: Guard | None = None,
-    is_ready: Callable[[], bool] = lambda: True,
+    standing: Standing = ALWAYS_READY,
+    limits: Limits | None = None,
+    meter: ApiMeter | None = None,
 ) -> Iterator[Stack]:
     """Serve the API for agents whose collections exist."""
-    services = build_services(qdrant_url, *documents)
-    app = create_app(services, guard or OpenGuard(), is_ready=is_ready)
+    services = build_services(qdrant_url, *documents, meter=meter)
+    app = create_app(services, guard or OpenGuard(), standing=standing, limits=limits)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

@@ -5,6 +5,7 @@ import pytest
 
 from agentmemory_operator.settings import VARIABLES, SettingInvalid, Settings
 
+COLLECTOR = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}
 DOCUMENT = pathlib.Path(__file__).parents[2] / "docs" / "settings.md"
 
 
@@ -28,7 +29,10 @@ def test_every_variable_is_read() -> None:
             "AGENTMEMORY_AUTH_NONE_ACCEPTED": "yes",
             "AGENTMEMORY_LOG_LEVEL": "debug",
             "AGENTMEMORY_LOG_FORMAT": "json",
+            "AGENTMEMORY_MAX_REQUESTS": "7",
+            "AGENTMEMORY_MAX_BODY_MIB": "9",
             "OPENAI_API_KEY": "ok",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
         }
     )
 
@@ -41,6 +45,9 @@ def test_every_variable_is_read() -> None:
         log_level="debug",
         log_format="json",
         openai_api_key="ok",
+        max_requests=7,
+        max_body_mib=9,
+        exports_traces=True,
     )
 
 
@@ -58,6 +65,10 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ({"AGENTMEMORY_AUTH_NONE_ACCEPTED": "true"}, "AGENTMEMORY_AUTH_NONE_ACCEPTED='true' is unknown: use yes"),
         ({"AGENTMEMORY_LOG_LEVEL": "loud"}, "AGENTMEMORY_LOG_LEVEL='loud' is unknown: use debug, info"),
         ({"AGENTMEMORY_LOG_FORMAT": "xml"}, "AGENTMEMORY_LOG_FORMAT='xml' is unknown: use json, text"),
+        ({"AGENTMEMORY_MAX_REQUESTS": "0"}, "AGENTMEMORY_MAX_REQUESTS='0' is no whole number from 1"),
+        ({"AGENTMEMORY_MAX_BODY_MIB": "64Mi"}, "AGENTMEMORY_MAX_BODY_MIB='64Mi' is no whole number from 1"),
+        (COLLECTOR | {"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not built: use otlp"),
+        (COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL='grpc' is not built"),
         ({"QDRANT_URL": "q:6333"}, "QDRANT_URL='q:6333' is no URL: write it as http://"),
     ],
 )
@@ -66,6 +77,21 @@ def test_a_wrong_value_is_refused_with_the_way_out(environ: dict[str, str], mess
         Settings.from_env(environ)
 
     assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({}, False),
+        (COLLECTOR, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}, True),
+        (COLLECTOR | {"OTEL_TRACES_EXPORTER": "none"}, False),
+        (COLLECTOR | {"OTEL_SDK_DISABLED": "TRUE"}, False),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, False),
+    ],
+)
+def test_traces_are_wanted_where_a_collector_is_named(environ: dict[str, str], wanted: bool) -> None:
+    assert Settings.from_env(environ).exports_traces is wanted
 
 
 def test_secrets_are_not_shown() -> None:

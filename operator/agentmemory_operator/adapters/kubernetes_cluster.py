@@ -26,7 +26,8 @@ from agentmemory_operator.ports import Event, Json
 log = logging.getLogger(__name__)
 
 PLURALS = {kind.name: kind.plural for kind in KINDS}
-WATCH_TIMEOUT_S = 300
+# So short that a connection which died in silence is noticed within a minute.
+WATCH_TIMEOUT_S = 50
 WATCH_RETRY_S = 1.0
 
 
@@ -171,20 +172,29 @@ class KubernetesCluster:
         told.sort(key=lambda entry: entry[0])
         return {(involved["namespace"], involved["name"]): time for time, involved in told}
 
-    async def follow(self, kind: str) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
-        """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever."""
+    async def follow(
+        self, kind: str, heard: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
+        """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever.
+
+        Args:
+            heard: called at each sign of life of the API server: at least every 50 s while the watch is in order.
+        """
         while True:
             try:
                 items, version = await self.list_objects(kind)
+                heard()
                 yield "LIST", items
-                async with aclosing(self._watch(kind, version)) as events:
+                async with aclosing(self._watch(kind, version, heard)) as events:
                     async for event in events:
                         yield event
             except TransientError as exc:
                 log.warning("watch of %s: %s; again in %.0f s", kind, exc, WATCH_RETRY_S)
                 await asyncio.sleep(WATCH_RETRY_S)
 
-    async def _watch(self, kind: str, version: str) -> AsyncGenerator[tuple[str, Json], None]:
+    async def _watch(
+        self, kind: str, version: str, heard: Callable[[], None]
+    ) -> AsyncGenerator[tuple[str, Json], None]:
         """Yield changes after `version` until a gap asks for a new list."""
         while True:
             query = [
@@ -194,8 +204,10 @@ class KubernetesCluster:
                 ("timeoutSeconds", str(WATCH_TIMEOUT_S)),
             ]
             response = await self._transport.send("GET", _path(kind), query=query, timeout_s=WATCH_TIMEOUT_S + 10)
+            heard()
             with mapped_errors(), closing(response):
                 async for line in response.content:
+                    heard()
                     event = json.loads(line)
                     if event["type"] == "ERROR":
                         # 410 Gone and its like: what was missed is in the next list.

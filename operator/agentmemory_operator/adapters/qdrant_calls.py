@@ -7,6 +7,8 @@ from typing import Any
 from qdrant_client import AsyncQdrantClient
 from qdrant_client.http.api_client import SendAsync
 
+from agentmemory_operator.ports import Tracer
+
 # The calls that send a body and change nothing.
 _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")
 
@@ -18,10 +20,12 @@ class CallWatch:
     Attributes:
         before_write: called right before each call that changes something; what it raises stops the call.
         count_call: told method and outcome of each: 2xx, 4xx, 5xx or unreachable.
+        tracer: traces each.
     """
 
     before_write: Callable[[], None]
     count_call: Callable[[str, str], None]
+    tracer: Tracer
 
 
 def watch_calls(client: AsyncQdrantClient, watch: CallWatch) -> None:
@@ -31,12 +35,15 @@ def watch_calls(client: AsyncQdrantClient, watch: CallWatch) -> None:
         if is_write(request.method, request.url.path):
             watch.before_write()
         outcome = "unreachable"
-        try:
-            response = await send(request)
-            outcome = f"{response.status_code // 100}xx"
-            return response
-        finally:
-            watch.count_call(request.method, outcome)
+        with watch.tracer.span(f"qdrant {request.method}", kind="client") as span:
+            request.headers.update(span.headers)
+            try:
+                response = await send(request)
+                outcome = f"{response.status_code // 100}xx"
+                span.note("http.response.status_code", response.status_code)
+                return response
+            finally:
+                watch.count_call(request.method, outcome)
 
     client.http.client.add_middleware(watched)
 

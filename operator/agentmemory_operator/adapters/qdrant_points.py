@@ -6,6 +6,7 @@ writes it in small pieces; so this is aiohttp and orjson with `Accept-Encoding: 
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ import orjson
 
 from agentmemory_operator.adapters.tls import trust_of, untrusted
 from agentmemory_operator.errors import NotFound, OutcomeUnknown, StoreRejected, StoreUnavailable, TransientError
-from agentmemory_operator.ports import Json
+from agentmemory_operator.ports import EngineCall, EngineMeter, Json
 
 MAX_CONNECTIONS = 64
 # Below the 5 s after which the server closes an idle connection: a write sent into a closed one has an unknown outcome.
@@ -35,15 +36,23 @@ class QdrantPoints:
         url: base URL, without a trailing slash or with one.
         timeout_s: for one call, connecting included.
         ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+        meter: told of each call.
 
     Raises:
         SpecInvalid: `ca_pem` holds no certificate.
     """
 
     def __init__(
-        self, url: str, *, api_key: str | None = None, timeout_s: float = 10, ca_pem: str | None = None
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 10,
+        ca_pem: str | None = None,
+        meter: EngineMeter | None = None,
     ) -> None:
         self._url = url.rstrip("/")
+        self._meter = meter
         self._trust = trust_of(url, ca_pem)
         self._headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
         if api_key:
@@ -175,8 +184,12 @@ class QdrantPoints:
 
     async def _call(self, method: str, path: str, body: Json | None, *, is_write: bool = False) -> Any:
         data = None if body is None else orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
-        async with self._open_session().request(method, self._url + path, data=data) as response:
-            raw = await response.read()
+        with _measured(self._meter, method, path) as call:
+            async with self._open_session().request(
+                method, self._url + path, data=data, headers=call.headers
+            ) as response:
+                raw = await response.read()
+            call.answered(response.status)
             if response.status == 200:
                 return orjson.loads(raw)["result"]
             raise _error_of(response.status, raw, response.headers, is_write=is_write)
@@ -190,6 +203,23 @@ class QdrantPoints:
                 connector=connector, headers=self._headers, timeout=self._timeout, auto_decompress=False
             )
         return self._session
+
+
+class _Unmeasured:
+    """Implements ports.EngineCall."""
+
+    headers: Mapping[str, str] = {}
+
+    def answered(self, status: int) -> None:
+        """Do nothing."""
+
+
+def _measured(meter: EngineMeter | None, method: str, path: str) -> AbstractContextManager[EngineCall]:
+    if meter is None:
+        return nullcontext(_Unmeasured())
+    # The third part names the collection; what comes after it is one of the few calls above.
+    operation = path.partition("?")[0].split("/", 3)[3:]
+    return meter.engine(f"{method} {operation[0] if operation else 'collection'}")
 
 
 def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:

@@ -7,24 +7,22 @@ from agentmemory_operator.adapters.manifest_folder import ManifestFolder
 from agentmemory_operator.entrypoints.operating import KINDS, Operated
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.feeds import ApiFeed
+from agentmemory_operator.services.standing import Standing
 
 
 class Served(Protocol):
     """What main composes of the retrieval half."""
 
     feed: ApiFeed
-
-    def synced(self, kind: str) -> None:
-        """Note that a kind was read whole."""
-        ...
+    standing: Standing
 
 
 async def follow(api: Served, cluster: KubernetesCluster, kind: str) -> None:
     """Feed one kind's objects to the API, for ever."""
-    async for event, content in cluster.follow(kind):
+    async for event, content in cluster.follow(kind, lambda: api.standing.heard(kind)):
         if isinstance(content, list):
             api.feed.take_list(kind, content)
-            api.synced(kind)
+            api.standing.synced(kind)
         else:
             api.feed.take(event, content)
 
@@ -35,7 +33,7 @@ async def follow_folder(folder: ManifestFolder, api: Served, operator: Operated 
         for event, document in events:
             feed_all(event, document, api, operator)
         for kind in KINDS:
-            api.synced(kind)
+            api.standing.synced(kind)
 
 
 async def pass_on(folder: ManifestFolder, api: Served, operator: Operated) -> None:

@@ -11,7 +11,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from types import ModuleType
 from uuid import uuid4
-from weakref import WeakSet
 
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
@@ -24,17 +23,18 @@ from agentmemory_operator.adapters.kubernetes_transport import load_configuratio
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
-from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
+from agentmemory_operator.entrypoints.api.pressure import MIB, Limits
 from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.entrypoints.cli import OperatorOptions
 from agentmemory_operator.entrypoints.following import follow, follow_folder, pass_on
 from agentmemory_operator.entrypoints.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operating import KINDS, cancel, operate
 from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import (
     AgentMemories,
     Cluster,
@@ -44,8 +44,10 @@ from agentmemory_operator.ports import (
     PointStore,
     Secrets,
     TokenReviews,
+    Tracer,
 )
 from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.callers import Callers
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.connections import Connections
@@ -55,6 +57,7 @@ from agentmemory_operator.services.feeds import ApiFeed, OperatorFeed
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.metered_embedder import MeteredEmbedder
 from agentmemory_operator.services.metering import OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import render
 from agentmemory_operator.services.objects import Key, ObjectTable
@@ -62,7 +65,9 @@ from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
+from agentmemory_operator.services.standing import Standing
 from agentmemory_operator.services.sweeper import Sweeper
+from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.workqueue import WorkQueue
 from agentmemory_operator.settings import Settings
@@ -71,6 +76,7 @@ log = logging.getLogger(__name__)
 
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
 HEALTH_PORT = 8081
+API_SERVICE = "agentmemory-api"
 
 
 class Operator:
@@ -81,6 +87,7 @@ class Operator:
         secrets: where API keys are read.
         open_store: makes the store of an endpoint.
         periods: when what is looked at again.
+        tracer: traces passes.
     """
 
     def __init__(
@@ -90,10 +97,11 @@ class Operator:
         open_store: Callable[[Endpoint], CollectionStore],
         *,
         periods: Periods | None = None,
+        tracer: Tracer = NO_TRACES,
     ) -> None:
         self.periods = periods or Periods()
         self.table = ObjectTable()
-        self.meter = OperatorMeter(self.table)
+        self.meter = OperatorMeter(self.table, tracer=tracer)
         self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
         self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
@@ -111,6 +119,7 @@ class Api:
     Args:
         cluster: where API keys and labels of namespaces are read.
         open_store: makes the store of an endpoint.
+        meter: what is measured of it and of its stores.
         reviews: who knows the tokens of ServiceAccounts; None without a cluster.
     """
 
@@ -120,9 +129,11 @@ class Api:
         cluster: ClusterReader,
         open_store: Callable[[Endpoint], PointStore],
         *,
+        meter: ApiMeter,
         reviews: TokenReviews | None = None,
     ) -> None:
         self._settings = settings
+        self._meter = meter
         self._secrets: Secrets = cluster
         clock, table = SystemClock(), ObjectTable()
         self._callers = Callers(reviews, clock) if reviews else None
@@ -137,17 +148,10 @@ class Api:
             remember=Remember(clock, chains, windows),
             memories=Memories(clock, chains, windows),
             access_counts=access_counts,
+            meter=meter,
         )
+        self.standing = Standing(KINDS, directory, stores.store_for)
         self._sweeper = Sweeper(directory, chains, windows)
-        self._synced: set[str] = set()
-
-    def synced(self, kind: str) -> None:
-        """Note that a kind was read whole."""
-        self._synced.add(kind)
-
-    def is_ready(self) -> bool:
-        """Tell whether every kind was read once."""
-        return self._synced >= set(KINDS)
 
     async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
         # In a cluster a manifest's baseURL must not receive a key that the object does not name.
@@ -155,66 +159,22 @@ class Api:
         if source.secret_name and source.secret_key:
             api_key = await self._secrets.read(settings.namespace, source.secret_name, source.secret_key)
         embedder = build_embedder(source, settings.embedding, api_key=api_key)
-        return CachedEmbedder(embedder, entries=settings.embedding.cache_entries)
+        metered = MeteredEmbedder(embedder, self._meter, provider=source.provider)
+        return CachedEmbedder(metered, entries=settings.embedding.cache_entries, meter=self._meter)
 
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[str]:
         """Serve while the context is open; yield the URL."""
         guard = build_guard(self._settings, host, callers=self._callers)
-        app = create_app(self.services, guard, is_ready=self.is_ready)
-        sweeping = asyncio.create_task(self._sweeper.run())
+        settings = self._settings
+        limits = Limits(requests=settings.max_requests, body_bytes=settings.max_body_mib * MIB)
+        app = create_app(self.services, guard, standing=self.standing, limits=limits)
+        beside = [asyncio.create_task(work) for work in (self._sweeper.run(), self.standing.run())]
         try:
             async with serving(app, host=host, port=port) as url:
                 yield url
         finally:
-            await cancel(sweeping)
-
-
-class Stores:
-    """Opens stores and closes them all at the end.
-
-    Args:
-        url, api_key: a server in the place of every connection's, for development.
-        watch: what is done around each control call.
-    """
-
-    def __init__(
-        self,
-        stack: AsyncExitStack,
-        *,
-        url: str | None = None,
-        api_key: str | None = None,
-        watch: CallWatch | None = None,
-    ) -> None:
-        # Those whose connection has changed are closed by whoever used them, and are no more.
-        self._open: WeakSet[QdrantCollections | QdrantPoints] = WeakSet()
-        stack.push_async_callback(self._close)
-        self._url = url
-        self._api_key = api_key
-        self._watch = watch
-
-    def collections(self, endpoint: Endpoint) -> QdrantCollections:
-        """Return the control store of an endpoint."""
-        place = self._place(endpoint)
-        store = QdrantCollections(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
-        if self._watch is not None:
-            store.watch_calls(self._watch)
-        self._open.add(store)
-        return store
-
-    def points(self, endpoint: Endpoint) -> PointStore:
-        """Return the point store of an endpoint."""
-        place = self._place(endpoint)
-        store = QdrantPoints(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
-        self._open.add(store)
-        return store
-
-    async def _close(self) -> None:
-        for store in list(self._open):
-            await store.close()
-
-    def _place(self, endpoint: Endpoint) -> Endpoint:
-        return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
+            await cancel(*beside)
 
 
 async def run_operator(settings: Settings, options: OperatorOptions) -> None:
@@ -226,9 +186,10 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         leadership = Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
         cluster = KubernetesCluster(configuration, before_write=leadership.check, namespaces=options.namespaces)
         stack.push_async_callback(cluster.close)
-        calls = call_counter()
-        watch = CallWatch(before_write=leadership.check, count_call=calls.add)
-        operator, ready = Operator(cluster, cluster, Stores(stack, watch=watch).collections), asyncio.Event()
+        calls, tracer = call_counter(), open_tracer(settings, stack, service="agentmemory-operator")
+        watch = CallWatch(before_write=leadership.check, count_call=calls.add, tracer=tracer)
+        collections, ready = Stores(stack, watch=watch).collections, asyncio.Event()
+        operator = Operator(cluster, cluster, collections, tracer=tracer)
         metrics = [*operator.meter.metrics(operator.queue, lambda: leadership.is_leading), calls]
         probes = Probes(lambda: operator.queue.stuck_s, ready.is_set, lambda: render(metrics))
         port = HEALTH_PORT if options.health_port is None and settings.is_in_cluster else options.health_port
@@ -247,7 +208,8 @@ async def run_api_kubernetes(settings: Settings, host: str | None, port: int) ->
         stack.push_async_callback(cluster.close)
         reviews = KubernetesTokenReviews(configuration)
         stack.push_async_callback(reviews.close)
-        api = Api(settings, cluster, Stores(stack).points, reviews=reviews)
+        meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
+        api = Api(settings, cluster, Stores(stack, meter=meter).points, meter=meter, reviews=reviews)
         following = [asyncio.create_task(follow(api, cluster, kind)) for kind in KINDS]
         stack.push_async_callback(cancel, *following)
         url = await stack.enter_async_context(api.serving(host or default_host(settings), port))
@@ -259,7 +221,9 @@ async def run_api_files(settings: Settings, host: str | None, port: int, manifes
     """Run the retrieval API on a folder of manifests; their collections exist already."""
     async with AsyncExitStack() as stack:
         folder = ManifestFolder(manifests, keeps_status=False)
-        api = Api(settings, folder, Stores(stack, url=settings.qdrant_url, api_key=settings.qdrant_api_key).points)
+        meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
+        stores = Stores(stack, url=settings.qdrant_url, api_key=settings.qdrant_api_key, meter=meter)
+        api = Api(settings, folder, stores.points, meter=meter)
         following = asyncio.create_task(follow_folder(folder, api, None))
         stack.push_async_callback(cancel, following)
         url = await stack.enter_async_context(api.serving(host or default_host(settings), port))
@@ -275,8 +239,11 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         if url is None:
             app = import_devserver().create_app(data)
             url, key = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0)), None
-        folder, stores = ManifestFolder(manifests), Stores(stack, url=url, api_key=key)
-        operator, api = Operator(folder, folder, stores.collections), Api(settings, folder, stores.points)
+        tracer = open_tracer(settings, stack, service="agentmemory-dev")
+        meter, folder = ApiMeter(tracer), ManifestFolder(manifests)
+        stores = Stores(stack, url=url, api_key=key, meter=meter)
+        operator = Operator(folder, folder, stores.collections, tracer=tracer)
+        api = Api(settings, folder, stores.points, meter=meter)
         tasks = [
             asyncio.create_task(work)
             for work in (operator.queue.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
@@ -296,6 +263,18 @@ async def run_devserver(data: Path, port: int, version: str) -> None:
         await until_stopped(server)
     finally:
         await cancel(server)
+
+
+def open_tracer(settings: Settings, stack: AsyncExitStack, *, service: str) -> Tracer:
+    """Return what makes traces, closed with the stack."""
+    if not settings.exports_traces:
+        return NO_TRACES
+    # The SDK is imported only where traces are wanted.
+    from agentmemory_operator.adapters.otlp_tracer import OtlpTracer
+
+    tracer = OtlpTracer(service)
+    stack.push_async_callback(tracer.close)
+    return tracer
 
 
 def import_devserver() -> ModuleType:

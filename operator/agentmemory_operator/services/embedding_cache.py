@@ -12,6 +12,7 @@ from hashlib import blake2b
 
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import Embedder, Vector
+from agentmemory_operator.services.api_metering import ApiMeter
 
 Key = bytes
 Fetched = dict[Key, "array[float]"]
@@ -24,7 +25,8 @@ class CachedEmbedder:
     not spoil the work for the others.
     """
 
-    def __init__(self, inner: Embedder, *, entries: int) -> None:
+    def __init__(self, inner: Embedder, *, entries: int, meter: ApiMeter | None = None) -> None:
+        self._meter = meter or ApiMeter()
         self._inner = inner
         self._entries = entries
         self._vectors: OrderedDict[Key, array[float]] = OrderedDict()
@@ -40,6 +42,7 @@ class CachedEmbedder:
         wanted = {_digest(text): text for text in texts}
         found = self._recall(wanted)
         others = {key: task for key in wanted if key not in found and (task := self._running.get(key))}
+        self._meter.cached(hits=len(found), misses=len(wanted) - len(found))
         own = {key: text for key, text in wanted.items() if key not in found and key not in others}
         if own:
             found |= await self._fetch(own)

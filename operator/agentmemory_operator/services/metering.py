@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.ports import Span, Tracer
 from agentmemory_operator.services.metrics import Counter, Gauge, Histogram, Labels, Metric
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.services.workqueue import WorkQueue
 
 GONE, FAILED = "Gone", "Failed"
@@ -27,8 +29,11 @@ class OperatorMeter:
         now_s: a monotonic clock.
     """
 
-    def __init__(self, table: ObjectTable, *, now_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, table: ObjectTable, *, tracer: Tracer = NO_TRACES, now_s: Callable[[], float] = time.monotonic
+    ) -> None:
         self._table = table
+        self._tracer = tracer
         self._now_s = now_s
         self._started_s: float | None = None
         self._successes: dict[Key, float] = {}
@@ -37,7 +42,14 @@ class OperatorMeter:
         self._woken = Counter("agentmemory_collections_woken_total", "Grey collections that were woken.", ())
 
     async def measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]]) -> float | None:
-        """Run a pass, and count it by how it ended."""
+        """Run a pass; count and trace it by how it ended."""
+        with self._tracer.span("reconcile") as span:
+            span.note("agentmemory.kind", key.kind)
+            span.note("k8s.namespace.name", key.namespace)
+            span.note("agentmemory.name", key.name)
+            return await self._measure(key, run, span)
+
+    async def _measure(self, key: Key, run: Callable[[Key], Awaitable[float | None]], span: Span) -> float | None:
         started_s = self._now_s()
         if self._started_s is None:
             self._started_s = started_s
@@ -54,6 +66,7 @@ class OperatorMeter:
         finally:
             self._durations.observe(self._now_s() - started_s, key.kind)
             self._passes.add(key.kind, reason)
+            span.note("agentmemory.reason", reason)
 
     def metrics(self, queue: WorkQueue[Key], is_leading: Callable[[], bool]) -> list[Metric]:
         """Return everything that is counted."""

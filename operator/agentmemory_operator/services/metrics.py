@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 Labels = tuple[str, ...]
+Bounds = tuple[float, ...]
 
 # From a pass over a converged object to the creation of a collection on a busy server.
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+SECONDS: Bounds = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -20,9 +21,9 @@ class Counter:
     labels: Labels
     values: dict[Labels, int] = field(default_factory=dict)
 
-    def add(self, *labels: str) -> None:
-        """Count one."""
-        self.values[labels] = self.values.get(labels, 0) + 1
+    def add(self, *labels: str, number: int = 1) -> None:
+        """Count one, or a number at once."""
+        self.values[labels] = self.values.get(labels, 0) + number
 
     def lines(self) -> Iterator[str]:
         """Yield the counter as text."""
@@ -49,25 +50,26 @@ class Gauge:
 
 @dataclass(slots=True)
 class Histogram:
-    """How often something took how many seconds, for each combination of labels."""
+    """How often something took how many seconds, or came to how many, for each combination of labels."""
 
     name: str
     help: str
     labels: Labels
+    bounds: Bounds = SECONDS
     counts: dict[Labels, list[int]] = field(default_factory=dict)
     sums: dict[Labels, float] = field(default_factory=dict)
 
-    def observe(self, seconds: float, *labels: str) -> None:
-        """Count one that took `seconds`."""
-        self.counts.setdefault(labels, [0] * (len(SECONDS) + 1))[bisect_left(SECONDS, seconds)] += 1
-        self.sums[labels] = self.sums.get(labels, 0.0) + seconds
+    def observe(self, value: float, *labels: str) -> None:
+        """Count one of this value."""
+        self.counts.setdefault(labels, [0] * (len(self.bounds) + 1))[bisect_left(self.bounds, value)] += 1
+        self.sums[labels] = self.sums.get(labels, 0.0) + value
 
     def lines(self) -> Iterator[str]:
         """Yield the histogram as text."""
         yield from _head(self.name, self.help, "histogram")
         for labels, counts in sorted(self.counts.items()):
             below = 0
-            for bound, count in zip((*map(str, SECONDS), "+Inf"), counts, strict=True):
+            for bound, count in zip((*map(str, self.bounds), "+Inf"), counts, strict=True):
                 below += count
                 yield f"{self.name}_bucket{_shown((*self.labels, 'le'), (*labels, bound))} {below}"
             yield f"{self.name}_sum{_shown(self.labels, labels)} {self.sums[labels]:.6f}"

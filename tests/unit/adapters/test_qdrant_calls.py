@@ -3,6 +3,7 @@ import pytest
 from agentmemory_operator.adapters.qdrant_calls import CallWatch, is_write
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.errors import LeadershipLost, StoreUnavailable
+from agentmemory_operator.services.tracing import NO_TRACES
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -32,7 +33,9 @@ async def test_a_write_that_is_not_allowed_is_never_sent_and_reading_goes_on() -
         raise LeadershipLost("another leads")
 
     store.watch_calls(
-        CallWatch(before_write=refuse, count_call=lambda method, outcome: counted.append((method, outcome)))
+        CallWatch(
+            before_write=refuse, count_call=lambda method, outcome: counted.append((method, outcome)), tracer=NO_TRACES
+        )
     )
 
     with pytest.raises(LeadershipLost):

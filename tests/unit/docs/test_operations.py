@@ -7,8 +7,15 @@ from typing import Any, cast
 import typer
 from typer.core import TyperGroup
 
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.kubernetes_cluster import WATCH_TIMEOUT_S
 from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, gauges_of
+from agentmemory_operator.entrypoints.api.edge import STALE_HEADER, STALE_S
+from agentmemory_operator.entrypoints.api.pressure import Limits, Pressure
 from agentmemory_operator.entrypoints.cli import Verbs, build_cli
+from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.metering import FAILED, GONE, OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import Metric
 from agentmemory_operator.services.objects import Key, ObjectTable
@@ -24,11 +31,16 @@ def metrics() -> list[Metric]:
     return [*OperatorMeter(ObjectTable()).metrics(WorkQueue(run), lambda: True), call_counter()]
 
 
+def api_metrics() -> list[Metric]:
+    counts = AccessCounts(cast(Any, None), SystemClock(), writer="w")
+    return [*ApiMeter().metrics(counts), *gauges_of(Pressure(Limits()), ALWAYS_READY)]
+
+
 def test_every_metric_is_explained_with_its_labels() -> None:
     rows = re.findall(r"^\| `(agentmemory_\w+)` \|([^|]*)\|[^|]+\|$", PAGE, re.M)
 
     assert {name: tuple(re.findall(r"`(\w+)`", labels)) for name, labels in rows} == {
-        metric.name: metric.labels for metric in metrics()
+        metric.name: metric.labels for metric in (*metrics(), *api_metrics())
     }
 
 
@@ -43,6 +55,12 @@ def test_every_option_of_the_operator_is_explained() -> None:
     options = {name for option in cli.commands["operator"].params for name in option.opts}
 
     assert set(re.findall(r"^\| `(--[a-z-]+)", PAGE, re.M)) == options
+
+
+def test_the_warning_of_old_settings_is_named_with_its_age() -> None:
+    assert f"for more than {STALE_S:.0f} s every answer under `/v1` carries `{STALE_HEADER}`" in " ".join(PAGE.split())
+    assert f"every {WATCH_TIMEOUT_S} s" in PAGE
+    assert WATCH_TIMEOUT_S < STALE_S
 
 
 class Anything:

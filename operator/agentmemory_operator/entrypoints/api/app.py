@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Protocol
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -16,8 +17,10 @@ from agentmemory_operator.entrypoints.api import openapi, routes
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.auth import Guard
 from agentmemory_operator.entrypoints.api.bodies import field_errors
+from agentmemory_operator.entrypoints.api.documentation import add_docs
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID, Edge
 from agentmemory_operator.entrypoints.api.openapi import describe
+from agentmemory_operator.entrypoints.api.pressure import Limits, Pressure
 from agentmemory_operator.entrypoints.api.problems import (
     PROBLEMS,
     UNAVAILABLE,
@@ -30,17 +33,44 @@ from agentmemory_operator.entrypoints.api.problems import (
 from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut
 from agentmemory_operator.errors import AgentMemoryError, NotFound
+from agentmemory_operator.services.metrics import CONTENT_TYPE, Gauge, Metric, render
 
 logger = logging.getLogger(__name__)
 
 
-def create_app(services: Services, guard: Guard, *, is_ready: Callable[[], bool]) -> FastAPI:
+class Standing(Protocol):
+    """What the process serves from."""
+
+    def why_not_ready(self) -> str | None:
+        """Return what keeps every agent from being served."""
+        ...
+
+    def age_s(self) -> float:
+        """Return how old the objects are."""
+        ...
+
+
+class _AlwaysReady:
+    def why_not_ready(self) -> str | None:
+        return None
+
+    def age_s(self) -> float:
+        return 0.0
+
+
+ALWAYS_READY: Standing = _AlwaysReady()
+
+
+def create_app(
+    services: Services, guard: Guard, *, standing: Standing = ALWAYS_READY, limits: Limits | None = None
+) -> FastAPI:
     """Return the application.
 
     While it runs it flushes the access counts; when it stops, after the last request, once more.
 
     Args:
-        is_ready: whether the source of agents has been read once.
+        standing: what the process serves from.
+        limits: how much is served at once.
     """
     app = FastAPI(
         title=openapi.TITLE,
@@ -48,14 +78,19 @@ def create_app(services: Services, guard: Guard, *, is_ready: Callable[[], bool]
         lifespan=_lifespan,
         redirect_slashes=False,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
+        docs_url=None,
+        # Its own would tell users of queries, to whom OTEL_* says: ours are in `Edge`.
+        telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
+    pressure = Pressure(limits or Limits())
     app.state.services = services
-    app.state.is_ready = is_ready
     app.include_router(routes.router)
-    _add_pages(app)
+    _add_probes(app, standing)
+    _add_metrics(app, [*services.meter.metrics(services.access_counts), *gauges_of(pressure, standing)])
+    _add_problem_pages(app)
+    add_docs(app)
     _add_error_handlers(app)
-    app.add_middleware(Edge, guard=guard)
+    app.add_middleware(Edge, guard=guard, meter=services.meter, pressure=pressure, settings_age_s=standing.age_s)
     described = None
 
     def describe_once() -> dict[str, object]:
@@ -83,19 +118,48 @@ def _report(flushing: asyncio.Task[None]) -> None:
         logger.error("access counts are no longer written", exc_info=error)
 
 
-def _add_pages(app: FastAPI) -> None:
+def _add_probes(app: FastAPI, standing: Standing) -> None:
     @app.get("/healthz", summary="Tell whether the process answers", **describe(HealthOut, problems=()))
     async def healthz() -> Response:
         return json_response({"status": "ok"})
 
-    @app.get("/readyz", summary="Tell whether agents are known", **describe(HealthOut, problems=(503,)))
+    @app.get("/readyz", summary="Tell whether agents can be served", **describe(HealthOut, problems=(503,)))
     async def readyz(request: Request) -> Response:
-        if app.state.is_ready():
+        detail = standing.why_not_ready()
+        if detail is None:
             return json_response({"status": "ok"})
-        detail = "the agents have not been read yet"
         problem = Problem(type=UNAVAILABLE, detail=detail, headers={"Retry-After": "1"})
         return problem.response(request.scope[REQUEST_ID])
 
+
+def _add_metrics(app: FastAPI, metrics: Sequence[Metric]) -> None:
+    text: dict[int | str, dict[str, Any]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+    @app.get("/metrics", summary="Tell what was measured, to Prometheus", response_class=Response, responses=text)
+    async def show_metrics() -> Response:
+        return Response(render(metrics), headers={"content-type": CONTENT_TYPE})
+
+
+def gauges_of(pressure: Pressure, standing: Standing) -> list[Metric]:
+    """Return what is read when somebody asks."""
+    return [
+        Gauge("agentmemory_api_requests_in_flight", "Requests under way.", (), lambda: {(): float(pressure.requests)}),
+        Gauge(
+            "agentmemory_api_body_bytes_in_flight",
+            "Bytes of bodies under way.",
+            (),
+            lambda: {(): float(pressure.body_bytes)},
+        ),
+        Gauge(
+            "agentmemory_api_settings_age_seconds",
+            "Seconds since the source of objects was heard of.",
+            (),
+            lambda: {(): standing.age_s()},
+        ),
+    ]
+
+
+def _add_problem_pages(app: FastAPI) -> None:
     @app.get("/problems/{name}", summary="Explain a kind of error", **describe(ProblemTypeOut, problems=(404,)))
     async def explain_problem(name: str) -> Response:
         for problem in PROBLEMS:

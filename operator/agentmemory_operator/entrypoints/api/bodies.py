@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
+from agentmemory_operator.entrypoints.api.pressure import HOLD, MIB, Hold
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,
     INVALID_JSON,
@@ -25,7 +26,6 @@ from agentmemory_operator.entrypoints.api.problems import (
 )
 from agentmemory_operator.errors import FieldError, RequestInvalid
 
-MIB = 1 << 20
 BODY_MAX_BYTES = MIB
 BATCH_MAX_BYTES = 16 * MIB
 # An answer about 1,536 wrong numbers of one vector helps nobody.
@@ -57,21 +57,26 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     """Return the whole body.
 
     Raises:
-        ProblemRaised: larger than `max_bytes`, whether it says so or just goes on; or declared as something else.
+        ProblemRaised: larger than `max_bytes`, whether it says so or just goes on; declared as something else; or there
+            is no room for it now.
     """
     headers = request.headers
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):
         detail = f"Content-Type is {media_type!r}: send application/json"
         raise ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=detail))
+    hold: Hold = request.scope[HOLD]
     declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > max_bytes:
-        raise _too_large(max_bytes)
+    if declared.isdecimal():
+        if int(declared) > max_bytes:
+            raise _too_large(max_bytes)
+        hold.take(int(declared))
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(max_bytes)
+        hold.take(max(size - hold.body_bytes, 0))
         chunks.append(chunk)
     return b"".join(chunks)
 

@@ -1,4 +1,4 @@
-"""The outermost layer of every request: its id, who may pass, the log line, and the answer when all else failed.
+"""The outermost layer of every request: its id, its measure, who may pass, the log line, and the last answer.
 
 Plain ASGI: a `BaseHTTPMiddleware` would cost a task and a queue a request.
 """
@@ -6,30 +6,47 @@ Plain ASGI: a `BaseHTTPMiddleware` would cost a task and a queue a request.
 import logging
 import re
 import time
+from collections.abc import Callable
 from uuid import uuid4
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentmemory_operator.entrypoints.api.auth import Guard
-from agentmemory_operator.entrypoints.api.problems import INTERNAL_ERROR, Problem, problem_of
+from agentmemory_operator.entrypoints.api.pressure import HOLD, Pressure
+from agentmemory_operator.entrypoints.api.problems import INTERNAL_ERROR, Problem, ProblemRaised, problem_of
 from agentmemory_operator.entrypoints.api.rights import CALLER
 from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.services.api_metering import ApiMeter, Served
 
 logger = logging.getLogger(__name__)
 
 GUARDED_PREFIX = "/v1/"
 REQUEST_ID = "request_id"
+STALE_HEADER = "X-AgentMemory-Stale"
+# Settings older than this are served with the header. A watch that lives is heard of every 50 s.
+STALE_S = 60.0
 # What is echoed into headers and logs: visible, short.
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
+_TRACE_HEADERS = (b"traceparent", b"tracestate")
+SHOWN_PATH = 256
 
 
 class Edge:
-    """Wraps the application."""
+    """Wraps the application.
 
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+    Args:
+        settings_age_s: how old the objects are that are served from.
+    """
+
+    def __init__(
+        self, app: ASGIApp, guard: Guard, meter: ApiMeter, pressure: Pressure, settings_age_s: Callable[[], float]
+    ) -> None:
         self._app = app
         self._guard = guard
+        self._meter = meter
+        self._pressure = pressure
+        self._settings_age_s = settings_age_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection of the server."""
@@ -38,16 +55,31 @@ class Edge:
             return
         headers = dict(scope["headers"])
         scope[REQUEST_ID] = request_id = _request_id(headers.get(b"x-request-id", b""))
-        exchange = _Exchange(send, request_id.encode())
+        exchange = _Exchange(send, self._headers(scope, request_id))
         started = time.perf_counter()
-        await self._answer(scope, receive, exchange, headers.get(b"authorization", b""))
-        _log(scope, status=exchange.status, took_ms=(time.perf_counter() - started) * 1000)
+        carried = {name.decode(): headers[name].decode("latin-1") for name in _TRACE_HEADERS if name in headers}
+        with self._meter.request(scope["method"], carried) as served:
+            await self._answer(scope, receive, exchange, headers.get(b"authorization", b""))
+            _fill(served, scope, exchange.status)
+        _log(scope, served, took_ms=(time.perf_counter() - started) * 1000)
+
+    def _headers(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
+        """Return the headers that every answer carries."""
+        headers = [(b"x-request-id", request_id.encode())]
+        if scope["path"].startswith(GUARDED_PREFIX) and (age_s := self._settings_age_s()) > STALE_S:
+            headers.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
+        return headers
 
     async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange", authorization: bytes) -> None:
         try:
-            if scope["path"].startswith(GUARDED_PREFIX):
+            if not scope["path"].startswith(GUARDED_PREFIX):
+                await self._app(scope, receive, exchange)
+                return
+            with self._pressure.admit() as scope[HOLD]:
                 scope[CALLER] = await self._guard.admit(authorization)
-            await self._app(scope, receive, exchange)
+                await self._app(scope, receive, exchange)
+        except ProblemRaised as refusal:
+            await refusal.problem.response(scope[REQUEST_ID])(scope, receive, exchange)
         except AgentMemoryError as refusal:
             # Those of the application itself are answered inside.
             await problem_of(refusal).response(scope[REQUEST_ID])(scope, receive, exchange)
@@ -63,19 +95,19 @@ class Edge:
 
 
 class _Exchange:
-    """The sending side of one request: adds the id, remembers the status."""
+    """The sending side of one request: adds headers, remembers the status."""
 
-    __slots__ = ("_request_id", "_send", "status")
+    __slots__ = ("_headers", "_send", "status")
 
-    def __init__(self, send: Send, request_id: bytes) -> None:
+    def __init__(self, send: Send, headers: list[tuple[bytes, bytes]]) -> None:
         self._send = send
-        self._request_id = request_id
+        self._headers = headers
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            message["headers"] = [*message["headers"], (b"x-request-id", self._request_id)]
+            message["headers"] = [*message["headers"], *self._headers]
         await self._send(message)
 
 
@@ -83,10 +115,24 @@ def _request_id(sent: bytes) -> str:
     return sent.decode() if _GOOD_ID.fullmatch(sent) else uuid4().hex
 
 
-def _log(scope: Scope, *, status: int, took_ms: float) -> None:
-    """Log without the query string, which names users."""
-    level = logging.DEBUG if status < 400 else logging.INFO if status < 500 else logging.WARNING
-    if logger.isEnabledFor(level):
-        logger.log(
-            level, "%s %s %d %.1f ms, request %s", scope["method"], scope["path"], status, took_ms, scope[REQUEST_ID]
-        )
+def _fill(served: Served, scope: Scope, status: int) -> None:
+    served.status = status
+    served.route = getattr(scope.get("route"), "path", "")
+    served.agent = str(scope.get("path_params", {}).get("agent", ""))[:SHOWN_PATH] if served.route else ""
+
+
+def _log(scope: Scope, served: Served, *, took_ms: float) -> None:
+    """Log without the query string, which names users; what is not under `/v1` is asked by machines all the time."""
+    is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIX)
+    level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
+    if not logger.isEnabledFor(level):
+        return
+    request = {
+        "method": scope["method"],
+        "path": scope["path"][:SHOWN_PATH],
+        "status": served.status,
+        "took_ms": round(took_ms, 1),
+        "request_id": scope[REQUEST_ID],
+    }
+    message = "%(method)s %(path)s %(status)d %(took_ms).1f ms, request %(request_id)s"
+    logger.log(level, message, request, extra={"request": request})

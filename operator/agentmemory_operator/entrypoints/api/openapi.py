@@ -92,7 +92,7 @@ def _schemas() -> dict[str, Any]:
 def _problem(status: int) -> dict[str, Any]:
     titles = " / ".join(problem.title for problem in PROBLEMS if problem.status == status)
     response: dict[str, Any] = {"description": titles, "content": {MEDIA_TYPE: {"schema": _ref(schemas.ProblemOut)}}}
-    if status in (503, 504):
+    if status in (429, 503, 504):
         meaning = "Seconds to wait before the next attempt."
         response["headers"] = {"Retry-After": {"description": meaning, "schema": {"type": "integer"}}}
     return response

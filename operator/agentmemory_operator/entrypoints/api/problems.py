@@ -97,6 +97,13 @@ INVALID_REQUEST = ProblemType(
     "Fields of the request are wrong",
     "`errors` names each field, what is wrong with it and what is allowed. Nothing was written.",
 )
+OVERLOADED = ProblemType(
+    "overloaded",
+    429,
+    "Too much at once",
+    "This process has as many requests, or as many bytes of bodies, under way as it may. Nothing was written. Try "
+    "again after `Retry-After` seconds.",
+)
 INTERNAL_ERROR = ProblemType(
     "internal-error", 500, "Unexpected error", "A fault of this API; its log has more under the `request_id`."
 )
@@ -141,6 +148,7 @@ PROBLEMS: tuple[ProblemType, ...] = (
     BODY_TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
     INVALID_REQUEST,
+    OVERLOADED,
     INTERNAL_ERROR,
     STORE_REJECTED,
     AGENT_MISCONFIGURED,

@@ -1,7 +1,7 @@
 """The routes under `/v1`: each reads a request, calls one use case and renders its answer."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Header, Query
@@ -11,7 +11,7 @@ from starlette.responses import Response
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.domain.identity import is_id
 from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.batches import read_items, render_results
+from agentmemory_operator.entrypoints.api.batches import Item, read_items, render_results
 from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, parse_json, read_body, read_model
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
@@ -29,6 +29,7 @@ from agentmemory_operator.entrypoints.api.schemas import (
 )
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.authorisation import readable_agents
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.memories import Memories
@@ -39,10 +40,11 @@ GENERATION_HEADER = "X-AgentMemory-Generation"
 # Agents whose memories are counted at the same time, for the list of agents.
 COUNTED_AT_ONCE = 8
 PREFERRED_TYPE = "fact"
+READ_IN_THREAD_BYTES = 256 << 10
 
-_READ_PROBLEMS = (401, 403, 404, 422, 500, 502, 503)
-_SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 500, 502, 503)
-_WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 500, 502, 503, 504)
+_READ_PROBLEMS = (401, 403, 404, 422, 429, 500, 502, 503)
+_SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 429, 500, 502, 503)
+_WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 
@@ -56,9 +58,10 @@ class Services:
     remember: Remember
     memories: Memories
     access_counts: AccessCounts
+    meter: ApiMeter = field(default_factory=ApiMeter)
 
 
-@router.get("", summary="List agents", **describe(AgentsOut, problems=(401, 500, 503)))
+@router.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
 async def list_agents(request: Request) -> Response:
     """Return every agent that the caller may read, by name."""
     services, gate = _services(request), asyncio.Semaphore(COUNTED_AT_ONCE)
@@ -112,8 +115,13 @@ async def store_batch(agent: str, request: Request, idempotency_key: Annotated[I
     """
     services = _services(request)
     default_type = _default_type(services.directory.settings(agent))
-    document = parse_json(await read_body(request, max_bytes=BATCH_MAX_BYTES))
-    items = read_items(document, default_type=default_type, idempotency_key=idempotency_key)
+    body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
+
+    def read() -> list[Item]:
+        return read_items(parse_json(body), default_type=default_type, idempotency_key=idempotency_key)
+
+    # Some of these take a second, in which others are to be answered.
+    items = await asyncio.to_thread(read) if len(body) > READ_IN_THREAD_BYTES else read()
     memories = [item for item in items if isinstance(item, NewMemory)]
     stored = await services.remember.store(await services.directory.open(agent), memories) if memories else []
     return answers.json_response({"results": render_results(items, stored, request_id=request.scope[REQUEST_ID])})
@@ -170,6 +178,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     sent = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
     answer = await services.recall.search(opened, sent.search_request())
+    services.meter.searched(answer.total_candidates)
     content = answers.search(answer, opened.settings.ranking)
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 

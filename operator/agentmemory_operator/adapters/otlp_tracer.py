@@ -1,0 +1,85 @@
+"""Traces by the OpenTelemetry SDK, sent over OTLP/HTTP; `OTEL_*` says where, how much and under which name.
+
+Imported only where traces are wanted: the SDK takes a tenth of a second.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+from agentmemory_operator import __version__
+from agentmemory_operator.ports import SpanKind
+
+_KINDS = {"server": trace.SpanKind.SERVER, "client": trace.SpanKind.CLIENT, "internal": trace.SpanKind.INTERNAL}
+_PROPAGATOR = TraceContextTextMapPropagator()
+
+
+class OtlpTracer:
+    """Implements ports.Tracer.
+
+    Args:
+        service: the name of this process, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES gives one.
+    """
+
+    def __init__(self, service: str) -> None:
+        own = Resource.create({SERVICE_NAME: service, SERVICE_VERSION: __version__})
+        # Not the process's provider: other packages would send what they like through it, user ids included.
+        self._provider = TracerProvider(resource=own.merge(OTELResourceDetector().detect()), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._tracer = self._provider.get_tracer("agentmemory_operator", __version__)
+
+    @contextmanager
+    def span(
+        self, name: str, *, kind: SpanKind = "internal", parent: Mapping[str, str] | None = None
+    ) -> Iterator["_Span"]:
+        """Open a span inside the current one, or inside the one that the parent's headers name."""
+        with self._tracer.start_as_current_span(
+            name,
+            context=None if parent is None else _PROPAGATOR.extract(parent),
+            kind=_KINDS[kind],
+            # Its message may quote a memory.
+            record_exception=False,
+            set_status_on_exception=False,
+        ) as opened:
+            span = _Span(opened)
+            try:
+                yield span
+            except BaseException as error:
+                span.fail(type(error).__name__)
+                raise
+
+    async def close(self) -> None:
+        """Send what is not sent yet; a collector that is away is waited for by OTEL_EXPORTER_OTLP_TIMEOUT."""
+        await asyncio.to_thread(self._provider.shutdown)
+
+
+class _Span:
+    """Implements ports.Span."""
+
+    __slots__ = ("_span",)
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The `traceparent` and `tracestate` of this span."""
+        headers: dict[str, str] = {}
+        _PROPAGATOR.inject(headers, trace.set_span_in_context(self._span))
+        return headers
+
+    def note(self, name: str, value: str | int) -> None:
+        """Set an attribute."""
+        self._span.set_attribute(name, value)
+
+    def fail(self, kind: str) -> None:
+        """Set the status and `error.type`."""
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(trace.StatusCode.ERROR)

@@ -1,0 +1,62 @@
+"""The stores that a process has open."""
+
+from contextlib import AsyncExitStack
+from weakref import WeakSet
+
+from agentmemory_operator.adapters.qdrant_calls import CallWatch
+from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.ports import EngineMeter, PointStore
+from agentmemory_operator.services.links import Endpoint
+
+
+class Stores:
+    """Opens stores and closes them all at the end.
+
+    Args:
+        url, api_key: a server in the place of every connection's, for development.
+        watch: what is done around each control call.
+        meter: told of each call for points.
+    """
+
+    def __init__(
+        self,
+        stack: AsyncExitStack,
+        *,
+        url: str | None = None,
+        api_key: str | None = None,
+        watch: CallWatch | None = None,
+        meter: EngineMeter | None = None,
+    ) -> None:
+        # Those whose connection has changed are closed by whoever used them, and are no more.
+        self._open: WeakSet[QdrantCollections | QdrantPoints] = WeakSet()
+        stack.push_async_callback(self._close)
+        self._url = url
+        self._api_key = api_key
+        self._watch = watch
+        self._meter = meter
+
+    def collections(self, endpoint: Endpoint) -> QdrantCollections:
+        """Return the control store of an endpoint."""
+        place = self._place(endpoint)
+        store = QdrantCollections(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
+        if self._watch is not None:
+            store.watch_calls(self._watch)
+        self._open.add(store)
+        return store
+
+    def points(self, endpoint: Endpoint) -> PointStore:
+        """Return the point store of an endpoint."""
+        place = self._place(endpoint)
+        store = QdrantPoints(
+            place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem, meter=self._meter
+        )
+        self._open.add(store)
+        return store
+
+    async def _close(self) -> None:
+        for store in list(self._open):
+            await store.close()
+
+    def _place(self, endpoint: Endpoint) -> Endpoint:
+        return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint

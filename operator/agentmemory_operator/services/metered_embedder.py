@@ -1,0 +1,25 @@
+"""An embedder that is measured: a decorator, inside the cache, so that only what is embedded counts."""
+
+from collections.abc import Sequence
+
+from agentmemory_operator.ports import Embedder, Vector
+from agentmemory_operator.services.api_metering import ApiMeter
+
+
+class MeteredEmbedder:
+    """Implements ports.Embedder by another one."""
+
+    def __init__(self, inner: Embedder, meter: ApiMeter, *, provider: str) -> None:
+        self._inner = inner
+        self._meter = meter
+        self._provider = provider
+
+    @property
+    def dimensions(self) -> int:
+        """Length of every vector."""
+        return self._inner.dimensions
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Return one vector a text, in order."""
+        with self._meter.embedding(self._provider, len(texts)):
+            return await self._inner.embed(texts)

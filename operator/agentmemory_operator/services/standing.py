@@ -1,0 +1,102 @@
+"""What this process serves from: whether the objects were read, how old they are, whether any Qdrant answers."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Collection
+
+from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected
+from agentmemory_operator.ports import PointStore
+from agentmemory_operator.services.directory import AgentDirectory
+
+_log = logging.getLogger(__name__)
+
+# One call for each connection that agents use.
+PROBE_S = 5.0
+PROBED_AT_ONCE = 8
+UNREAD = "the agents have not been read yet"
+UNPROBED = "no Qdrant has been asked yet"
+AWAY = "no Qdrant answers"
+
+
+class Standing:
+    """Knows what stands between this process and good answers.
+
+    Args:
+        kinds: what has to be read.
+        store_for: gives the store of an agent's connection.
+    """
+
+    def __init__(
+        self,
+        kinds: Collection[str],
+        directory: AgentDirectory,
+        store_for: Callable[[AgentSettings], Awaitable[PointStore]],
+        *,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._kinds = frozenset(kinds)
+        self._directory = directory
+        self._store_for = store_for
+        self._now_s = now_s
+        self._synced: set[str] = set()
+        self._heard_s: dict[str, float] = {}
+        self._is_away: bool | None = None
+        self._all_synced = asyncio.Event()
+
+    def synced(self, kind: str) -> None:
+        """Note that a kind was read whole."""
+        self._synced.add(kind)
+        if self._synced >= self._kinds:
+            self._all_synced.set()
+
+    def heard(self, kind: str) -> None:
+        """Note that the source of a kind has just given a sign of life."""
+        self._heard_s[kind] = self._now_s()
+
+    def age_s(self) -> float:
+        """Return for how long a source has been silent; 0 for one that cannot be, as a folder."""
+        now_s = self._now_s()
+        return max((now_s - heard_s for heard_s in self._heard_s.values()), default=0.0)
+
+    def why_not_ready(self) -> str | None:
+        """Return what keeps every agent from being served, None when nothing does.
+
+        One Qdrant of several that is away is no reason: the agents of the others are served.
+        """
+        if not self._all_synced.is_set():
+            return UNREAD
+        if self._is_away is None:
+            return UNPROBED
+        return AWAY if self._is_away else None
+
+    async def run(self) -> None:
+        """Ask every Qdrant in use now and then, until cancelled."""
+        await self._all_synced.wait()
+        while True:
+            await self.probe()
+            await asyncio.sleep(PROBE_S)
+
+    async def probe(self) -> None:
+        """Ask every Qdrant in use for one collection."""
+        settings = {(one.connection_namespace, one.connection): one for one in self._directory.list()}
+        gate = asyncio.Semaphore(PROBED_AT_ONCE)
+        answers = await asyncio.gather(*(self._ask(one, gate) for one in settings.values()))
+        is_away = bool(answers) and not any(answers)
+        if is_away and not self._is_away:
+            _log.warning("not ready: %s", AWAY)
+        self._is_away = is_away
+
+    async def _ask(self, settings: AgentSettings, gate: asyncio.Semaphore) -> bool:
+        """Return whether the Qdrant of an agent's connection answers, whatever it is."""
+        async with gate:
+            try:
+                store = await self._store_for(settings)
+                async with asyncio.timeout(PROBE_S):
+                    await store.describe(settings.alias)
+            except (NotFound, StoreRejected):
+                return True
+            except (AgentMemoryError, TimeoutError):
+                return False
+            return True

@@ -1,0 +1,148 @@
+"""How the API serves: its pages offline, its metrics, its access log, its bounds, its warning of old settings."""
+
+import json
+import logging
+import re
+import socket
+import time
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from agentmemory_operator.entrypoints.api.edge import STALE_HEADER
+from agentmemory_operator.entrypoints.api.pressure import Limits
+from agentmemory_operator.entrypoints.logs import JsonFormatter
+from tests.api.conftest import PROBE, WORDS
+from tests.support.api_stack import Settled, Stack, running_api
+
+MEMORIES, SEARCH = "/v1/agents/probe/memories", "/v1/agents/probe/search"
+VECTOR = [1.0] * 8
+
+
+def samples(url: str) -> dict[str, float]:
+    """Return every line of `/metrics`, by name and labels."""
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines if line[0] != "#")}
+
+
+def test_the_page_of_the_api_asks_no_other_host(client: httpx.Client) -> None:
+    page = client.get("/docs").text
+    loaded = re.findall(r"""(?:src|href)=["']([^"']+)""", page) + re.findall(r"""url: ["']([^"']+)""", page)
+
+    assert len(loaded) == 4
+    assert "://" not in page
+    # What the script would ask on the internet by itself.
+    assert re.search(r'"validatorUrl": ?null', page)
+    for path in loaded:
+        assert client.get(path).status_code == 200, path
+
+
+def test_requests_searches_and_calls_are_measured(stack: Stack, client: httpx.Client, user: str) -> None:
+    body = {"user_id": user, "content": f"text of {user}"}
+    before = samples(stack.api_url)
+    client.post("/v1/agents/words/memories", json=body).raise_for_status()
+    client.post("/v1/agents/words/memories", json=body).raise_for_status()
+    client.post("/v1/agents/words/search", json={"user_id": user, "query": "text"}).raise_for_status()
+    after = samples(stack.api_url)
+
+    grown = {name: value - before.get(name, 0) for name, value in after.items()}
+    labels = 'method="POST",route="/v1/agents/{agent}/memories",status="201"'
+    assert grown[f"agentmemory_api_request_duration_seconds_count{{{labels}}}"] == 2
+    assert grown['agentmemory_api_embedding_cache_total{result="hit"}'] == 1
+    assert grown['agentmemory_api_embedding_cache_total{result="miss"}'] == 2
+    assert grown['agentmemory_api_embed_duration_seconds_count{provider="wordllama",outcome="ok"}'] == 2
+    assert grown['agentmemory_api_engine_duration_seconds_count{operation="PUT points",outcome="2xx"}'] == 2
+    assert grown['agentmemory_api_engine_duration_seconds_count{operation="POST points/query",outcome="2xx"}'] == 1
+    assert grown["agentmemory_api_search_candidates_count"] == 1
+    assert grown["agentmemory_api_search_candidates_sum"] == 2
+    assert after["agentmemory_api_access_waiting"] >= 2
+    assert user not in httpx.get(f"{stack.api_url}/metrics").text
+
+
+def test_callers_cannot_make_series(stack: Stack, client: httpx.Client) -> None:
+    for number in range(3):
+        client.request("PROPFIND", f"/nowhere/{number}")
+        client.get(f"/v1/agents/unknown-{number}")
+
+    requests = {name for name in samples(stack.api_url) if name.startswith("agentmemory_api_request_duration")}
+
+    assert any('method="other",route="unmatched",status="404"' in name for name in requests)
+    assert not any("PROPFIND" in name or "nowhere" in name or "unknown" in name for name in requests)
+
+
+def test_the_access_log_says_who_was_served_and_no_memory(
+    client: httpx.Client, user: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    secret = "a-secret-of-hers"
+    with caplog.at_level(logging.INFO, "agentmemory_operator.entrypoints.api.edge"):
+        stored = client.post(MEMORIES, json={"user_id": user, "content": secret, "vector": VECTOR})
+        client.get(f"{MEMORIES}/{stored.json()['id']}", params={"user_id": user}, headers={"X-Request-Id": "r-1"})
+        client.post(SEARCH, json={"user_id": user, "query": secret})
+        client.get("/healthz")
+
+    lines = [JsonFormatter().format(record) for record in caplog.records]
+    assert [json.loads(line)["request"]["status"] for line in lines] == [201, 200, 422]
+    told = json.loads(lines[1])["request"]
+    assert told["took_ms"] > 0
+    del told["took_ms"]
+    assert told == {
+        "method": "GET",
+        "path": f"{MEMORIES}/{stored.json()['id']}",
+        "status": 200,
+        "request_id": "r-1",
+    }
+    assert not any(secret in line or user in line for line in lines)
+
+
+@pytest.mark.parametrize(("age_s", "told"), [(0.0, None), (60.0, None), (75.9, "75")])
+def test_old_settings_are_served_with_a_warning(qdrant_url: str, age_s: float, told: str | None) -> None:
+    with running_api(qdrant_url, PROBE, standing=Settled(None, age_s)) as stack:
+        answers = [httpx.get(stack.api_url + path) for path in ("/v1/agents/probe", "/v1/agents/nobody")]
+        probe = httpx.get(f"{stack.api_url}/readyz")
+
+    assert [answer.status_code for answer in answers] == [200, 404]
+    assert [answer.headers.get(STALE_HEADER) for answer in answers] == [told, told]
+    assert (probe.status_code, probe.headers.get(STALE_HEADER)) == (200, None)
+
+
+def begin(url: str, *, length: int) -> socket.socket:
+    """Begin a request whose body does not come."""
+    place = urlsplit(url)
+    connection = socket.create_connection((place.hostname or "", place.port or 0))
+    head = f"POST {MEMORIES}/batch HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n"
+    connection.sendall(head.encode())
+    return connection
+
+
+def wait_in_flight(url: str, number: int) -> None:
+    until = time.monotonic() + 20
+    while samples(url)["agentmemory_api_requests_in_flight"] != number:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def store(url: str, **more: object) -> httpx.Response:
+    return httpx.post(url + MEMORIES, json={"user_id": "u", "content": "c" * 1000, "vector": VECTOR, **more})
+
+
+@pytest.mark.parametrize("limits", [Limits(requests=1), Limits(body_bytes=100_500)])
+def test_what_goes_beyond_the_bounds_is_sent_away_and_comes_again(qdrant_url: str, limits: Limits) -> None:
+    with running_api(qdrant_url, PROBE, limits=limits) as stack:
+        with begin(stack.api_url, length=100_000):
+            wait_in_flight(stack.api_url, 1)
+            refused = store(stack.api_url)
+            health = httpx.get(f"{stack.api_url}/healthz")
+        wait_in_flight(stack.api_url, 0)
+        stored = store(stack.api_url)
+
+        assert (refused.status_code, refused.json()["type"]) == (429, "/problems/overloaded")
+        assert refused.headers["retry-after"] == "1"
+        assert health.status_code == 200
+        assert stored.status_code == 201
+        assert samples(stack.api_url)["agentmemory_api_body_bytes_in_flight"] == 0
+
+
+def test_a_body_larger_than_the_bound_has_room_when_it_is_alone(qdrant_url: str) -> None:
+    with running_api(qdrant_url, WORDS, PROBE, limits=Limits(body_bytes=10)) as stack:
+        assert store(stack.api_url).status_code == 201
