@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from agentmemory_operator.domain.presets import CORTEX
 from agentmemory_operator.domain.records import MemoryRecord, hash_content, payload_of
-from agentmemory_operator.domain.scoring import DAY_MS
+from agentmemory_operator.domain.variables import DAY_MS
 
 Floats = NDArray[np.float32]
 Json = dict[str, Any]

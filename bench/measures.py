@@ -142,7 +142,9 @@ class BareEngine:
         plan = plan_candidates(self.ranking, filter_, eligible=eligible, top_k=TOP_K, now_ms=now_ms)
         body = {
             "prefetch": plan.query(vector, distance="Cosine"),  # type: ignore[arg-type] # orjson takes the array
-            "query": score_query(self.ranking, now_ms=now_ms, similarity=similarity_formula("Cosine")),
+            "query": score_query(
+                self.ranking, now_ms=now_ms, distance="Cosine", similarity=similarity_formula("Cosine")
+            ),
             "limit": TOP_K,
             "with_payload": True,
         }

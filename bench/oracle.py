@@ -4,7 +4,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.scoring import DAY_MS, Scored, score
+from agentmemory_operator.domain.scoring import score
+from agentmemory_operator.domain.variables import DAY_MS, Scored
 from bench.datasets import TYPES, Dataset, Floats
 
 CHECKED = 200

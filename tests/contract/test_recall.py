@@ -10,8 +10,9 @@ import pytest
 
 from agentmemory_operator.domain.criteria_reading import read_filters
 from agentmemory_operator.domain.presets import Weights
-from agentmemory_operator.domain.scoring import DAY_MS, Scored, score
+from agentmemory_operator.domain.scoring import score
 from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.variables import DAY_MS, Scored
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.ports import Vector
 from agentmemory_operator.services.memories import ListRequest
@@ -205,7 +206,7 @@ async def test_the_explained_terms_give_the_score_whatever_the_distance(qdrant_u
         for found in answer.results:
             terms = found.terms
             assert terms is not None
-            weighted = 0.5 * terms.similarity + 0.3 * terms.recency + 0.2 * terms.utility
+            weighted = 0.5 * terms.similarity + 0.3 * terms.terms["recency"] + 0.2 * terms.terms["utility"]
             assert abs(terms.score - found.score) < 1e-5
             assert abs(terms.boost * weighted - found.score) < 1e-5
         by_similarity = sorted(answer.results, key=lambda found: -(found.terms.similarity if found.terms else 0))

@@ -5,15 +5,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.domain.candidates import similarity_formula, similarity_of
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.presets import Weights
-from agentmemory_operator.domain.scoring import DAY_MS, Scored, score, score_query
+from agentmemory_operator.domain.scoring import score, score_query
 from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.variables import DAY_MS, Scored
 from tests.support.agents import EVERYTHING, World, open_world, vector_of
+from tests.support.drawing import examples_of
 
 NOW_MS = 1_795_000_000_000
 AGES_MS = [-DAY_MS, -1, 0, 1, 1000, 60_000, 3_600_000, DAY_MS, 30 * DAY_MS, 365 * DAY_MS, 5 * 365 * DAY_MS]
@@ -51,7 +52,7 @@ async def largest_difference(world: World, ranking: Ranking, *, now_ms: int = NO
     """Return by how much the engine and the oracle differ at most, over every point."""
     distance = world.agent.distance
     nearest = {"query": vector_of("query"), "limit": POINTS, "params": {"exact": True}}
-    query = score_query(ranking, now_ms=now_ms, similarity=similarity_formula(distance))
+    query = score_query(ranking, now_ms=now_ms, distance=distance, similarity=similarity_formula(distance))
     body = {"prefetch": nearest, "query": query, "limit": POINTS, "with_payload": True}
     scored, by_similarity = await world.agent.store.query_batch(world.agent.alias, [body, nearest])
     similarity = {point["id"]: similarity_of(distance, point["score"]) for point in by_similarity}
@@ -79,19 +80,6 @@ def rankings(draw: st.DrawFn) -> Ranking:
         min_similarity=-1,
         types=tuple(types),
     )
-
-
-def examples_of(strategy: st.SearchStrategy[Ranking], *, count: int) -> list[Ranking]:
-    """Draw from a strategy outside the event loop's reach: hypothesis itself runs only plain functions."""
-    drawn: list[Ranking] = []
-
-    @settings(max_examples=count, derandomize=True, database=None, deadline=None)
-    @given(strategy)
-    def collect(ranking: Ranking) -> None:
-        drawn.append(ranking)
-
-    collect()
-    return drawn
 
 
 @pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])

@@ -13,7 +13,7 @@ from typing import Any
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.expressions import Formula
 from agentmemory_operator.domain.filters import Condition, Filter, both
-from agentmemory_operator.domain.scoring import DAY_MS
+from agentmemory_operator.domain.variables import DAY_MS
 
 # What the engine scores: sets up to this size whole, larger ones by lists that share it.
 SCORED = 3_000

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     QDRANT_TOO_OLD = "QdrantTooOld"
     DELETION_WAITING = "DeletionWaiting"
     CHANGE_IGNORED = "ChangeIgnored"
+    SCORING_REJECTED = "ScoringRejected"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,8 @@ from agentmemory_operator.domain.rules import (
     WORDLLAMA_DIMENSIONS,
     WORDLLAMA_MODEL,
 )
+from agentmemory_operator.domain.scoring_choice import Choice, choose
+from agentmemory_operator.domain.scoring_models import Model
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.tuning import Tuning, tuning_of
 
@@ -57,6 +59,7 @@ class Ranking:
     """How search ranks.
 
     Attributes:
+        model: what ranks instead of the weighted sum; None is the weighted sum.
         candidates: how many memories the engine scores; None sizes it from the number behind the filter.
         search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
         rescore: candidates are compared by the vectors themselves, not by their compressed copies.
@@ -72,6 +75,7 @@ class Ranking:
     score_threshold: float
     min_similarity: float
     types: tuple[MemoryType, ...]
+    model: Model | None = None
     candidates: int | None = None
     search_ef: int | None = None
     rescore: bool = True
@@ -81,11 +85,13 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """Everything the retrieval API needs of one object, from its spec alone.
+    """Everything the retrieval API needs of one object.
 
     Attributes:
         subjects: who may call; none is nobody.
         indexes: type of the payload index by key on the point.
+        scoring_generation: of the object whose scoring model ranks; None is the preset's for want of one.
+        scoring_fault: why the object's own scoring expression cannot be used, None where it can.
     """
 
     slug: str
@@ -102,6 +108,13 @@ class AgentSettings:
     subjects: tuple[Subject, ...] = ()
     has_keyword: bool = False
     indexes: Mapping[str, str] = field(default_factory=lambda: dict(RETRIEVAL_INDEXES))
+    scoring_generation: int | None = None
+    scoring_fault: str | None = None
+
+    @property
+    def ranking_generation(self) -> int:
+        """The generation that answers name: whose scoring model ranks, else the object's."""
+        return self.scoring_generation or self.generation
 
     @property
     def alias(self) -> str:
@@ -140,6 +153,7 @@ def _pinned_revision(memory: AgentMemory) -> int | None:
 
 def effective_settings(memory: AgentMemory) -> AgentSettings:
     """Return the object's settings with every default filled in."""
+    choice = scoring_choice(memory)
     return AgentSettings(
         slug=memory.slug,
         namespace=memory.metadata.namespace,
@@ -154,6 +168,8 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         expected_memories=effective_tuning(memory).expected_memories,
         has_keyword=has_keyword(memory.spec.index),
         indexes=effective_indexes(memory),
+        scoring_generation=choice.generation,
+        scoring_fault=choice.fault,
         subjects=subjects_of(memory),
     )
 
@@ -174,18 +190,19 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
 
 def effective_ranking(memory: AgentMemory) -> Ranking:
     """Return the ranking: each figure of `spec.scoring` and `spec.types` over the preset's."""
-    preset, scoring = preset_of(memory), memory.spec.scoring
+    preset, scoring, choice = preset_of(memory), memory.spec.scoring, scoring_choice(memory)
     given = scoring.model_dump(exclude_none=True) if scoring else {}
     candidates = given.get("candidates")
     hnsw = memory.spec.index.hnsw if memory.spec.index else None
     tuning = effective_tuning(memory)
     return Ranking(
-        weights=Weights(**given["weights"]) if "weights" in given else preset.weights,
-        utility_norm=given.get("utility_norm", preset.utility_norm),
+        model=choice.model,
+        weights=choice.weights or preset.weights,
+        utility_norm=choice.utility_norm or preset.utility_norm,
         limit=given.get("limit", preset.limit),
         score_threshold=given.get("score_threshold", preset.score_threshold),
         min_similarity=given.get("min_similarity", preset.min_similarity),
-        types=preset.types if memory.spec.types is None else tuple(map(memory_type, memory.spec.types)),
+        types=effective_types(memory),
         candidates=candidates if isinstance(candidates, int) else None,
         search_ef=hnsw.search_ef if hnsw else None,
         rescore=tuning.rescore,
@@ -197,6 +214,24 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
 def has_keyword(index: Index | None) -> bool:
     """Tell whether memories are to be found by words too."""
     return index is not None and index.keyword is not None and index.keyword.enabled
+
+
+def scoring_choice(memory: AgentMemory) -> Choice:
+    """Return the model that ranks: what the object asks for, else what was last accepted."""
+    index = memory.spec.index
+    distance = index.distance if index and index.distance else preset_of(memory).distance
+    return choose(
+        memory.spec.scoring,
+        memory.status,
+        types=effective_types(memory),
+        distance=distance,
+        generation=memory.metadata.generation,
+    )
+
+
+def effective_types(memory: AgentMemory) -> tuple[MemoryType, ...]:
+    """Return the types of memory: the object's, else the preset's."""
+    return preset_of(memory).types if memory.spec.types is None else tuple(map(memory_type, memory.spec.types))
 
 
 def _max_query_limit(index: Index | None) -> int | None:

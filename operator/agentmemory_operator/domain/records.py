@@ -19,6 +19,7 @@ class MemoryRecord:
     Attributes:
         importance: 0..1.
         confidence: 0..1 or None when the author gave none.
+        decay_rate: 0..10 a day, or None for that of the type.
         created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
         valid_from, valid_to: Unix milliseconds between which it is true; None is open on that side.
         rev: starts at 1, raised by each write to the point.
@@ -37,6 +38,7 @@ class MemoryRecord:
     rev: int = 1
     importance: float = 0.5
     confidence: float | None = None
+    decay_rate: float | None = None
     session_id: str | None = None
     source: str | None = None
     tags: tuple[str, ...] = ()
@@ -66,6 +68,7 @@ PAYLOAD_KEYS = {
     "rev": "rev",
     "importance": "importance",
     "confidence": "confidence",
+    "decay_rate": "decayRate",
     "session_id": "sessionId",
     "source": "source",
     "tags": "tags",

@@ -33,7 +33,9 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
     class_of,
 )
+from agentmemory_operator.domain.ranking_status import ranking_status
 from agentmemory_operator.domain.safety import Refusal
+from agentmemory_operator.domain.scoring_choice import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.domain.status import (
     MAX_DRIFT,
     AgentMemoryStatus,
@@ -49,13 +51,11 @@ from agentmemory_operator.domain.status import (
     PlanStatus,
     QdrantConnectionStatus,
     QuantizationStatus,
-    RankingStatus,
     ScoringStatus,
     ShardingStatus,
     SizeStatus,
     StrictModeStatus,
     VectorsStatus,
-    WeightsStatus,
 )
 
 Json = dict[str, Any]
@@ -89,7 +89,7 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         now: RFC 3339 UTC.
     """
     conditions = merge_conditions(
-        old.get("conditions") or [], list(_serving(done)), generation=settings.generation, now=now
+        old.get("conditions") or [], _states(settings, done), generation=settings.generation, now=now
     )
     status = AgentMemoryStatus(
         observed_generation=settings.generation,
@@ -98,7 +98,7 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         collection=_collection(settings.alias, done.observed, woken_at=_woken_at(done, old, now)),
         effective=_effective(settings, done.observed.collection),
         estimate=_estimates(done.observed.collection, settings.expected_memories),
-        scoring=ScoringStatus(generation=settings.generation),
+        scoring=ScoringStatus(generation=settings.scoring_generation),
         plan=plan_status(done.plan, done.refusal),
         drift=_drift(done.drift, old, now),
         drift_count=len(done.drift),
@@ -212,6 +212,19 @@ def _describe_tuning(change: Tuned) -> str:
             return "set " + ", ".join(f"{name} {value}" for name, value in asdict(change).items() if value is not None)
 
 
+def _states(settings: AgentSettings, done: Reconciled) -> list[State]:
+    states = list(_serving(done))
+    if settings.scoring_fault:
+        states.append(State("Stalled", True, Reason.SCORING_REJECTED, _rejected(settings)))
+    return states
+
+
+def _rejected(settings: AgentSettings) -> str:
+    last = settings.scoring_generation
+    meanwhile = f"what was accepted last (generation {last})" if last else "the preset's model"
+    return f"{SCORING_EXPRESSION}: {settings.scoring_fault}\nMeanwhile search ranks by {meanwhile}; correct it"
+
+
 def _serving(done: Reconciled) -> Sequence[State]:
     refusal = done.refusal
     if refusal and done.observed.collection.marker is None:
@@ -284,13 +297,7 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
         optimizers=OptimizersStatus(
             default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb
         ),
-        scoring=RankingStatus(
-            weights=WeightsStatus(**asdict(ranking.weights)),
-            utility_norm=ranking.utility_norm,
-            limit=ranking.limit,
-            score_threshold=ranking.score_threshold,
-            min_similarity=ranking.min_similarity,
-        ),
+        scoring=ranking_status(ranking),
     )
 
 

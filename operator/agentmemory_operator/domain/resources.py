@@ -14,7 +14,8 @@ from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.model import Model
 from agentmemory_operator.domain.rules import OPENAI_DEFAULT_MODEL, SLUG_MAX_LENGTH, WORDLLAMA_MODEL
-from agentmemory_operator.domain.schema import INT_OR_STRING, distinct, keyed_by, validated, words_or_object
+from agentmemory_operator.domain.schema import distinct, keyed_by, validated, words_or_object
+from agentmemory_operator.domain.scoring_spec import ScoringSpec
 
 GROUP = "agentmemory.dev"
 VERSION = "v1alpha1"
@@ -39,8 +40,6 @@ ProviderUrl = Annotated[
 QdrantUrl = Annotated[
     str, Field(max_length=2048, json_schema_extra=validated(rules.is_url("url", "http://qdrant.qdrant.svc:6333")))
 ]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-Similarity = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
 
 
 class SecretKeyRef(Model):
@@ -135,56 +134,6 @@ class TypeSpec(Model):
     )
 
 
-class WeightsSpec(Model):
-    """The shares of the combined score; each 0..1, together 1."""
-
-    model_config = ConfigDict(json_schema_extra=validated(*rules.WEIGHTS))
-
-    similarity: Share = Field(description="Share of the similarity to the query, 0..1.")
-    recency: Share = Field(description="Share of the recency, 0..1: 1 when new, halved every half-life of the type.")
-    utility: Share = Field(description="Share of the utility, 0..1: importance and accesses over utilityNorm.")
-
-
-class Scoring(Model):
-    """How search ranks; every figure acts on the next request."""
-
-    weights: WeightsSpec | None = Field(
-        default=None,
-        description="Shares of the combined score, together 1. Default: the preset's. Acts on the next search.",
-    )
-    utility_norm: float | None = Field(
-        default=None,
-        ge=0.001,
-        le=1000,
-        allow_inf_nan=False,
-        description="What importance * (1 + log10(1 + accesses)) is divided by to give the utility (at most 1),"
-        " 0.001..1000. Default: the preset's.",
-    )
-    limit: int | None = Field(
-        default=None,
-        ge=1,
-        le=10_000,
-        description="Memories returned when the request names no top_k, 1..10000. Default: the preset's.",
-    )
-    score_threshold: float | None = Field(
-        default=None,
-        ge=-1,
-        le=10,
-        allow_inf_nan=False,
-        description="Combined score below which nothing is returned, -1..10. Default: the preset's.",
-    )
-    min_similarity: Similarity | None = Field(
-        default=None,
-        description="Similarity below which a memory is not considered, -1..1. Default: the preset's.",
-    )
-    candidates: Literal["Auto"] | Annotated[int, Field(ge=1, le=10_000)] | None = Field(
-        default=None,
-        description="Memories that the engine scores for one search: Auto or 1..10000. Auto sizes it from the number of"
-        " memories behind the filter. Default: Auto.",
-        json_schema_extra={INT_OR_STRING: True} | validated(rules.CANDIDATES),
-    )
-
-
 VerbName = Annotated[Literal["read", "write", "admin"], Field(description="One thing that it may do.")]
 
 
@@ -242,7 +191,7 @@ class AgentMemorySpec(Model):
         description="The types of memory, 1..64, each name once. Replaces the preset's list. Default: the preset's.",
         json_schema_extra=keyed_by("name"),
     )
-    scoring: Scoring | None = Field(
+    scoring: ScoringSpec | None = Field(
         default=None, description="How search ranks; acts on the next search. Default: the preset's figures."
     )
     access: Access | None = Field(

@@ -175,6 +175,55 @@ WEIGHTS = (
     ),
 )
 
+# Which model each figure belongs to.
+_MODELS_FIGURES = {
+    "weights": "Weighted",
+    "utilityNorm": "Weighted",
+    "confidence": "Confidence",
+    "priority": "Priority",
+    "horizons": "Priority",
+    "importance": "Importance",
+    "expression": "Expression",
+}
+# A line break is allowed: what else may stand in an expression, its parser says with the place.
+EXPRESSION_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f]*$"
+
+SCORING = (
+    *(
+        Rule(
+            f"!has(self.{field}) || (has(self.model) ? self.model : 'Weighted') == '{model}'",
+            f"{field} has no meaning but with model {model}: remove it, or choose model {model}",
+            f".{field}",
+        )
+        for field, model in _MODELS_FIGURES.items()
+    ),
+    Rule(
+        "!has(self.model) || self.model != 'Expression' || has(self.expression)",
+        "model Expression needs expression: give it, or choose another model",
+        ".expression",
+    ),
+)
+
+_PRIORITY_SHARES = " + ".join(
+    f"(has(self.{field}) ? self.{field} : {share})"
+    for field, share in (("recency", 0.3), ("frequency", 0.2), ("importance", 0.5))
+)
+PRIORITY = (
+    Rule(
+        f"{_PRIORITY_SHARES} - 1.0 <= 0.000001 && {_PRIORITY_SHARES} - 1.0 >= -0.000001",
+        "recency, frequency and importance must add up to 1 (to within 0.000001; 0.3, 0.2 and 0.5 where not given):"
+        " change one of them",
+    ),
+)
+
+_HORIZONS = ("hourly", "daily", "weekly", "monthly", "yearly", "knowledgeBank")
+HORIZONS = (
+    Rule(
+        " || ".join(f"!has(self.{field}) || self.{field} > 0.0" for field in _HORIZONS),
+        "one horizon at least must weigh more than 0, or no memory is ever found: raise one",
+    ),
+)
+
 CANDIDATES = Rule(
     "type(self) == int ? self >= 1 && self <= 10000 : self == 'Auto'",
     "candidates must be Auto or a whole number 1..10000",

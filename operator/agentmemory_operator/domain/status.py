@@ -127,11 +127,55 @@ class WeightsStatus(StatusModel):
     utility: float | None = Field(default=None, description="Share of the utility.")
 
 
-class RankingStatus(StatusModel):
-    """The ranking in force."""
+class ConfidenceStatus(StatusModel):
+    """The figures of the model Confidence in force."""
 
+    daily_factor: float | None = Field(default=None, description="What is left of the confidence after an idle day.")
+    access_boost: float | None = Field(default=None, description="Added for each doubling of the accesses.")
+    max_boost: float | None = Field(default=None, description="The largest boost.")
+
+
+class PriorityStatus(StatusModel):
+    """The figures of the model Priority in force."""
+
+    recency: float | None = Field(default=None, description="Share of the recency.")
+    frequency: float | None = Field(default=None, description="Share of the frequency.")
+    importance: float | None = Field(default=None, description="Share of the importance.")
+    half_life_days: float | None = Field(default=None, description="Days after which the recency has halved.")
+    max_accesses: int | None = Field(default=None, description="Accesses from which the frequency is 1.")
+    similarity_share: float | None = Field(default=None, description="Share of the similarity in the score.")
+    min_priority: float | None = Field(default=None, description="Priority below which memories are left out.")
+
+
+class HorizonsStatus(StatusModel):
+    """The weights by age in force."""
+
+    hourly: float | None = Field(default=None, description="Up to an hour.")
+    daily: float | None = Field(default=None, description="Up to a day.")
+    weekly: float | None = Field(default=None, description="Up to 7 days.")
+    monthly: float | None = Field(default=None, description="Up to 30 days.")
+    yearly: float | None = Field(default=None, description="Beyond 30 days.")
+    knowledge_bank: float | None = Field(default=None, description="Of the type semantic.")
+
+
+class ImportanceStatus(StatusModel):
+    """The figures of the model Importance in force."""
+
+    daily_rate: float | None = Field(default=None, description="Decay rate of memories without one of their own.")
+    idle_factor: float | None = Field(default=None, description="What an idle day adds to the divisor.")
+
+
+class RankingStatus(StatusModel):
+    """The ranking in force: what a rejected expression falls back to."""
+
+    model: str | None = Field(default=None, description="The scoring model.")
     weights: WeightsStatus | None = Field(default=None, description="Shares of the combined score.")
     utility_norm: float | None = Field(default=None, description="Divisor of the utility.")
+    confidence: ConfidenceStatus | None = Field(default=None, description="Figures of the model Confidence.")
+    priority: PriorityStatus | None = Field(default=None, description="Figures of the model Priority.")
+    horizons: HorizonsStatus | None = Field(default=None, description="Weights by age of the model Priority.")
+    importance: ImportanceStatus | None = Field(default=None, description="Figures of the model Importance.")
+    expression: str | None = Field(default=None, description="The score of the model Expression.")
     limit: int | None = Field(default=None, description="Memories returned without a top_k.")
     score_threshold: float | None = Field(default=None, description="Combined score below which nothing is returned.")
     min_similarity: float | None = Field(default=None, description="Similarity below which nothing is considered.")
@@ -176,7 +220,11 @@ class EstimateStatus(StatusModel):
 class ScoringStatus(StatusModel):
     """The ranking that searches use."""
 
-    generation: int | None = Field(default=None, description="metadata.generation whose ranking is in force.")
+    generation: int | None = Field(
+        default=None,
+        description="metadata.generation whose scoring model ranks; an older one while the newest expression cannot be"
+        " used, none while the preset's ranks for want of one.",
+    )
 
 
 class PlannedChange(StatusModel):

@@ -7,8 +7,12 @@ from typing import Any
 
 import yaml
 
-from agentmemory_operator.domain.manifests import errors_of
+from agentmemory_operator.domain.effective import scoring_choice
+from agentmemory_operator.domain.manifests import errors_of, parse_agent_memory
+from agentmemory_operator.domain.resources import GROUP
+from agentmemory_operator.domain.scoring_choice import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.errors import FieldError
+from agentmemory_operator.services.objects import AGENT_MEMORY
 
 SUFFIXES = {".yaml", ".yml", ".json"}
 
@@ -52,8 +56,16 @@ def findings_in(path: Path) -> Iterator[Finding]:
         if not isinstance(document, dict):
             yield Finding(path, node.start_mark.line + 1, FieldError("object", "a document is no Kubernetes object"))
             continue
-        for error in errors_of(document):
+        for error in errors_of(document) or scoring_errors_of(document):
             yield Finding(path, line_of(node, error.field), error)
+
+
+def scoring_errors_of(document: dict[str, Any]) -> list[FieldError]:
+    """Return what is wrong with the scoring expression of an object that admission takes."""
+    if document.get("kind") != AGENT_MEMORY or str(document.get("apiVersion", "")).partition("/")[0] != GROUP:
+        return []
+    fault = scoring_choice(parse_agent_memory(document)).fault
+    return [FieldError(SCORING_EXPRESSION, fault)] if fault else []
 
 
 def documents_in(path: Path) -> Iterator[dict[str, Any]]:

@@ -26,12 +26,20 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     fresh = [drift for drift in done.drift if (drift.path, drift.observed) not in known]
     if fresh and not done.refusal:
         yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, fresh))}; spec.driftPolicy leaves it")
+    if (fault := _scoring_fault(new)) and fault != _scoring_fault(old):
+        yield Event("Warning", Reason.SCORING_REJECTED, fault)
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and old.get("plan") != new.get("plan"):
         # Waiting for its turn needs nobody.
         kind = "Normal" if done.refusal.reason == Reason.REINDEX_QUEUED else "Warning"
         yield Event(kind, done.refusal.reason, done.refusal.message)
+
+
+def _scoring_fault(status: Json) -> str | None:
+    """Return why the scoring expression is rejected, None where it is not."""
+    rejected = (entry for entry in status.get("conditions") or [] if entry["reason"] == Reason.SCORING_REJECTED)
+    return next((entry["message"] for entry in rejected), None)
 
 
 def _is_told_apart(change: Change, done: Reconciled) -> bool:

@@ -14,7 +14,9 @@ from agentmemory_operator.domain.criteria import Criterion, unindexed
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.filters import Selection, visible
 from agentmemory_operator.domain.records import MemoryRecord, record_of
-from agentmemory_operator.domain.scoring import Scored, Terms, score, score_query
+from agentmemory_operator.domain.scoring import Terms, score, score_query
+from agentmemory_operator.domain.trees import LEFT_OUT
+from agentmemory_operator.domain.variables import DEFAULT_CONFIDENCE, Scored
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.access_counts import AccessCounts
@@ -135,6 +137,7 @@ class Recall:
             raise RequestInvalid(errors)
         look = await _look(agent, request, now_ms=self._clock.now_ms())
         points, nearest = await _ask(agent, request, look)
+        points = [point for point in points if point["score"] > LEFT_OUT]
         kept = [point for point in points if point["score"] >= look.threshold]
         self._access_counts.note(agent.settings.slug, [point["id"] for point in kept])
         similarities = {
@@ -142,7 +145,7 @@ class Recall:
         }
         return SearchAnswer(
             results=tuple(_found(point, similarities.get(point["id"]), look) for point in kept),
-            generation=agent.settings.generation,
+            generation=agent.settings.ranking_generation,
             total_candidates=max(len(points), min(look.eligible, look.plan.total)),
             removed_by_threshold=len(points) - len(kept),
             took_ms=(time.perf_counter() - started_s) * 1000,
@@ -184,7 +187,12 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
 async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[Json], list[Json]]:
     """Return the best points by score, and with `explain` all candidates by similarity, in one request."""
     candidates = look.plan.query(await _vector_of(agent, request), distance=agent.distance)
-    scoring = score_query(look.ranking, now_ms=look.now_ms, similarity=similarity_formula(agent.distance))
+    scoring = score_query(
+        look.ranking,
+        now_ms=look.now_ms,
+        distance=agent.distance,
+        similarity=similarity_formula(agent.distance),
+    )
     body: Json = {"prefetch": candidates, "query": scoring, "limit": look.top_k, "with_payload": True}
     if not request.explain:
         return await agent.store.query(agent.alias, body), []
@@ -209,6 +217,10 @@ def _found(point: Json, placed: tuple[int, float] | None, look: _Look) -> Found:
         created_at=record.created_at,
         importance=record.importance,
         access_count=record.access_count,
+        confidence=DEFAULT_CONFIDENCE if record.confidence is None else record.confidence,
+        decay_rate=record.decay_rate,
+        last_accessed_at=record.last_accessed_at,
+        tags=record.tags,
     )
     return Found(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), rank)
 

@@ -46,6 +46,7 @@ class NewMemory:
         type: None is the agent's first type.
         importance: 0..1.
         namespace: where its first part is `memories`, the second must be the user.
+        decay_rate: 0..10 a day; None is that of the type.
         created_at, expires_at: Unix milliseconds; created_at None is now.
         valid_from, valid_to: Unix milliseconds between which it is true; valid_from None is created_at.
         vector: only with provider `none`, and demanded there.
@@ -57,6 +58,7 @@ class NewMemory:
     type: str | None = None
     importance: float = 0.5
     confidence: float | None = None
+    decay_rate: float | None = None
     session_id: str | None = None
     source: str | None = None
     tags: tuple[str, ...] = ()
@@ -342,6 +344,7 @@ def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> M
         updated_at=now_ms,
         importance=memory.importance,
         confidence=memory.confidence,
+        decay_rate=memory.decay_rate,
         session_id=memory.session_id,
         source=memory.source,
         tags=memory.tags,

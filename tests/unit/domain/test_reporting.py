@@ -252,6 +252,7 @@ def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object
         "strictMode": {},
         "optimizers": {"defaultSegmentNumber": 2, "indexingThresholdKB": 20000},
         "scoring": {
+            "model": "Weighted",
             "weights": {"similarity": 0.5, "recency": 0.3, "utility": 0.2},
             "utilityNorm": 3.0,
             "limit": 3,

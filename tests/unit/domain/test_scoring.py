@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.expressions import split_constant
 from agentmemory_operator.domain.presets import Weights
-from agentmemory_operator.domain.scoring import DAY_MS, Scored, score, score_query
+from agentmemory_operator.domain.scoring import score, score_query
 from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.variables import DAY_MS, Scored
 from tests.support.agents import EVERYTHING
 
-GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "scoring.json").read_text())["weighted"]
+GOLDEN_VALUES = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "scoring.json").read_text())
+GOLDEN = GOLDEN_VALUES["weighted"]
 NOW_MS = 1_795_000_000_000
 
 
@@ -40,8 +42,8 @@ def test_the_oracle_equals_the_reference_values(case: dict[str, dict[str, float]
     terms = score(memory, ranking, now_ms=NOW_MS)
 
     assert abs(terms.age_days - given_["ageDays"]) < 1e-8
-    assert abs(terms.recency - wanted["recency"]) < 1e-9
-    assert abs(terms.utility - wanted["utility"]) < 1e-9
+    assert abs(terms.terms["recency"] - wanted["recency"]) < 1e-9
+    assert abs(terms.terms["utility"] - wanted["utility"]) < 1e-9
     assert abs(terms.score - wanted["score"]) < 1e-9
 
 
@@ -83,7 +85,7 @@ def test_a_ranking_without_types_still_scores() -> None:
 
 
 def test_types_of_equal_half_life_share_a_term_of_the_formula() -> None:
-    formula = json.dumps(score_query(EVERYTHING, now_ms=NOW_MS))
+    formula = json.dumps(score_query(EVERYTHING, now_ms=NOW_MS, distance="Cosine"))
 
     assert formula.count("exp_decay") == 5
     assert '{"key": "type", "match": {"any": ["fact", "person", "correction"]}}' in formula

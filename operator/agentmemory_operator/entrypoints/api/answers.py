@@ -10,15 +10,21 @@ import orjson
 from starlette.responses import Response
 
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
+from agentmemory_operator.domain.ranking_status import model_figures
 from agentmemory_operator.domain.records import MemoryRecord
 from agentmemory_operator.domain.scoring import Terms
+from agentmemory_operator.domain.scoring_models import name_of
 from agentmemory_operator.domain.times import render_time
+from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.memories import Page
 from agentmemory_operator.services.recall import Found, SearchAnswer
 from agentmemory_operator.services.remember import Stored
 
 Json = dict[str, Any]
+
+# Those of the models that are not in force are null.
+_MODEL_FIGURES = ("weights", "utility_norm", "confidence", "priority", "horizons", "importance", "expression")
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -35,6 +41,7 @@ def memory(record: MemoryRecord) -> Json:
         "type": record.type,
         "importance": record.importance,
         "confidence": record.confidence,
+        "decay_rate": record.decay_rate,
         "session_id": record.session_id,
         "tags": record.tags,
         "source": record.source,
@@ -87,7 +94,7 @@ def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
         "namespace": settings.namespace,
         "preset": settings.preset,
         "ready": memories is not None,
-        "generation": settings.generation,
+        "generation": settings.ranking_generation,
         "memories": memories,
     }
 
@@ -100,8 +107,10 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
     ]
     return agent_line(agent.settings, memories=memories) | {
         "types": types,
-        "weights": _weights(ranking),
-        "utility_norm": ranking.utility_norm,
+        "model": name_of(ranking.model),
+        **dict.fromkeys(_MODEL_FIGURES),
+        **model_figures(ranking),
+        "scoring_fault": agent.settings.scoring_fault,
         "limit": ranking.limit,
         "score_threshold": ranking.score_threshold,
         "min_similarity": ranking.min_similarity,
@@ -126,15 +135,23 @@ def _found(found: Found, answer: SearchAnswer, ranking: Ranking) -> Json:
 
 def _terms(terms: Terms, ranking: Ranking) -> Json:
     return {
+        "model": terms.model,
         "similarity": terms.similarity,
-        "recency": terms.recency,
-        "utility": terms.utility,
-        "weights": _weights(ranking),
+        "keyword": terms.keyword,
+        **_model_terms(terms, ranking),
         "boost": terms.boost,
         "age_days": terms.age_days,
         "half_life_days": terms.half_life_days,
         "score": terms.score,
     }
+
+
+def _model_terms(terms: Terms, ranking: Ranking) -> Json:
+    """Return the terms of the model; the weighted one's stand by themselves."""
+    if ranking.model is None:
+        return {**terms.terms, "weights": _weights(ranking), "terms": None, "variables": None}
+    variables = terms.variables if isinstance(ranking.model, Scoring) else None
+    return {"recency": None, "utility": None, "weights": None, "terms": terms.terms, "variables": variables}
 
 
 def _standing(found: Found, answer: SearchAnswer) -> Json:

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.domain.criteria_reading import read_filters
+from agentmemory_operator.domain.variables import MAX_DECAY_RATE
 from agentmemory_operator.entrypoints.api.fields import (
     Content,
     Filters,
@@ -48,6 +49,9 @@ class MemoryIn(Body):
         default=0.5, description="0..1, or low (.25), medium (.5), high (.75), critical (1)."
     )
     confidence: Share | None = Field(default=None, description="How sure the author is, 0..1.")
+    decay_rate: Annotated[float, Field(ge=0, le=MAX_DECAY_RATE)] | None = Field(
+        default=None, description="How fast it fades a day, 0..10, where the scoring model asks for it."
+    )
     session_id: Id | None = Field(default=None, description="The conversation it came from.")
     tags: Tags = Field(default=[], description="Labels that a search can ask for; repeats are dropped.")
     source: Id | None = Field(default=None, description="Where it came from: conversation, tool_result, reflection, …")
@@ -70,6 +74,7 @@ class MemoryIn(Body):
             type=self.type if self.type is not None else default_type,
             importance=self.importance,
             confidence=self.confidence,
+            decay_rate=self.decay_rate,
             session_id=self.session_id,
             source=self.source,
             tags=tuple(self.tags),

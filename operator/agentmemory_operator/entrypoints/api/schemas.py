@@ -22,6 +22,7 @@ class MemoryOut(Answer):
     type: str
     importance: float
     confidence: float | None
+    decay_rate: float | None
     session_id: str | None
     tags: list[str]
     source: str | None
@@ -55,12 +56,18 @@ class CandidatesOut(Answer):
 
 
 class ExplainOut(Answer):
-    """The terms of one score: boost * (sum of weight * term) = score."""
+    """The terms of one score; `docs/scoring.md` says how each model makes the score of them."""
 
+    model: str = Field(description="The scoring model.")
     similarity: float
-    recency: float
-    utility: float
-    weights: WeightsOut
+    keyword: float
+    recency: float | None = Field(description="Of the model Weighted.")
+    utility: float | None = Field(description="Of the model Weighted.")
+    weights: WeightsOut | None = Field(description="Of the model Weighted: boost * sum of weight * term = score.")
+    terms: dict[str, float] | None = Field(
+        description="Of another model, by name; of an expression, the parts of its sum: boost * their sum = score."
+    )
+    variables: dict[str, float] | None = Field(description="Of an expression: the number of each variable in it.")
     boost: float
     age_days: float
     half_life_days: float | None = Field(description="null: the memory does not decay.")
@@ -173,8 +180,17 @@ class AgentDetailOut(AgentOut):
     """An agent's settings in force."""
 
     types: list[TypeOut]
-    weights: WeightsOut
-    utility_norm: float
+    model: str = Field(description="The scoring model.")
+    weights: WeightsOut | None = Field(description="Of the model Weighted.")
+    utility_norm: float | None = Field(description="Of the model Weighted.")
+    confidence: dict[str, float] | None = Field(description="Figures of the model Confidence.")
+    priority: dict[str, float] | None = Field(description="Figures of the model Priority.")
+    horizons: dict[str, float] | None = Field(description="Weights by age of the model Priority.")
+    importance: dict[str, float] | None = Field(description="Figures of the model Importance.")
+    expression: str | None = Field(description="Of the model Expression.")
+    scoring_fault: str | None = Field(
+        description="Why the object's own expression cannot be used; what was accepted last is in force."
+    )
     limit: int
     score_threshold: float
     min_similarity: float

@@ -1,0 +1,113 @@
+"""Which scoring model ranks: the one that the object asks for, or the last accepted one where that cannot be used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentmemory_operator.domain.presets import Weights
+from agentmemory_operator.domain.scoring_models import (
+    WEIGHTED,
+    Confidence,
+    Horizons,
+    Importance,
+    Model,
+    Priority,
+)
+from agentmemory_operator.domain.scoring_spec import ScoringSpec
+from agentmemory_operator.domain.syntax import ExpressionInvalid
+from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.typed_expressions import checked_expression
+
+FIELD = "spec.scoring.expression"
+_MODEL_FIELDS = {
+    "model",
+    "weights",
+    "utilityNorm",
+    "confidence",
+    "priority",
+    "horizons",
+    "importance",
+    "expression",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The model that ranks.
+
+    Attributes:
+        model: None is the weighted sum.
+        weights, utility_norm: of the weighted sum; None is the preset's.
+        fault: why the expression that the object asks for cannot be used.
+        generation: metadata.generation of the object whose model it is; None is the preset's for want of one.
+    """
+
+    model: Model | None = None
+    weights: Weights | None = None
+    utility_norm: float | None = None
+    fault: str | None = None
+    generation: int | None = None
+
+
+def choose(
+    spec: ScoringSpec | None,
+    status: Mapping[str, Any],
+    *,
+    types: tuple[MemoryType, ...],
+    distance: str,
+    generation: int,
+) -> Choice:
+    """Return the model that ranks.
+
+    Args:
+        generation: the object's.
+        status: of the object, as it came; its figures in force say what was last accepted.
+    """
+    try:
+        return replace(_chosen(spec or ScoringSpec(), types, distance), generation=generation)
+    except ExpressionInvalid as exc:
+        fault = str(exc)
+    try:
+        choice = _chosen(_accepted(status), types, distance)
+    except (ValueError, ExpressionInvalid):
+        # Nothing was accepted yet, or it does not suit the types any more: the preset's model is left.
+        return Choice(fault=fault)
+    return replace(choice, fault=fault, generation=status["scoring"]["generation"])
+
+
+def _accepted(status: Mapping[str, Any]) -> ScoringSpec:
+    """Return the model that the status says is in force.
+
+    Raises:
+        ValueError: it says none.
+    """
+    figures = _part_of(_part_of(status, "effective"), "scoring")
+    if not _part_of(status, "scoring").get("generation") or not figures:
+        raise ValueError("no scoring was accepted yet")
+    kept = {name: value for name, value in figures.items() if name in _MODEL_FIELDS}
+    return ScoringSpec.model_validate(kept)
+
+
+def _part_of(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = status.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _chosen(spec: ScoringSpec, types: tuple[MemoryType, ...], distance: str) -> Choice:
+    match spec.model or WEIGHTED:
+        case "Confidence":
+            return Choice(model=Confidence(**_given(spec.confidence)))
+        case "Priority":
+            horizons = Horizons(**_given(spec.horizons))
+            return Choice(model=Priority(**_given(spec.priority), horizons=horizons))
+        case "Importance":
+            return Choice(model=Importance(**_given(spec.importance)))
+        case "Expression":
+            return Choice(model=checked_expression(spec.expression or "", types, distance))
+    weights = Weights(**spec.weights.model_dump()) if spec.weights else None
+    return Choice(weights=weights, utility_norm=spec.utility_norm)
+
+
+def _given(block: Any) -> dict[str, Any]:
+    given: dict[str, Any] = block.model_dump(exclude_none=True) if block else {}
+    return given
