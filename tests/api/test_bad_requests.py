@@ -45,6 +45,8 @@ BAD_MEMORIES: list[tuple[str, Any, str]] = [
     ("importance", True, "importance"),
     ("importance", None, "importance"),
     ("confidence", 2, "confidence"),
+    ("decay_rate", -0.1, "decay_rate"),
+    ("decay_rate", 10.1, "decay_rate"),
     ("confidence", "0.5", "confidence"),
     ("confidence", False, "confidence"),
     ("session_id", "", "session_id"),

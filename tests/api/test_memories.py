@@ -36,6 +36,7 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "type": "decision",
         "importance": "high",
         "confidence": 0.9,
+        "decay_rate": 0.02,
         "session_id": "s-1",
         "tags": ["b", "a", "b"],
         "source": "conversation",

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.expressions import Formula
+from agentmemory_operator.domain.expressions import Formula, variables_of
 from agentmemory_operator.domain.filters import Condition, Filter, both
-from agentmemory_operator.domain.variables import DAY_MS
+from agentmemory_operator.domain.trees import combined
+from agentmemory_operator.domain.variables import ACCESS_COUNT, AGE_DAYS, DAY_MS, IDLE_DAYS, IMPORTANCE
 
 # What the engine scores: sets up to this size whole, larger ones by lists that share it.
 SCORED = 3_000
@@ -133,7 +134,7 @@ def gate_of(distance: str, min_similarity: float) -> float | None:
 
 
 def _classes_beyond_similarity(ranking: Ranking) -> tuple[_Class, ...]:
-    match ranking.weights.recency > 0, ranking.weights.utility > 0:
+    match _ranks_by_time_and_use(ranking):
         case True, True:
             return _NEW, _RATHER_NEW_AND_USED, _NEW_AND_MUCH_USED
         case True, False:
@@ -141,6 +142,14 @@ def _classes_beyond_similarity(ranking: Ranking) -> tuple[_Class, ...]:
         case False, True:
             return (_USED,)
     return ()
+
+
+def _ranks_by_time_and_use(ranking: Ranking) -> tuple[bool, bool]:
+    """Tell whether a score depends on how new a memory is, and on how important or much used."""
+    if ranking.model is None:
+        return ranking.weights.recency > 0, ranking.weights.utility > 0
+    names = variables_of(combined(ranking))
+    return not names.isdisjoint((AGE_DAYS, IDLE_DAYS)), not names.isdisjoint((IMPORTANCE, ACCESS_COUNT))
 
 
 def _condition_of(class_: _Class, ranking: Ranking, now_ms: int) -> Condition:

@@ -34,6 +34,8 @@ NOW, LATER = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 DOT = {"index": {"distance": "Dot"}}
 NO_COPY = {"index": {"quantization": {"type": "None"}}}
 
+REJECTED = {"scoring": {"model": "Expression", "expression": "similarty"}}
+
 
 def status_of(
     spec: Mapping[str, Any] | None = None,
@@ -74,6 +76,11 @@ STATUSES = {
     "drifted": status_of(drift=(Difference("index.hnsw.m", "16", "24"),)),
     "held": status_of(DOT, desired_of(), points=5),
     "without compressed copies": status_of(NO_COPY),
+    "ranked by confidence": status_of({"scoring": {"model": "Confidence"}}),
+    "ranked by priority": status_of({"scoring": {"model": "Priority"}}),
+    "ranked by importance": status_of({"scoring": {"model": "Importance"}}),
+    "ranked by an expression": status_of({"scoring": {"model": "Expression", "expression": "similarity"}}),
+    "with a rejected expression": status_of(REJECTED),
     "unmarked and held": status_of(DOT, replace(desired_of(), marker=None)),
     "failed at first": failed_status("InvalidSpec", "m", is_stalled=True, old={}, generation=1, now=NOW),
     "failed later": failed_status("X", "m", is_stalled=False, old=status_of(points=5), generation=2, now=LATER),
@@ -90,6 +97,22 @@ def test_a_status_is_what_the_schema_takes_and_has_no_null(status: dict[str, Any
 
 def test_a_collection_as_asked_is_ready_and_in_sync() -> None:
     assert in_short(status_of()) == [("Ready", "True", "Serving"), ("InSync", "True", "Converged")]
+
+
+def test_a_rejected_expression_stalls_an_object_that_serves_and_says_where_and_what_ranks_meanwhile() -> None:
+    status = status_of(REJECTED)
+
+    assert in_short(status) == [
+        ("Ready", "True", "Serving"),
+        ("InSync", "True", "Converged"),
+        ("Stalled", "True", "ScoringRejected"),
+    ]
+    told = status["conditions"][2]["message"].splitlines()
+    assert told[0] == ('spec.scoring.expression: character 1: "similarty" is no variable: did you mean similarity?')
+    assert told[1:3] == ["  similarty", "  ^"]
+    assert "the preset's model" in told[3]
+    assert status["scoring"] == {}
+    assert status["effective"]["scoring"]["model"] == "Weighted"
 
 
 def test_a_collection_that_the_engine_works_on_is_ready_and_not_in_sync() -> None:

@@ -85,3 +85,16 @@ def test_a_folder_is_its_manifests_by_name(tmp_path: pathlib.Path) -> None:
 def test_a_path_that_does_not_exist_is_an_error(tmp_path: pathlib.Path) -> None:
     with pytest.raises(FileNotFoundError, match="no such file or folder"):
         list(manifest_files([tmp_path / "none"]))
+
+
+def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_place(tmp_path: pathlib.Path) -> None:
+    scoring = "  scoring:\n    model: Expression\n    expression: 0.5 * similarty\n"
+    text = GOOD.replace("spec: {connectionRef: {name: main}}\n", "spec:\n  connectionRef: {name: main}\n" + scoring)
+
+    (found,) = findings(tmp_path, text)
+
+    assert found == (
+        'a.yaml:8 spec.scoring.expression: character 7: "similarty" is no variable: did you mean similarity?\n'
+        "  0.5 * similarty\n"
+        "        ^"
+    )

@@ -1,0 +1,54 @@
+"""docs/scoring.md says what the code does, and its example is one that is accepted."""
+
+import pathlib
+import re
+
+import pytest
+
+from agentmemory_operator.domain.presets import CORTEX
+from agentmemory_operator.domain.syntax import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS
+from agentmemory_operator.domain.typed_expressions import ARITIES, LARGEST_SCORE, checked_expression
+from agentmemory_operator.domain.variables import NAMES, RANGES, SIMILARITIES
+from agentmemory_operator.entrypoints.validation import findings_in
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "scoring.md").read_text()
+ROWS = {match[1]: match[0] for match in re.finditer(r"^\| `(\w+)` \|.*\|$", PAGE, re.M)}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_variable_is_explained(name: str) -> None:
+    assert name in ROWS
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_every_range_is_the_one_that_expressions_are_checked_with(name: str) -> None:
+    assert f"{RANGES[name].low:g} to {RANGES[name].high:g}" in ROWS[name]
+
+
+@pytest.mark.parametrize("distance", SIMILARITIES)
+def test_every_range_of_the_similarity_is_named(distance: str) -> None:
+    interval = SIMILARITIES[distance]
+
+    assert f"{distance} {interval.low:.7g} to {interval.high:.7g}" in ROWS["similarity"]
+
+
+@pytest.mark.parametrize("name", ARITIES)
+def test_every_function_is_explained(name: str) -> None:
+    assert re.search(rf"^\|.*`{name}\(.*\|$", PAGE, re.M)
+
+
+def test_every_bound_is_named() -> None:
+    for told in (f"{MAX_LENGTH:,} characters", f"{MAX_DEPTH} levels", f"{MAX_TOKENS} words", f"±{LARGEST_SCORE:,}"):
+        assert told in PAGE
+
+
+def test_the_expression_on_the_page_is_accepted() -> None:
+    text = re.search(r'^  expression: "(.*)"$', PAGE, re.M)
+
+    assert text
+    assert checked_expression(text[1].replace('\\"', '"'), CORTEX.types, "Cosine")
+
+
+def test_the_example_is_accepted() -> None:
+    assert list(findings_in(ROOT / "examples" / "scoring" / "expression.yaml")) == []
