@@ -12,6 +12,9 @@ LogFormat = Literal["json", "text"]
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
+DEFAULT_API_URL = "http://127.0.0.1:8080"
+
+
 class SettingInvalid(ValueError):
     """An environment variable cannot be used; names it, its value and the way out."""
 
@@ -24,6 +27,7 @@ class Settings:
         qdrant_url: None leaves it to the QdrantConnection objects.
         max_requests, max_body_mib: of the retrieval API, under way at once.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
+        api_url: the retrieval API that `search` and `remember` ask.
         is_in_cluster: decides the defaults of `auth` and `log_format`.
     """
 
@@ -38,6 +42,7 @@ class Settings:
     max_requests: int = 512
     max_body_mib: int = 64
     exports_traces: bool = False
+    api_url: str = DEFAULT_API_URL
     is_in_cluster: bool = False
 
     @classmethod
@@ -62,6 +67,7 @@ class Settings:
             max_requests=_number(environ, "AGENTMEMORY_MAX_REQUESTS"),
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
             exports_traces=_exports_traces(environ),
+            api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
             is_in_cluster=is_in_cluster,
         )
         settings._check_token()
@@ -102,6 +108,7 @@ VARIABLES = (
     Variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"),
     Variable("OTEL_TRACES_EXPORTER", "otlp", "otlp"),
     Variable("OTEL_SDK_DISABLED"),
+    Variable("AGENTMEMORY_URL", DEFAULT_API_URL, DEFAULT_API_URL),
 )
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
 

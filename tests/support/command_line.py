@@ -4,6 +4,7 @@ from typing import Any
 
 import typer
 
+from agentmemory_operator.entrypoints.asking import Asking
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.inspection import Inspection
 
@@ -28,5 +29,6 @@ def command_line(inspection: Inspection | None = None) -> typer.Typer:
             default_source=Source.FILES,
             inspection=inspection or Inspection(absent, absent, None, None),
             open_objects=absent,
+            asking=Asking(absent, "http://127.0.0.1:9", None),
         )
     )

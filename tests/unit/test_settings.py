@@ -33,6 +33,7 @@ def test_every_variable_is_read() -> None:
             "AGENTMEMORY_MAX_BODY_MIB": "9",
             "OPENAI_API_KEY": "ok",
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+            "AGENTMEMORY_URL": "http://api/",
         }
     )
 
@@ -48,6 +49,7 @@ def test_every_variable_is_read() -> None:
         max_requests=7,
         max_body_mib=9,
         exports_traces=True,
+        api_url="http://api",
     )
 
 

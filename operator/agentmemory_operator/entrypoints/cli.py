@@ -13,6 +13,7 @@ from typer._completion_shared import get_completion_script
 from agentmemory_operator import __version__
 from agentmemory_operator.domain.editor_schema import editor_schema
 from agentmemory_operator.entrypoints import crds
+from agentmemory_operator.entrypoints.asking import Asking, add_asking
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
 from agentmemory_operator.entrypoints.running import run_verb
 from agentmemory_operator.entrypoints.takeover import OpenObjects, add_takeover
@@ -64,6 +65,7 @@ class Verbs:
     default_source: Source
     inspection: Inspection
     open_objects: OpenObjects
+    asking: Asking
 
 
 Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
@@ -83,6 +85,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     _add_development(cli, verbs)
     _add_checks(cli)
     add_inspection(cli, verbs.inspection)
+    add_asking(cli, verbs.asking, verbs.inspection)
     add_takeover(cli, verbs.open_objects)
     _add_printers(cli)
     return cli

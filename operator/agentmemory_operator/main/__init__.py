@@ -2,14 +2,22 @@
 
 import os
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+from agentmemory_operator.entrypoints.asking import Asking
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
+from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import SettingInvalid, Settings
+
+if TYPE_CHECKING:
+    from agentmemory_operator.client import AsyncMemoryClient
 
 
 def run() -> None:
@@ -36,7 +44,19 @@ def _verbs(settings: Settings) -> Verbs:
         default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
         inspection=inspection,
         open_objects=lambda: _servers().objects_of_cluster(),
+        asking=Asking(open_client, settings.api_url, settings.token),
     )
+
+
+@asynccontextmanager
+async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncMemoryClient]":
+    """Open the client of the API; its errors become ours."""
+    client = import_module("agentmemory_operator.client")
+    try:
+        async with client.AsyncMemoryClient(url, token=token, retries=1) as opened:
+            yield opened
+    except (client.ApiError, client.ApiUnreachable) as exc:
+        raise AgentMemoryError(str(exc)) from exc
 
 
 def _servers() -> ModuleType:

@@ -1,0 +1,22 @@
+"""A client of the retrieval API, for programs and for the command line; imports nothing else of this package."""
+
+from agentmemory_operator.client.asynchronous import AsyncMemoryClient
+from agentmemory_operator.client.exchange import DEFAULT_URL
+from agentmemory_operator.client.problems import ApiError, ApiUnreachable, FieldProblem
+from agentmemory_operator.client.synchronous import MemoryClient
+from agentmemory_operator.client.values import AgentSummary, Found, Memory, Page, SearchResult, Stored
+
+__all__ = [
+    "DEFAULT_URL",
+    "AgentSummary",
+    "ApiError",
+    "ApiUnreachable",
+    "AsyncMemoryClient",
+    "FieldProblem",
+    "Found",
+    "Memory",
+    "MemoryClient",
+    "Page",
+    "SearchResult",
+    "Stored",
+]

@@ -1,0 +1,131 @@
+"""The client for asyncio."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+import httpx
+
+from agentmemory_operator.client import exchange
+from agentmemory_operator.client.exchange import (
+    RETRIED,
+    Call,
+    Connection,
+    ListOptions,
+    MemoryOptions,
+    NewMemory,
+    SearchOptions,
+    Token,
+)
+from agentmemory_operator.client.problems import ApiError
+from agentmemory_operator.client.values import AgentSummary, Memory, Page, SearchResult, Stored
+
+T = TypeVar("T")
+
+
+class AsyncMemoryClient:
+    """The retrieval API of one address; an async context manager. Every call raises ApiError or ApiUnreachable.
+
+    Args:
+        url: where the API answers.
+        token: what it demands of callers, if it does; a callable is asked anew for each attempt.
+        retries: attempts after the first where the API is busy or away; writes are repeated under one idempotency key.
+        wait_max_s: the longest wait between two attempts.
+    """
+
+    def __init__(
+        self,
+        url: str = exchange.DEFAULT_URL,
+        *,
+        token: Token = None,
+        timeout_s: float = 30.0,
+        retries: int = 3,
+        wait_max_s: float = 30.0,
+    ) -> None:
+        self._connection = Connection(url=url, token=token, timeout_s=timeout_s, retries=retries, wait_max_s=wait_max_s)
+        self._http = httpx.AsyncClient(**self._connection.client_options)
+
+    async def __aenter__(self) -> "AsyncMemoryClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def agents(self) -> tuple[AgentSummary, ...]:
+        """Return the agents that the caller may see."""
+        return await self._run(exchange.list_agents())
+
+    async def agent(self, agent: str) -> dict[str, Any]:
+        """Return an agent's settings in force."""
+        return await self._run(exchange.get_agent(agent))
+
+    async def remember(
+        self,
+        agent: str,
+        user_id: str,
+        content: str,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[MemoryOptions],
+    ) -> Stored:
+        """Store a memory, durably."""
+        return await self._run(exchange.remember(agent, user_id, content, key=idempotency_key, options=options))
+
+    async def remember_many(
+        self, agent: str, memories: Sequence[NewMemory], *, idempotency_key: str | None = None
+    ) -> list[Stored | ApiError]:
+        """Store up to 1,000 memories; one result an item, in order, and an ApiError for each that was refused."""
+        return await self._run(exchange.remember_many(agent, memories, key=idempotency_key))
+
+    async def search(
+        self, agent: str, user_id: str, query: str | None = None, **options: Unpack[SearchOptions]
+    ) -> SearchResult:
+        """Return the memories that rank best for a query, or for the option `vector`."""
+        return await self._run(exchange.search(agent, user_id, query, options=options))
+
+    async def memories(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> AsyncIterator[Memory]:
+        """Return a user's memories, newest first; pages are read as they are needed."""
+        call = exchange.list_memories(agent, user_id, options=options)
+        page = await self._run(call)
+        for memory in page.results:
+            yield memory
+        while page.next_cursor is not None:
+            page = await self._run(exchange.next_page(call, page.next_cursor))
+            for memory in page.results:
+                yield memory
+
+    async def page(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> Page:
+        """Return one page of a user's memories, newest first."""
+        return await self._run(exchange.list_memories(agent, user_id, options=options))
+
+    async def get(self, agent: str, user_id: str, memory_id: str) -> Memory:
+        """Return a memory."""
+        return await self._run(exchange.get_memory(agent, user_id, memory_id))
+
+    async def delete(self, agent: str, user_id: str, memory_id: str) -> None:
+        """Delete a memory; the one that it replaced answers again."""
+        await self._run(exchange.delete_memory(agent, user_id, memory_id))
+
+    async def _run(self, call: Call[T]) -> T:
+        connection = self._connection
+        for attempt in range(connection.retries + 1):
+            is_last = attempt == connection.retries
+            try:
+                answer = await self._http.request(**call.request(connection))
+            except httpx.TransportError as error:
+                if is_last:
+                    raise exchange.unreachable(connection, error) from error
+                retry_after = None
+            else:
+                if is_last or answer.status_code not in RETRIED:
+                    return call.settle(answer, is_repeated=attempt > 0)
+                retry_after = answer.headers.get("Retry-After")
+            await asyncio.sleep(connection.wait_s(attempt, retry_after))
+        raise AssertionError("the last attempt returns or raises")

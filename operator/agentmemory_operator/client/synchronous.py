@@ -1,0 +1,129 @@
+"""The client that waits."""
+
+import time
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any, TypeVar, Unpack
+
+import httpx
+
+from agentmemory_operator.client import exchange
+from agentmemory_operator.client.exchange import (
+    RETRIED,
+    Call,
+    Connection,
+    ListOptions,
+    MemoryOptions,
+    NewMemory,
+    SearchOptions,
+    Token,
+)
+from agentmemory_operator.client.problems import ApiError
+from agentmemory_operator.client.values import AgentSummary, Memory, Page, SearchResult, Stored
+
+T = TypeVar("T")
+
+
+class MemoryClient:
+    """The retrieval API of one address; a context manager. Every call raises ApiError or ApiUnreachable.
+
+    Args:
+        url: where the API answers.
+        token: what it demands of callers, if it does; a callable is asked anew for each attempt.
+        retries: attempts after the first where the API is busy or away; writes are repeated under one idempotency key.
+        wait_max_s: the longest wait between two attempts.
+    """
+
+    def __init__(
+        self,
+        url: str = exchange.DEFAULT_URL,
+        *,
+        token: Token = None,
+        timeout_s: float = 30.0,
+        retries: int = 3,
+        wait_max_s: float = 30.0,
+    ) -> None:
+        self._connection = Connection(url=url, token=token, timeout_s=timeout_s, retries=retries, wait_max_s=wait_max_s)
+        self._http = httpx.Client(**self._connection.client_options)
+
+    def __enter__(self) -> "MemoryClient":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def agents(self) -> tuple[AgentSummary, ...]:
+        """Return the agents that the caller may see."""
+        return self._run(exchange.list_agents())
+
+    def agent(self, agent: str) -> dict[str, Any]:
+        """Return an agent's settings in force."""
+        return self._run(exchange.get_agent(agent))
+
+    def remember(
+        self,
+        agent: str,
+        user_id: str,
+        content: str,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[MemoryOptions],
+    ) -> Stored:
+        """Store a memory, durably."""
+        return self._run(exchange.remember(agent, user_id, content, key=idempotency_key, options=options))
+
+    def remember_many(
+        self, agent: str, memories: Sequence[NewMemory], *, idempotency_key: str | None = None
+    ) -> list[Stored | ApiError]:
+        """Store up to 1,000 memories; one result an item, in order, and an ApiError for each that was refused."""
+        return self._run(exchange.remember_many(agent, memories, key=idempotency_key))
+
+    def search(
+        self, agent: str, user_id: str, query: str | None = None, **options: Unpack[SearchOptions]
+    ) -> SearchResult:
+        """Return the memories that rank best for a query, or for the option `vector`."""
+        return self._run(exchange.search(agent, user_id, query, options=options))
+
+    def memories(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> Iterator[Memory]:
+        """Return a user's memories, newest first; pages are read as they are needed."""
+        call = exchange.list_memories(agent, user_id, options=options)
+        page = self._run(call)
+        yield from page.results
+        while page.next_cursor is not None:
+            page = self._run(exchange.next_page(call, page.next_cursor))
+            yield from page.results
+
+    def page(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> Page:
+        """Return one page of a user's memories, newest first."""
+        return self._run(exchange.list_memories(agent, user_id, options=options))
+
+    def get(self, agent: str, user_id: str, memory_id: str) -> Memory:
+        """Return a memory."""
+        return self._run(exchange.get_memory(agent, user_id, memory_id))
+
+    def delete(self, agent: str, user_id: str, memory_id: str) -> None:
+        """Delete a memory; the one that it replaced answers again."""
+        self._run(exchange.delete_memory(agent, user_id, memory_id))
+
+    def _run(self, call: Call[T]) -> T:
+        connection = self._connection
+        for attempt in range(connection.retries + 1):
+            is_last = attempt == connection.retries
+            try:
+                answer = self._http.request(**call.request(connection))
+            except httpx.TransportError as error:
+                if is_last:
+                    raise exchange.unreachable(connection, error) from error
+                retry_after = None
+            else:
+                if is_last or answer.status_code not in RETRIED:
+                    return call.settle(answer, is_repeated=attempt > 0)
+                retry_after = answer.headers.get("Retry-After")
+            time.sleep(connection.wait_s(attempt, retry_after))
+        raise AssertionError("the last attempt returns or raises")

@@ -1,0 +1,127 @@
+"""What the API answers, as values.
+
+A field that a newer API adds is left out; one that an older API does not have is its default.
+"""
+
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Any, TypeVar
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+_TIMES = frozenset(
+    {"created_at", "valid_from", "valid_to", "expires_at", "superseded_at", "last_accessed_at"},
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """A stored memory."""
+
+    id: str
+    user_id: str
+    content: str
+    type: str
+    importance: float
+    created_at: datetime
+    confidence: float | None = None
+    session_id: str | None = None
+    tags: tuple[str, ...] = ()
+    source: str | None = None
+    metadata: Json = field(default_factory=dict)
+    namespace: tuple[str, ...] = ()
+    supersedes: str | None = None
+    superseded_by: str | None = None
+    superseded_at: datetime | None = None
+    valid_from: datetime | None = None
+    valid_to: datetime | None = None
+    expires_at: datetime | None = None
+    last_accessed_at: datetime | None = None
+    access_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found(Memory):
+    """A result of a search.
+
+    Attributes:
+        explain: the terms of the score, only when asked for.
+    """
+
+    score: float
+    explain: Json | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchResult:
+    """Results, best first.
+
+    Attributes:
+        generation: of the object whose settings ranked.
+        warnings: what makes the search dear, with the way out.
+    """
+
+    results: tuple[Found, ...]
+    generation: int
+    total_candidates: int
+    removed_by_threshold: int
+    took_ms: float
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A memory that is durable.
+
+    Attributes:
+        event: ADD, SUPERSEDE, or NONE for what was there already.
+    """
+
+    id: str
+    event: str
+    supersedes: str | None = None
+    recorded: bool = True
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """Memories, newest first; `next_cursor` is None on the last page."""
+
+    results: tuple[Memory, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSummary:
+    """An agent; `memories` is None while it is not ready."""
+
+    agent: str
+    namespace: str
+    preset: str
+    ready: bool
+    generation: int
+    memories: int | None = None
+
+
+def read_value(type_: type[T], document: Json) -> T:
+    """Return a value of flat fields: lists become tuples, times datetimes."""
+    known = {field.name for field in fields(type_)}  # type: ignore[arg-type] # a dataclass
+    return type_(**{name: _value(name, value) for name, value in document.items() if name in known})
+
+
+def read_search(document: Json) -> SearchResult:
+    """Return the answer of a search."""
+    return read_value(SearchResult, document | {"results": [read_value(Found, found) for found in document["results"]]})
+
+
+def read_page(document: Json) -> Page:
+    """Return a page of memories."""
+    return read_value(Page, document | {"results": [read_value(Memory, memory) for memory in document["results"]]})
+
+
+def _value(name: str, value: Any) -> Any:
+    if name in _TIMES:
+        return None if value is None else datetime.fromisoformat(value)
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,189 @@
+"""The verbs that ask the retrieval API: search and remember."""
+
+import json
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+import yaml
+from rich.console import Console
+
+from agentmemory_operator.entrypoints.inspection import Context, Inspection, TableJsonOrYaml
+from agentmemory_operator.entrypoints.running import run_verb
+from agentmemory_operator.entrypoints.tables import Section, show
+from agentmemory_operator.services.objects import AGENT_MEMORY
+
+if TYPE_CHECKING:
+    # Half a second that the other verbs need not wait.
+    from agentmemory_operator.client import AsyncMemoryClient, SearchResult, Stored
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What main composes for the verbs that ask.
+
+    Attributes:
+        open_client: opens the API at a URL, with a token or None.
+        url, token: those that the environment names.
+    """
+
+    open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncMemoryClient]]"
+    url: str
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Target:
+    """Whom to ask, and where."""
+
+    name: str
+    namespace: str | None
+    context: str | None
+    url: str
+    token: str | None
+
+
+Name = Annotated[str, typer.Argument(help="Of the AgentMemory; without -n and --context the agent's name in the API.")]
+User = Annotated[str, typer.Option("--user", help="Whose memories.")]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Of the AgentMemory, which is then read.")]
+Url = Annotated[str | None, typer.Option("--url", help="Of the API. Default: AGENTMEMORY_URL.")]
+Token = Annotated[str | None, typer.Option("--token", help="For the API. Default: AGENTMEMORY_TOKEN.")]
+Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="For people, or for programs.")]
+
+
+def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+    """Add the verbs to the command line."""
+    _add_search(cli, asking, inspection)
+    _add_remember(cli, asking, inspection)
+
+
+def _add_search(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+    @cli.command()
+    def search(  # noqa: PLR0913 # each is an option
+        name: Name,
+        query: Annotated[str, typer.Argument(help="What to look for.")],
+        user: User,
+        type_: Annotated[
+            list[str] | None, typer.Option("--type", help="Only this type; repeated, any of them.")
+        ] = None,
+        tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeated, with all of them.")] = None,
+        filters: Annotated[str | None, typer.Option(help="Conditions, as JSON: docs/filters.md.")] = None,
+        top_k: Annotated[int | None, typer.Option(help="How many at most. Default: the object's limit.")] = None,
+        namespace: Namespace = None,
+        context: Context = None,
+        url: Url = None,
+        token: Token = None,
+        output: Output = TableJsonOrYaml.TABLE,
+    ) -> None:
+        """Search an agent's memories of a user, ranked as the object declares."""
+        options = {"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k}
+        target = _target(asking, name, namespace, context, url=url, token=token)
+        answer = run_verb(
+            _ask(asking, inspection, target, lambda api, agent: api.search(agent, user, query, **_given(options)))
+        )
+        _print(answer, _found_section, output)
+
+
+def _add_remember(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+    @cli.command()
+    def remember(  # noqa: PLR0913 # each is an option
+        name: Name,
+        text: Annotated[str, typer.Argument(help="What to remember.")],
+        user: User,
+        type_: Annotated[str | None, typer.Option("--type", help="One of the agent's types.")] = None,
+        importance: Annotated[float | None, typer.Option(help="0..1.")] = None,
+        tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
+        supersedes: Annotated[str | None, typer.Option(help="Id of the memory that this one replaces.")] = None,
+        namespace: Namespace = None,
+        context: Context = None,
+        url: Url = None,
+        token: Token = None,
+        output: Output = TableJsonOrYaml.TABLE,
+    ) -> None:
+        """Store a memory of a user, durably."""
+        options = {"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes}
+        target = _target(asking, name, namespace, context, url=url, token=token)
+        answer = run_verb(
+            _ask(asking, inspection, target, lambda api, agent: api.remember(agent, user, text, **_given(options)))
+        )
+        _print(answer, _stored_section, output)
+
+
+async def _ask(
+    asking: Asking,
+    inspection: Inspection,
+    target: _Target,
+    call: "Callable[[AsyncMemoryClient, str], Coroutine[Any, Any, T]]",
+) -> T:
+    agent = await _agent_of(inspection, target)
+    async with asking.open_client(target.url, target.token) as client:
+        return await call(client, agent)
+
+
+async def _agent_of(inspection: Inspection, target: _Target) -> str:
+    """Return the agent's name in the API: the name itself, or of the object where one is to be read."""
+    if target.namespace is None and target.context is None:
+        return target.name
+    async with inspection.open_cluster(target.context) as (reader, default):
+        document = await reader.read_object(AGENT_MEMORY, target.namespace or default, target.name)
+    return str(document["spec"].get("agent") or target.name)
+
+
+def _target(
+    asking: Asking, name: str, namespace: str | None, context: str | None, *, url: str | None, token: str | None
+) -> _Target:
+    return _Target(name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token)
+
+
+def _filters_of(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--filters is not JSON: {error}") from error
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None and value != []}
+
+
+def _print(answer: T, section: Callable[[T], Section], output: TableJsonOrYaml) -> None:
+    document = _plain(asdict(answer))  # type: ignore[call-overload] # a dataclass of the client
+    match output:
+        case TableJsonOrYaml.JSON:
+            typer.echo(json.dumps(document, indent=2))
+        case TableJsonOrYaml.YAML:
+            typer.echo(yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True), nl=False)
+        case TableJsonOrYaml.TABLE:
+            show([section(answer)], Console())
+
+
+def _found_section(answer: "SearchResult") -> Section:
+    rows = tuple(
+        (f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", " ".join(found.content.split()), found.id)
+        for found in answer.results
+    )
+    heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
+    columns = ("SCORE", "TYPE", "CREATED", "CONTENT", "ID") if rows else ()
+    return Section(heading, columns=columns, rows=rows, notes=answer.warnings)
+
+
+def _stored_section(answer: "Stored") -> Section:
+    replaced = f", replacing {answer.supersedes}" if answer.supersedes else ""
+    return Section(f"{answer.event} {answer.id}{replaced}", notes=answer.warnings)
+
+
+def _plain(value: Any) -> Any:
+    """Return the value of JSON and YAML alone."""
+    match value:
+        case dict():
+            return {name: _plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case datetime():
+            return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value

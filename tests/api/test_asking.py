@@ -1,0 +1,102 @@
+"""agentmemory search and remember, against the API itself."""
+
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner, Result
+
+from agentmemory_operator.entrypoints.asking import Asking, add_asking
+from agentmemory_operator.entrypoints.inspection import Inspection
+from agentmemory_operator.errors import NotFound
+from agentmemory_operator.main import open_client
+from tests.support.api_stack import Stack
+
+
+class ObjectsOfNamespaces:
+    """What the verbs read of the cluster: one AgentMemory `bot` of the agent `words`, in namespace `team`."""
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        if (namespace, name) != ("team", "bot"):
+            raise NotFound(f"{kind} {namespace}/{name} not found")
+        return {"metadata": {"name": name}, "spec": {"agent": "words"}}
+
+
+@contextlib.asynccontextmanager
+async def open_cluster(context: str | None) -> AsyncIterator[tuple[Any, str]]:
+    yield ObjectsOfNamespaces(), "team" if context == "dev" else "default"
+
+
+def run(stack: Stack, *arguments: str, url: str | None = None) -> Result:
+    def absent(*_: Any) -> Any:
+        raise AssertionError("no server stands behind this command line")
+
+    cli = typer.Typer()
+    inspection = Inspection(absent, open_cluster, None, None)
+    add_asking(cli, Asking(open_client, url or stack.api_url, None), inspection)
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def test_what_was_remembered_is_found(stack: Stack, user: str) -> None:
+    stored = run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "preference", "--tag", "x")
+    told = run(stack, "search", "words", "how does she pay?", "--user", user, "--type", "preference", "--tag", "x")
+
+    assert stored.output.startswith("ADD ")
+    heading, columns, row = told.output.splitlines()
+    assert heading == "1 of 1 memories, by generation 3"
+    assert columns.split() == ["SCORE", "TYPE", "CREATED", "CONTENT", "ID"]
+    assert "pays by invoice" in row
+    assert row.endswith(stored.output.split()[1])
+
+
+@pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+def test_programs_get_the_answer_as_data(stack: Stack, user: str, output: str, load: Any) -> None:
+    old = load(run(stack, "remember", "words", "first\ntext", "--user", user, "-o", output).output)
+    new = load(
+        run(stack, "remember", "words", "second", "--user", user, "--supersedes", old["id"], "-o", output).output
+    )
+    found = load(run(stack, "search", "words", "second", "--user", user, "-o", output).output)
+
+    assert (old["event"], new["supersedes"]) == ("ADD", old["id"])
+    assert [memory["content"] for memory in found["results"]] == ["second"]
+    assert str(found["results"][0]["created_at"]).endswith("Z") or output == "yaml"
+    assert found["generation"] == 3
+
+
+def test_filters_are_json(stack: Stack, user: str) -> None:
+    run(stack, "remember", "words", "a", "--user", user, "--importance", "0.9")
+    run(stack, "remember", "words", "b", "--user", user, "--importance", "0.1")
+
+    found = run(stack, "search", "words", "a", "--user", user, "--filters", '{"importance": {"lt": 0.5}}', "-o", "json")
+    wrong = run(stack, "search", "words", "a", "--user", user, "--filters", "importance<0.5")
+
+    assert [memory["content"] for memory in json.loads(found.output)["results"]] == ["b"]
+    assert wrong.exit_code == 2
+    assert "--filters is not JSON" in wrong.output
+
+
+@pytest.mark.parametrize("where", [["-n", "team"], ["--context", "dev"], ["--context", "prod", "-n", "team"]])
+def test_with_a_namespace_or_context_the_object_names_the_agent(stack: Stack, user: str, where: list[str]) -> None:
+    assert run(stack, "remember", "bot", "a", "--user", user, *where).output.startswith("ADD ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["search", "nobody", "q"], "404 There is no such thing: there is no agent 'nobody'"),
+        (["search", "bot", "q", "-n", "elsewhere"], "AgentMemory elsewhere/bot not found"),
+        (["remember", "words", " "], "content: must not be blank"),
+        (["search", "words", "q", "--url", "http://127.0.0.1:9"], "no answer from http://127.0.0.1:9"),
+    ],
+)
+def test_what_goes_wrong_is_one_line(stack: Stack, user: str, arguments: list[str], said: str) -> None:
+    done = run(stack, *arguments, "--user", user)
+
+    assert done.exit_code == 1
+    assert done.stderr.startswith("agentmemory: ")
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

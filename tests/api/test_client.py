@@ -1,0 +1,141 @@
+"""The Python client against the API itself."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from agentmemory_operator.client import (
+    ApiError,
+    ApiUnreachable,
+    AsyncMemoryClient,
+    FieldProblem,
+    Found,
+    Memory,
+    MemoryClient,
+    SearchResult,
+    Stored,
+)
+from tests.support.api_stack import Stack
+
+VECTOR = [0.5] * 8
+SLOW_OR_UNUSED = ("kopf", "kubernetes", "qdrant_client", "fastapi", "openai", "aiohttp", "pydantic", "yaml")
+
+
+@pytest.fixture
+def api(stack: Stack) -> Any:
+    with MemoryClient(stack.api_url) as client:
+        yield client
+
+
+def test_a_memory_is_stored_found_read_and_deleted(api: MemoryClient, user: str) -> None:
+    at = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
+    stored = api.remember(
+        "probe", user, "c", vector=VECTOR, tags=("x", "y"), created_at=at, namespace=["a", "b"], metadata={"n": 1}
+    )
+
+    found = api.search("probe", user, vector=VECTOR, tags=["x"], filters={"metadata.n": 1}, explain=True)
+    memory = api.get("probe", user, stored.id)
+    api.delete("probe", user, stored.id)
+
+    assert (stored.event, stored.recorded) == ("ADD", True)
+    assert isinstance(found, SearchResult)
+    assert [result.id for result in found.results] == [stored.id]
+    assert isinstance(found.results[0], Found)
+    assert found.results[0].explain is not None
+    assert "metadata.n" in found.warnings[0]
+    assert isinstance(memory, Memory)
+    assert (memory.created_at, memory.tags, memory.namespace, memory.metadata) == (at, ("x", "y"), ("a", "b"), {"n": 1})
+    assert list(api.memories("probe", user)) == []
+
+
+async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) -> None:
+    async with AsyncMemoryClient(stack.api_url) as api:
+        stored = await api.remember("probe", user, "c", vector=VECTOR)
+        found = await api.search("probe", user, vector=VECTOR)
+        memory = await api.get("probe", user, stored.id)
+        listed = [one async for one in api.memories("probe", user, limit=1)]
+        await api.delete("probe", user, stored.id)
+        page = await api.page("probe", user)
+        agents = await api.agents()
+        settings = await api.agent("probe")
+        batch = await api.remember_many("probe", [{"user_id": user, "content": "b", "vector": VECTOR}])
+
+    assert [result.id for result in found.results] == [memory.id] == [one.id for one in listed] == [stored.id]
+    assert (page.results, page.next_cursor) == ((), None)
+    assert "probe" in [agent.agent for agent in agents]
+    assert settings["distance"] == "Cosine"
+    assert isinstance(batch[0], Stored)
+
+
+def test_lists_are_read_page_by_page(api: MemoryClient, user: str) -> None:
+    contents = [str(number) for number in range(7)]
+    results = api.remember_many("probe", [{"user_id": user, "content": text, "vector": VECTOR} for text in contents])
+
+    read = [memory.content for memory in api.memories("probe", user, limit=3, type=["fact", "task"])]
+    page = api.page("probe", user, limit=3)
+
+    assert all(isinstance(result, Stored) for result in results)
+    assert sorted(read) == contents
+    assert (len(page.results), page.next_cursor is not None) == (3, True)
+
+
+def test_one_bad_item_of_a_batch_is_an_error_of_its_own(api: MemoryClient, user: str) -> None:
+    good, bad = api.remember_many(
+        "probe",
+        [{"user_id": user, "content": "c", "vector": VECTOR}, {"user_id": user, "content": " ", "vector": VECTOR}],
+    )
+
+    assert isinstance(good, Stored)
+    assert isinstance(bad, ApiError)
+    assert (bad.status, bad.errors[0].field) == (422, "content")
+
+
+def test_the_same_key_gives_the_same_memory(api: MemoryClient, user: str) -> None:
+    first, again = (api.remember("probe", user, "c", vector=VECTOR, idempotency_key="k") for _ in range(2))
+
+    assert first.id == again.id
+    with pytest.raises(ApiError) as raised:
+        api.remember("probe", user, "other", vector=VECTOR, idempotency_key="k")
+    assert raised.value.type == "/problems/conflict"
+
+
+def test_a_problem_comes_as_an_error_with_its_fields(api: MemoryClient, user: str) -> None:
+    with pytest.raises(ApiError, match="422 Fields of the request are wrong") as raised:
+        api.search("probe", user, vector=VECTOR, filters={"colour": "red"})
+
+    problem = raised.value
+    assert (problem.status, problem.type) == (422, "/problems/invalid-request")
+    assert isinstance(problem.errors[0], FieldProblem)
+    assert problem.errors[0].field == "filters.colour"
+    assert problem.request_id
+
+
+@pytest.mark.parametrize("name", ["no such agent", "../agents", "a/b?c#d"])
+def test_an_agent_s_name_stays_one_part_of_the_path(api: MemoryClient, name: str) -> None:
+    with pytest.raises(ApiError) as raised:
+        api.agent(name)
+
+    assert raised.value.status == 404
+
+
+def test_agents_are_listed_with_their_readiness(api: MemoryClient) -> None:
+    ready = {agent.agent: agent.ready for agent in api.agents()}
+
+    assert (ready["probe"], ready["missing"]) == (True, False)
+
+
+def test_an_api_that_is_not_there_is_named() -> None:
+    with MemoryClient("http://127.0.0.1:9", retries=0) as api, pytest.raises(ApiUnreachable, match=r"127\.0\.0\.1:9"):
+        api.search("probe", str(uuid4()), "q")
+
+
+def test_the_client_imports_nothing_that_is_slow() -> None:
+    code = f"import sys, agentmemory_operator.client; print([n for n in {SLOW_OR_UNUSED!r} if n in sys.modules])"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+
+    assert done.stdout.strip() == "[]"
