@@ -2,12 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, cast
 
 import pytest
 
+from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.errors import OutcomeUnknown, StoreRejected, StoreUnavailable, TransientError
+from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.api_metering import ApiMeter
+from agentmemory_operator.services.metrics import render
 
 COUNTED = b'{"result": {"count": 7}, "status": "ok"}'
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -27,7 +32,7 @@ def answer_of(status: int, body: bytes, *headers: str) -> bytes:
 
 
 @contextlib.asynccontextmanager
-async def engine(talk: Talk, *, timeout_s: float = 2) -> AsyncIterator[QdrantPoints]:
+async def engine(talk: Talk, *, timeout_s: float = 2, meter: ApiMeter | None = None) -> AsyncIterator[QdrantPoints]:
     """Give a store in front of a server that talks as told."""
 
     talks = []
@@ -42,7 +47,7 @@ async def engine(talk: Talk, *, timeout_s: float = 2) -> AsyncIterator[QdrantPoi
 
     async with await asyncio.start_server(talk_and_close, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        async with QdrantPoints(f"http://127.0.0.1:{port}", api_key="k", timeout_s=timeout_s) as store:
+        async with QdrantPoints(f"http://127.0.0.1:{port}", api_key="k", timeout_s=timeout_s, meter=meter) as store:
             yield store
         await asyncio.gather(*filter(None, talks))
 
@@ -160,3 +165,44 @@ async def test_requests_ask_for_plain_answers_and_carry_the_key() -> None:
 
     assert b"accept-encoding: identity\r\n" in heads[0]
     assert b"api-key: k\r\n" in heads[0]
+
+
+async def test_a_call_is_measured_and_carries_what_joins_it_to_its_trace() -> None:
+    heads: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for status in (200, 503):
+            heads.append(await read_request(reader))
+            writer.write(answer_of(status, COUNTED))
+            await writer.drain()
+
+    meter = ApiMeter(TracerOfOne())
+    async with engine(talk, meter=meter) as store:
+        await store.count("agent_memory_bot", None)
+        with pytest.raises(StoreUnavailable):
+            await store.count("agent_memory_bot", None)
+
+    assert all(b"traceparent: of-this-test" in head for head in heads)
+    counts = AccessCounts(cast(Any, None), SystemClock(), writer="w")
+    measured = render(meter.metrics(counts))
+    for outcome in ("2xx", "5xx"):
+        labels = f'operation="POST points/count",outcome="{outcome}"'
+        assert f"agentmemory_api_engine_duration_seconds_count{{{labels}}} 1" in measured
+
+
+class TracerOfOne:
+    """Implements ports.Tracer: one span, with a name of its own."""
+
+    headers: Mapping[str, str] = {"traceparent": "of-this-test"}  # noqa: RUF012
+
+    def span(self, name: str, **_: Any) -> contextlib.nullcontext[Any]:
+        return contextlib.nullcontext(self)
+
+    def note(self, name: str, value: str | int) -> None:
+        pass
+
+    def fail(self, kind: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass

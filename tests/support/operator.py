@@ -49,7 +49,9 @@ def wait_until(holds: Callable[[], T | None], *, seconds: float, what: str = "th
 def clean_environment() -> dict[str, str]:
     """Return the environment without what would change what our programs do."""
     kept = os.environ.items()
-    return {name: value for name, value in kept if not name.startswith("AGENTMEMORY_") and name not in FOREIGN}
+    return {
+        name: value for name, value in kept if not name.startswith(("AGENTMEMORY_", "OTEL_")) and name not in FOREIGN
+    }
 
 
 class Program:

@@ -22,6 +22,7 @@ MAX_CONNECTIONS = 64
 KEEP_ALIVE_S = 4.0
 # The engine takes 32 MiB; a thousand vectors of 1,536 numbers as text come to 33.
 MAX_UPSERT_BYTES = 24 << 20
+SERIALISED_AT_ONCE = 100
 # What the engine answers while it cannot take a call; nothing was done.
 _REFUSED_FOR_NOW = frozenset({429, 503})
 # The engine, or a proxy, gave up midway: a write may have been done.
@@ -128,7 +129,7 @@ class QdrantPoints:
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
             mode = {"update_mode": "update_only", "update_filter": update_filter}
-        requests = list(_requests_of(points))
+        requests = await _serialised(points)
         for number, part in enumerate(requests):
             try:
                 await self._write("PUT", f"/collections/{collection}/points", mode | {"points": part}, strong=strong)
@@ -220,6 +221,13 @@ def _measured(meter: EngineMeter | None, method: str, path: str) -> AbstractCont
     # The third part names the collection; what comes after it is one of the few calls above.
     operation = path.partition("?")[0].split("/", 3)[3:]
     return meter.engine(f"{method} {operation[0] if operation else 'collection'}")
+
+
+async def _serialised(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
+    """Return the requests of an upsert; of many points they are made in a thread, while others get their turn."""
+    if len(points) <= SERIALISED_AT_ONCE:
+        return list(_requests_of(points))
+    return await asyncio.to_thread(lambda: list(_requests_of(points)))
 
 
 def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:

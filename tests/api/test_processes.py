@@ -1,0 +1,229 @@
+"""The API as a process of its own: under a flood, while it embeds, when it is told to stop, and what it traces."""
+
+import contextlib
+import json
+import pathlib
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from tests.support.agents import vector_of
+from tests.support.api_stack import agent_document, create_collection, dev_qdrant
+from tests.support.http_server import serve
+from tests.support.operator import AGENTMEMORY, Program, running, wait_until
+from tests.support.proxy import Fault, proxying
+
+WIDE = 512
+PLAIN = agent_document("plain", embedding={"provider": "none", "dimensions": WIDE})
+WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 256})
+CONNECTION = {
+    "apiVersion": "agentmemory.dev/v1alpha1",
+    "kind": "QdrantConnection",
+    "metadata": {"name": "main", "namespace": "agents"},
+    "spec": {"url": "http://127.0.0.1:6333"},
+}
+VECTOR = vector_of("v", WIDE)
+
+
+@pytest.fixture(scope="module")
+def qdrant(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with dev_qdrant(tmp_path_factory.mktemp("qdrant")) as url:
+        for document in (PLAIN, WORDS):
+            create_collection(url, document)
+        yield url
+
+
+@contextlib.contextmanager
+def serving(folder: pathlib.Path, qdrant_url: str, **environment: str) -> Iterator[tuple[Program, httpx.Client]]:
+    """Run `agentmemory api` on manifests; give it and a client once it is ready."""
+    manifests = folder / "manifests"
+    manifests.mkdir()
+    (manifests / "all.yaml").write_text(yaml.safe_dump_all([CONNECTION, PLAIN, WORDS]))
+    options = ("--source", "files", "--manifests", str(manifests), "--port", "0")
+    program = Program(folder / "api.log", *AGENTMEMORY, "api", *options, QDRANT_URL=qdrant_url, **environment)
+    with running(program):
+        url = program.wait_for(r"API (http\S+)")[1]
+        with httpx.Client(base_url=url, timeout=60) as client:
+            wait_until(lambda: client.get("/readyz").status_code == 200, seconds=30, what="readiness")
+            yield program, client
+
+
+def wide_batch(number: int) -> bytes:
+    """Return a batch of 10 MiB, most of it vectors."""
+    memories = [{"user_id": f"flood-{number}", "vector": VECTOR, "content": str(place)} for place in range(1000)]
+    return json.dumps({"memories": memories}).encode()
+
+
+def peak_mib(program: Program) -> float:
+    """Return the most memory that the process has had, in MiB."""
+    status = pathlib.Path(f"/proc/{program.pid}/status").read_text()
+    return int(re.search(r"^VmHWM:\s+(\d+) kB", status, re.M)[1]) / 1024  # type: ignore[index]
+
+
+def probe_while(client: httpx.Client, work: Callable[[], httpx.Response]) -> tuple[httpx.Response, list[float], float]:
+    """Return what the work answers, the seconds of each `/healthz` meanwhile, and the seconds of the work."""
+    took: list[float] = []
+    with ThreadPoolExecutor(1) as pool:
+        started_s = time.monotonic()
+        working = pool.submit(work)
+        while not working.done():
+            asked_s = time.monotonic()
+            assert client.get("/healthz").status_code == 200
+            took.append(time.monotonic() - asked_s)
+            time.sleep(0.005)
+        return working.result(), took, time.monotonic() - started_s
+
+
+def test_the_loop_answers_while_a_large_batch_is_embedded(tmp_path: pathlib.Path, qdrant: str) -> None:
+    text = "the quick brown fox jumps over the lazy dog again and again because it can " * 200
+    batch = {"memories": [{"user_id": "w", "content": f"{number} {text}"} for number in range(300)]}
+    with serving(tmp_path, qdrant) as (_, client):
+        url = f"{client.base_url}/v1/agents/words/memories/batch"
+
+        answer, took_s, whole_s = probe_while(client, lambda: httpx.post(url, json=batch, timeout=100))
+
+        assert [result.get("event") for result in answer.json()["results"]] == ["ADD"] * 300
+        assert len(took_s) > 20
+        assert max(took_s) < whole_s / 4
+
+
+def test_a_flood_of_large_batches_is_sent_away_before_memory_grows(tmp_path: pathlib.Path, qdrant: str) -> None:
+    bodies = [wide_batch(number) for number in range(3)]
+    refusals: list[str] = []
+
+    def store(number: int) -> int:
+        while True:
+            answer = httpx.post(url, content=bodies[number % 3], timeout=100)
+            if answer.status_code != 429:
+                return len(answer.json()["results"])
+            refusals.append(answer.headers["retry-after"])
+            time.sleep(float(answer.headers["retry-after"]))
+
+    with serving(tmp_path, qdrant, AGENTMEMORY_MAX_BODY_MIB="24") as (program, client):
+        url = f"{client.base_url}/v1/agents/plain/memories/batch"
+        before_mib = peak_mib(program)
+        with ThreadPoolExecutor(12) as pool:
+            stored = list(pool.map(store, range(12)))
+
+        assert stored == [1000] * 12
+        assert set(refusals) == {"1"}
+        # Two at a time come to 200; all twelve at once to 900.
+        assert peak_mib(program) - before_mib < 450
+
+
+def test_a_stop_ends_what_is_under_way_and_writes_the_access_counts(tmp_path: pathlib.Path, qdrant: str) -> None:
+    with proxying(qdrant) as proxy, serving(tmp_path, proxy.url) as (program, client):
+        base = f"{client.base_url}/v1/agents/plain"
+        memory = {"user_id": "stop", "content": "c", "vector": VECTOR}
+        client.post(f"{base}/memories", json=memory).raise_for_status()
+        client.post(f"{base}/search", json={"user_id": "stop", "vector": VECTOR}).raise_for_status()
+        proxy.fail_with(Fault(delay_s=1.5, of="writes"))
+        with ThreadPoolExecutor(1) as pool:
+            under_way = pool.submit(httpx.post, f"{base}/memories", json=memory | {"content": "d"}, timeout=60)
+            wait_until(proxy.mutations, seconds=20, what="the write")
+            program.terminate()
+            answer = under_way.result()
+        wait_until(lambda: program.returncode is not None, seconds=30, what="the end of the process")
+
+    assert answer.status_code == 201
+    assert program.returncode == 0
+    with httpx.Client(base_url=qdrant) as engine:
+        filter_ = {"must": [{"key": "userId", "match": {"value": "stop"}}]}
+        body = {"filter": filter_, "with_payload": ["content", "accessCount"], "limit": 10}
+        points = engine.post("/collections/agent_memory_plain/points/scroll", json=body).json()["result"]["points"]
+    counts = {point["payload"]["content"]: point["payload"].get("accessCount", 0) for point in points}
+    assert counts == {"c": 1, "d": 0}
+
+
+def test_nothing_of_the_tracing_library_is_imported_where_no_traces_are_wanted(tmp_path: pathlib.Path) -> None:
+    code = "import sys, agentmemory_operator.main.servers; print([n for n in sys.modules if 'opentelemetry.sdk' in n])"
+    program = Program(tmp_path / "log", sys.executable, "-c", code)
+    with running(program):
+        program.wait_for(r"^\[\]$")
+
+
+class Collector:
+    """An OTLP/HTTP receiver."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/traces", self._take, methods=["POST"])])
+
+    async def _take(self, request: Request) -> Response:
+        self.bodies.append(await request.body())
+        return Response(status_code=200, media_type="application/x-protobuf")
+
+    def spans(self) -> list[tuple[str, Span]]:
+        """Return every span with the name of its service."""
+        return [
+            (_attributes(resource.resource)["service.name"], span)
+            for body in list(self.bodies)
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+def _attributes(holder: Any) -> dict[str, Any]:
+    values = ((entry.key, entry.value) for entry in holder.attributes)
+    return {key: value.int_value if value.HasField("int_value") else value.string_value for key, value in values}
+
+
+def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pathlib.Path) -> None:
+    collector = Collector()
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    secret = "a-secret-of-hers"
+    manifests = tmp_path / "manifests"
+    manifests.mkdir()
+    spec = {"connectionRef": {"name": "main"}, "embedding": {"provider": "wordllama", "dimensions": 64}}
+    (manifests / "all.yaml").write_text(yaml.safe_dump_all([CONNECTION, WORDS | {"spec": spec}]))
+    options = ("--manifests", str(manifests), "--data", str(tmp_path / "data"), "--port", "0")
+    with serve(collector.app()) as url:
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+        program = Program(tmp_path / "dev.log", *AGENTMEMORY, "dev", *options, **environment)
+        with running(program):
+            base = program.wait_for(r"API (http\S+)")[1]
+            agent = f"{base}/v1/agents/words"
+            wait_until(lambda: httpx.get(agent).status_code == 200, seconds=30, what="the agent")
+            headers = {"traceparent": f"00-{trace}-{parent}-01"}
+            body = {"user_id": "user-of-hers", "content": secret}
+            httpx.post(f"{agent}/memories", json=body, headers=headers, timeout=30).raise_for_status()
+            httpx.get(f"{agent}/memories?user_id=user-of-hers", timeout=30).raise_for_status()
+            program.terminate()
+            wait_until(lambda: program.returncode is not None, seconds=30, what="the end of the process")
+    spans = collector.spans()
+
+    of_request = {span.name: span for _, span in spans if span.trace_id.hex() == trace}
+    served = of_request["POST"]
+    assert served.parent_span_id.hex() == parent
+    assert _attributes(served) == {
+        "http.request.method": "POST",
+        "http.route": "/v1/agents/{agent}/memories",
+        "http.response.status_code": 201,
+        "agentmemory.agent": "words",
+    }
+    for name in ("embed", "qdrant PUT points"):
+        assert of_request[name].parent_span_id == served.span_id, name
+    passes = [span for _, span in spans if span.name == "reconcile"]
+    created = {span.parent_span_id for _, span in spans if span.name == "qdrant PUT"}
+    assert created <= {span.span_id for span in passes}
+    assert {"words", "main"} <= {_attributes(span)["agentmemory.name"] for span in passes}
+    assert {service for service, _ in spans} == {"agentmemory-dev"}
+    sent = b"".join(collector.bodies)
+    assert secret.encode() not in sent
+    assert b"user-of-hers" not in sent

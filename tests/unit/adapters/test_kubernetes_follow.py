@@ -1,0 +1,73 @@
+"""Following the API server: every sign of its life is told, so that its silence can be noticed."""
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+
+from kubernetes.aio import client
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agentmemory_operator.adapters.kubernetes_cluster import WATCH_TIMEOUT_S, KubernetesCluster
+from tests.support.http_server import serve
+
+LIST = {"items": [], "metadata": {"resourceVersion": "1"}}
+BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "2"}}}
+ADDED = {"type": "ADDED", "object": {"metadata": {"name": "a", "resourceVersion": "3"}}}
+
+
+class FakeServer:
+    """Lists nothing, and tells in its watch what it is told to."""
+
+    def __init__(self) -> None:
+        self.tell_bookmark, self.tell_object = threading.Event(), threading.Event()
+        self.timeouts: list[str] = []
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/{path:path}", self._answer)])
+
+    async def _answer(self, request: Request) -> Response:
+        if "watch" not in request.query_params:
+            return JSONResponse(LIST)
+        self.timeouts.append(request.query_params["timeoutSeconds"])
+        return StreamingResponse(self._events())
+
+    def _events(self) -> Iterator[str]:
+        for told, event in ((self.tell_bookmark, BOOKMARK), (self.tell_object, ADDED)):
+            told.wait(20)
+            yield json.dumps(event) + "\n"
+
+
+async def test_lists_watches_and_bookmarks_are_signs_of_life() -> None:
+    server, heard = FakeServer(), 0
+
+    def count() -> None:
+        nonlocal heard
+        heard += 1
+
+    async def wait_for(number: int) -> None:
+        async with asyncio.timeout(20):
+            while heard < number:
+                await asyncio.sleep(0.01)
+
+    with serve(server.app()) as url:
+        cluster = KubernetesCluster(client.Configuration(host=url))
+        events = cluster.follow("AgentMemory", count)
+        assert await anext(events) == ("LIST", [])
+        assert heard == 1
+        following = asyncio.create_task(anext(events))
+        await wait_for(2)
+        server.tell_bookmark.set()
+        await wait_for(3)
+        assert not following.done()
+        server.tell_object.set()
+        kind, document = await following
+        await events.aclose()
+        await cluster.close()
+
+    assert (kind, heard) == ("ADDED", 4)
+    assert isinstance(document, dict)
+    assert server.timeouts == [str(WATCH_TIMEOUT_S)]
