@@ -193,7 +193,7 @@ async def test_a_call_is_measured_and_carries_what_joins_it_to_its_trace() -> No
 class TracerOfOne:
     """Implements ports.Tracer: one span, with a name of its own."""
 
-    headers: Mapping[str, str] = {"traceparent": "of-this-test"}  # noqa: RUF012
+    headers: Mapping[str, str] = {"traceparent": "of-this-test"}
 
     def span(self, name: str, **_: Any) -> contextlib.nullcontext[Any]:
         return contextlib.nullcontext(self)
