@@ -138,7 +138,9 @@ def revisions_of(memory: AgentMemory) -> list[AgentMemory]:
 
 def at_revision(memory: AgentMemory, revision: int) -> AgentMemory:
     """Return the object with the figures of another revision of its preset in force."""
-    effective = {"preset": memory.spec.preset or DEFAULT_PRESET, "presetRevision": revision}
+    before = memory.status.get("effective")
+    effective = dict(before) if isinstance(before, dict) else {}
+    effective |= {"preset": memory.spec.preset or DEFAULT_PRESET, "presetRevision": revision}
     return memory.model_copy(update={"status": memory.status | {"effective": effective}})
 
 

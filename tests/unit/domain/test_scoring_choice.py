@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.effective import effective_ranking, effective_settings
+from agentmemory_operator.domain.effective import at_revision, effective_ranking, effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.presets import CORTEX, Weights
 from agentmemory_operator.domain.ranking_status import ranking_status
@@ -123,3 +123,9 @@ def test_the_accepted_weights_rank_again() -> None:
     status = status_after(memory_of({"weights": weights}, generation=2))
 
     assert effective_ranking(memory_of(BAD, generation=3, status=status)).weights == Weights(0, 1, 0)
+
+
+def test_what_was_accepted_last_is_known_under_any_revision_of_the_preset() -> None:
+    rejected = memory_of(BAD, generation=5, status=status_after(memory_of(GOOD, generation=4)))
+
+    assert effective_settings(at_revision(rejected, CORTEX.revision)) == effective_settings(rejected)
