@@ -40,7 +40,7 @@ class Settings:
     log_format: LogFormat = "text"
     openai_api_key: str | None = field(default=None, repr=False)
     max_requests: int = 512
-    max_body_mib: int = 64
+    max_body_mib: int = 32
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
     is_in_cluster: bool = False
@@ -100,7 +100,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_LOG_LEVEL", "info", "info"),
     Variable("AGENTMEMORY_LOG_FORMAT", "text", "json"),
     Variable("AGENTMEMORY_MAX_REQUESTS", "512", "512"),
-    Variable("AGENTMEMORY_MAX_BODY_MIB", "64", "64"),
+    Variable("AGENTMEMORY_MAX_BODY_MIB", "32", "32"),
     Variable("OPENAI_API_KEY"),
     Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),
     Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),

@@ -221,6 +221,7 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
         assert of_request[name].parent_span_id == served.span_id, name
     passes = [span for _, span in spans if span.name == "reconcile"]
     created = {span.parent_span_id for _, span in spans if span.name == "qdrant PUT"}
+    assert created
     assert created <= {span.span_id for span in passes}
     assert {"words", "main"} <= {_attributes(span)["agentmemory.name"] for span in passes}
     assert {service for service, _ in spans} == {"agentmemory-dev"}

@@ -21,7 +21,7 @@ class Limits:
     """
 
     requests: int = 512
-    body_bytes: int = 64 * MIB
+    body_bytes: int = 32 * MIB
 
 
 class Hold:
