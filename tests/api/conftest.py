@@ -10,6 +10,12 @@ from tests.support.api_stack import Stack, agent_document, create_collection, de
 
 PROBE = agent_document("probe")
 WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 64})
+KEYWORDS = agent_document(
+    "keywords",
+    embedding={"provider": "wordllama", "dimensions": 64},
+    index={"keyword": {"enabled": True}},
+    scoring={"scoreThreshold": -1, "minSimilarity": -1, "fusion": {"keywordWeight": 1.0}},
+)
 MISSING = agent_document("missing")
 
 
@@ -18,13 +24,14 @@ def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with dev_qdrant(tmp_path_factory.mktemp("qdrant")) as url:
         create_collection(url, PROBE)
         create_collection(url, WORDS)
+        create_collection(url, KEYWORDS)
         yield url
 
 
 @pytest.fixture(scope="session")
 def stack(qdrant_url: str) -> Iterator[Stack]:
-    """Agents `probe` (callers send 8 numbers), `words` (embeds offline) and `missing` (no collection yet)."""
-    with running_api(qdrant_url, PROBE, WORDS, MISSING) as running:
+    """Agents `probe` (callers send 8 numbers), `words` (embeds offline), `keywords` (by words alone), `missing`."""
+    with running_api(qdrant_url, PROBE, WORDS, KEYWORDS, MISSING) as running:
         yield running
 
 

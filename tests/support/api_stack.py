@@ -12,10 +12,10 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.devserver import create_app as create_devserver
-from agentmemory_operator.domain.collection import METADATA_KEY, EmbeddingSource
+from agentmemory_operator.domain.collection import KEYWORD_VECTOR, METADATA_KEY, EmbeddingSource
 from agentmemory_operator.domain.effective import AgentSettings, effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.domain.presets import KEYWORD_INDEXES, RETRIEVAL_INDEXES
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
 from agentmemory_operator.entrypoints.api.auth import Guard, OpenGuard
 from agentmemory_operator.entrypoints.api.pressure import Limits
@@ -94,14 +94,16 @@ def create_collection(qdrant_url: str, document: Document) -> None:
     embedding = {"provider": source.provider, "model": source.model, "dimensions": source.dimensions}
     embedding |= {"baseUrl": source.base_url} if source.base_url else {}
     physical = f"{settings.alias}__1"
+    words = {"keyword": {"language": "english", "window": 2}} if settings.has_keyword else {}
     body = {
         "vectors": {"size": source.dimensions, "distance": "Cosine"},
-        "metadata": {METADATA_KEY: {"embedding": embedding}},
+        "sparse_vectors": {KEYWORD_VECTOR: {"modifier": "idf"}} if words else {},
+        "metadata": {METADATA_KEY: {"embedding": embedding} | words},
     }
     action = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
     with httpx.Client(base_url=qdrant_url, timeout=30) as client:
         client.put(f"/collections/{physical}", json=body).raise_for_status()
-        for field, schema in RETRIEVAL_INDEXES:
+        for field, schema in (*RETRIEVAL_INDEXES, *(KEYWORD_INDEXES if words else ())):
             index = {"field_name": field, "field_schema": schema}
             client.put(f"/collections/{physical}/index?wait=true", json=index).raise_for_status()
         client.post("/collections/aliases", json={"actions": [action]}).raise_for_status()

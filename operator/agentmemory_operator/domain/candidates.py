@@ -82,6 +82,11 @@ class CandidatePlan:
         params = {"exact": True} if self.rescore else {"quantization": {"rescore": False}}
         return {"prefetch": lists, "query": vector, "params": params, **bounds}
 
+    @property
+    def leaf_params(self) -> dict[str, Any]:
+        """The parameters of one list whose memories are compared again above it."""
+        return {"exact": True} if self.is_exact else self._params(rescore=self.rescore and self.oversampling > 1)
+
     def _params(self, *, rescore: bool) -> dict[str, Any]:
         """Return the parameters of a search in the index; always explicit, the engine's default differs by method."""
         quantization: dict[str, Any] = {"rescore": rescore}
@@ -90,21 +95,27 @@ class CandidatePlan:
         return ({} if self.search_ef is None else {"hnsw_ef": self.search_ef}) | {"quantization": quantization}
 
 
-def plan_candidates(ranking: Ranking, filter_: Filter, *, eligible: int, top_k: int, now_ms: int) -> CandidatePlan:
+def plan_candidates(
+    ranking: Ranking, filter_: Filter, *, eligible: int, top_k: int, now_ms: int, beside: int = 0
+) -> CandidatePlan:
     """Return the candidates for one search.
 
     Args:
         eligible: how many memories the filter lets through.
+        beside: lists that are asked for besides those by similarity, where not everything is scored.
     """
     most = ranking.max_query_limit or ANY_NUMBER
     filters: tuple[Filter, ...] = (filter_,)
     limit = min(max(ranking.candidates or SCORED, top_k), most)
+    if eligible > limit:
+        limit = min(limit, most // (1 + beside))
     if ranking.candidates is None and eligible > limit:
         classes = _classes_beyond_similarity(ranking)
         lists = (filter_, *(both(filter_, _condition_of(class_, ranking, now_ms)) for class_ in classes))
         # Lists too short for the answer would lose what similarity alone finds.
-        filters = lists if most // len(lists) >= top_k else filters
-        limit = min(max(SCORED // len(filters), top_k), most // len(filters))
+        filters = lists if most // (len(lists) + beside) >= top_k else filters
+        count = len(filters) + beside
+        limit = min(max(SCORED // count, top_k), most // count)
     return CandidatePlan(
         filters=filters,
         limit=limit,

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.access import Subject, Verb
+from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
@@ -63,6 +64,7 @@ class Ranking:
         candidates: how many memories the engine scores; None sizes it from the number behind the filter.
         search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
         rescore: candidates are compared by the vectors themselves, not by their compressed copies.
+        fusion: how a search by words too ranks.
         max_query_limit: the most results that the engine's strict mode lets one request have; None is any number.
         oversampling: how many times more candidates than wanted are rescored, at least 1.
         score_threshold: on the combined score.
@@ -81,6 +83,7 @@ class Ranking:
     rescore: bool = True
     oversampling: float = 1.0
     max_query_limit: int | None = None
+    fusion: Fusion = field(default_factory=Fusion)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,6 +213,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,
         max_query_limit=_max_query_limit(memory.spec.index),
+        fusion=Fusion(**given.get("fusion", {})),
     )
 
 

@@ -202,6 +202,11 @@ SCORING = (
         "model Expression needs expression: give it, or choose another model",
         ".expression",
     ),
+    Rule(
+        "!has(self.model) || self.model != 'Expression' || !has(self.fusion)",
+        "fusion has no meaning with model Expression: remove it, and name keyword in the expression",
+        ".fusion",
+    ),
 )
 
 _PRIORITY_SHARES = " + ".join(
@@ -221,6 +226,25 @@ HORIZONS = (
     Rule(
         " || ".join(f"!has(self.{field}) || self.{field} > 0.0" for field in _HORIZONS),
         "one horizon at least must weigh more than 0, or no memory is ever found: raise one",
+    ),
+)
+
+FUSION = (
+    Rule(
+        "!has(self.k) || (has(self.method) && self.method == 'RRF')",
+        "k has no meaning but with method RRF: remove it, or choose method RRF",
+        ".k",
+    ),
+    Rule(
+        "!has(self.keywordWeight) || !has(self.method) || self.method != 'None'",
+        "keywordWeight has no meaning with method None: remove it, or choose another method",
+        ".keywordWeight",
+    ),
+    Rule(
+        "!has(self.keywordWeight) || !has(self.method) || self.method != 'RRF'"
+        " || (self.keywordWeight > 0.0 && self.keywordWeight < 1.0)",
+        "keywordWeight with method RRF must be more than 0 and less than 1: choose one between, or method Score",
+        ".keywordWeight",
     ),
 )
 

@@ -114,6 +114,31 @@ class ImportanceSpec(Model):
     )
 
 
+class FusionSpec(Model):
+    """How similarity and keywords become one number, where the collection has keywords (`index.keyword`)."""
+
+    model_config = ConfigDict(json_schema_extra=validated(*rules.FUSION))
+
+    method: Literal["Score", "RRF", "None"] | None = Field(
+        default=None,
+        description="Score weighs the two terms, RRF their ranks; None leaves the similarity as it is. Default: Score.",
+    )
+    keyword_weight: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Share of the keywords, 0..1, the rest is the similarity's; with RRF more than 0 and less than 1."
+        " Default: 0.7.",
+    )
+    k: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="Only with RRF: the larger, the less the first places stand out, 1..10000. Default: 60.",
+    )
+
+
 class ScoringSpec(Model):
     """How search ranks; every figure acts on the next request."""
 
@@ -166,6 +191,11 @@ class ScoringSpec(Model):
     min_similarity: Similarity | None = Field(
         default=None,
         description="Similarity below which a memory is not considered, -1..1. Default: the preset's.",
+    )
+    fusion: FusionSpec | None = Field(
+        default=None,
+        description="How similarity and keywords become one number, which ranks in the similarity's place; not with"
+        " model Expression, which names keyword itself. Default: by score, keywordWeight 0.7.",
     )
     candidates: Literal["Auto"] | Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,

@@ -45,6 +45,8 @@ def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[Field
 
 def check_presence(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:
     """Return what is wrong with a search's query and vector taken together."""
+    if text is not None and vector is not None and agent.takes_vectors and agent.keyword:
+        return []
     if (text is None) == (vector is None):
         return [FieldError("query", "give either query or vector, not both or neither")]
     if text is not None and agent.takes_vectors:

@@ -4,15 +4,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from agentmemory_operator.domain.candidates import (
-    CandidatePlan,
-    plan_candidates,
-    similarity_formula,
-    similarity_of,
-)
+from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.domain.criteria import Criterion, unindexed
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.filters import Selection, visible
+from agentmemory_operator.domain.fusion import Fusion
+from agentmemory_operator.domain.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of
+from agentmemory_operator.domain.keywords import keyword_document
 from agentmemory_operator.domain.records import MemoryRecord, record_of
 from agentmemory_operator.domain.scoring import Terms, score, score_query
 from agentmemory_operator.domain.trees import LEFT_OUT
@@ -26,7 +24,7 @@ from agentmemory_operator.services.directory import Agent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:
-    """What to look for. Exactly one of `query` and `vector`.
+    """What to look for. One of `query` and `vector`; both where callers send vectors and there are keywords.
 
     Attributes:
         top_k: 1..10,000; None is the object's `limit`.
@@ -34,6 +32,7 @@ class SearchRequest:
         tags: a memory must carry all of them.
         namespace: first parts of a memory's namespace.
         at_time: Unix milliseconds; only what was true then, superseded or not.
+        hybrid: search by words too; None does where there are keywords and a query.
         explain: also return the terms of each score, at the price of a second engine request.
     """
 
@@ -49,6 +48,7 @@ class SearchRequest:
     filters: Criterion | None = None
     at_time: int | None = None
     include_superseded: bool = False
+    hybrid: bool | None = None
     explain: bool = False
 
     @property
@@ -72,12 +72,14 @@ class Found:
 
     Attributes:
         terms: only with `explain`.
+        match: how the memory and the question match; only with `explain`.
         rank_before: place by similarity alone among the candidates, from 1; only with `explain`.
     """
 
     record: MemoryRecord
     score: float
     terms: Terms | None = None
+    match: Match | None = None
     rank_before: int | None = None
 
 
@@ -136,20 +138,18 @@ class Recall:
         if errors := _errors_of(request, agent):
             raise RequestInvalid(errors)
         look = await _look(agent, request, now_ms=self._clock.now_ms())
-        points, nearest = await _ask(agent, request, look)
+        points, matches = await _ask(agent, request, look)
         points = [point for point in points if point["score"] > LEFT_OUT]
         kept = [point for point in points if point["score"] >= look.threshold]
         self._access_counts.note(agent.settings.slug, [point["id"] for point in kept])
-        similarities = {
-            point["id"]: (rank, similarity_of(agent.distance, point["score"])) for rank, point in enumerate(nearest, 1)
-        }
+        placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
         return SearchAnswer(
-            results=tuple(_found(point, similarities.get(point["id"]), look) for point in kept),
+            results=tuple(_found(point, placed.get(point["id"]), look) for point in kept),
             generation=agent.settings.ranking_generation,
             total_candidates=max(len(points), min(look.eligible, look.plan.total)),
             removed_by_threshold=len(points) - len(kept),
             took_ms=(time.perf_counter() - started_s) * 1000,
-            candidates=Candidates(scored=len(nearest), eligible=look.eligible, is_exact=look.plan.is_exact)
+            candidates=Candidates(scored=len(matches), eligible=look.eligible, is_exact=look.plan.is_exact)
             if request.explain
             else None,
             warnings=_warnings_of(agent, request),
@@ -166,6 +166,7 @@ class _Look:
     threshold: float
     eligible: int
     plan: CandidatePlan
+    fusion: Fusion | None
 
 
 async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
@@ -174,30 +175,48 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
     filter_ = visible(selection, now_ms)
     eligible = await agent.sizes.get(request.user_id, selection, lambda: agent.store.count(agent.alias, filter_))
     top_k = ranking.limit if request.top_k is None else request.top_k
+    fusion = _fusion(agent, request)
+    beside = 0 if fusion is None else 1
     return _Look(
         ranking=ranking,
         now_ms=now_ms,
         top_k=top_k,
         threshold=ranking.score_threshold if request.threshold is None else request.threshold,
         eligible=eligible,
-        plan=plan_candidates(ranking, filter_, eligible=eligible, top_k=top_k, now_ms=now_ms),
+        plan=plan_candidates(ranking, filter_, eligible=eligible, top_k=top_k, now_ms=now_ms, beside=beside),
+        fusion=fusion,
     )
 
 
-async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[Json], list[Json]]:
-    """Return the best points by score, and with `explain` all candidates by similarity, in one request."""
-    candidates = look.plan.query(await _vector_of(agent, request), distance=agent.distance)
+def _fusion(agent: Agent, request: SearchRequest) -> Fusion | None:
+    """Return how the search ranks by words too, None where it does not."""
+    is_wanted = agent.keyword is not None and request.query is not None and request.hybrid is not False
+    return fusion_of(agent.settings.ranking) if is_wanted else None
+
+
+async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[Json], dict[str, Match]]:
+    """Return the best points by score, and with `explain` how all candidates match, nearest first, in one request."""
+    question = _question(agent, request, look, await _vector_of(agent, request))
     scoring = score_query(
         look.ranking,
         now_ms=look.now_ms,
         distance=agent.distance,
-        similarity=similarity_formula(agent.distance),
+        similarity=question.fused,
+        keyword=question.keyword,
     )
-    body: Json = {"prefetch": candidates, "query": scoring, "limit": look.top_k, "with_payload": True}
+    scoring["defaults"] |= question.defaults
+    body: Json = {"prefetch": list(question.lists), "query": scoring, "limit": look.top_k, "with_payload": True}
     if not request.explain:
-        return await agent.store.query(agent.alias, body), []
-    points, nearest = await agent.store.query_batch(agent.alias, [body, candidates])
-    return points, nearest
+        return await agent.store.query(agent.alias, body), {}
+    points, *found = await agent.store.query_batch(agent.alias, [body, *question.lists])
+    return points, question.matches(found)
+
+
+def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
+    if look.fusion is None or agent.keyword is None:
+        return ask_by_meaning(look.plan, vector, distance=agent.distance)
+    document = keyword_document(request.query or "", agent.keyword.language)
+    return ask_by_both(look.plan, vector, document, distance=agent.distance, fusion=look.fusion)
 
 
 async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
@@ -206,14 +225,15 @@ async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
     return (await agent.embedder.embed([request.query or ""]))[0]
 
 
-def _found(point: Json, placed: tuple[int, float] | None, look: _Look) -> Found:
+def _found(point: Json, placed: tuple[int, Match] | None, look: _Look) -> Found:
     record = record_of(point["payload"])
     if placed is None:
         return Found(record, point["score"])
-    rank, similarity = placed
+    rank, match = placed
     memory = Scored(
         type=record.type,
-        similarity=similarity,
+        similarity=match.fused,
+        keyword=match.keyword or 0.0,
         created_at=record.created_at,
         importance=record.importance,
         access_count=record.access_count,
@@ -222,7 +242,7 @@ def _found(point: Json, placed: tuple[int, float] | None, look: _Look) -> Found:
         last_accessed_at=record.last_accessed_at,
         tags=record.tags,
     )
-    return Found(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), rank)
+    return Found(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank)
 
 
 def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
@@ -241,10 +261,20 @@ def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:
     return [FieldError("top_k", f"{request.top_k} is more than the {most} that the object's strictMode allows")]
 
 
+def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    if not request.hybrid:
+        return []
+    if agent.keyword is None:
+        message = "this agent's memories have no keywords: leave hybrid out, or set index.keyword.enabled of its object"
+        return [FieldError("hybrid", message)]
+    return [] if request.query is not None else [FieldError("query", "required with hybrid: its words are looked for")]
+
+
 def _errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
     errors = check_types(request.types, agent, field="types")
     errors += _check_top_k(request, agent)
     errors += check_presence(agent, text=request.query, vector=request.vector)
+    errors += _check_hybrid(request, agent)
     if request.vector is not None:
         errors += check_vector(request.vector, size=agent.source.dimensions)
     return errors

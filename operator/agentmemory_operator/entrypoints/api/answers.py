@@ -129,7 +129,7 @@ def _found(found: Found, answer: SearchAnswer, ranking: Ranking) -> Json:
     rendered = memory(found.record)
     rendered["score"] = found.score
     if found.terms is not None:
-        rendered["explain"] = _terms(found.terms, ranking) | _standing(found, answer)
+        rendered["explain"] = _terms(found.terms, ranking) | _match(found) | _standing(found, answer)
     return rendered
 
 
@@ -152,6 +152,11 @@ def _model_terms(terms: Terms, ranking: Ranking) -> Json:
         return {**terms.terms, "weights": _weights(ranking), "terms": None, "variables": None}
     variables = terms.variables if isinstance(ranking.model, Scoring) else None
     return {"recency": None, "utility": None, "weights": None, "terms": terms.terms, "variables": variables}
+
+
+def _match(found: Found) -> Json:
+    match = found.match
+    return {"similarity": match.similarity, "keyword": match.keyword, "fused": match.fused} if match else {}
 
 
 def _standing(found: Found, answer: SearchAnswer) -> Json:

@@ -103,7 +103,7 @@ class BatchEnvelope(Body):
 
 
 class SearchIn(Body):
-    """What to look for; exactly one of `query` and `vector`."""
+    """What to look for; one of `query` and `vector`, both where callers send vectors and the agent has keywords."""
 
     user_id: Id = Field(description="Whose memories.")
     query: Content | None = Field(default=None, description="Text to embed.")
@@ -121,12 +121,16 @@ class SearchIn(Body):
     )
     at_time: Time | None = Field(default=None, description="Only what was true then, replaced since or not.")
     include_superseded: StrictBool = Field(default=False, description="Also versions that others replaced.")
+    hybrid: StrictBool | None = Field(
+        default=None,
+        description="Search by words too; false searches by meaning alone. Default: where the agent has keywords.",
+    )
     explain: StrictBool = Field(default=False, description="Also return the terms of each score.")
 
     @model_validator(mode="after")
     def _has_one_question(self) -> "SearchIn":
-        if (self.query is None) == (self.vector is None):
-            raise PydanticCustomError("one_of", "send exactly one of query and vector", {"field": "query"})
+        if self.query is None and self.vector is None:
+            raise PydanticCustomError("one_of", "send one of query and vector", {"field": "query"})
         return self
 
     def search_request(self) -> SearchRequest:
@@ -148,6 +152,7 @@ class SearchIn(Body):
             filters=read_filters(self.filters),
             at_time=self.at_time,
             include_superseded=self.include_superseded,
+            hybrid=self.hybrid,
             explain=self.explain,
         )
 

@@ -60,7 +60,8 @@ class ExplainOut(Answer):
 
     model: str = Field(description="The scoring model.")
     similarity: float
-    keyword: float
+    keyword: float | None = Field(description="0..1, by the words in common; null: the search was by meaning alone.")
+    fused: float = Field(description="Of similarity and keyword, by `scoring.fusion`: the term of the similarity.")
     recency: float | None = Field(description="Of the model Weighted.")
     utility: float | None = Field(description="Of the model Weighted.")
     weights: WeightsOut | None = Field(description="Of the model Weighted: boost * sum of weight * term = score.")

@@ -1,0 +1,51 @@
+"""Search by words over HTTP."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+
+def say(client: httpx.Client, user: str, *contents: str) -> None:
+    memories = [{"user_id": user, "content": content, "session_id": "s"} for content in contents]
+    client.post("/v1/agents/keywords/memories/batch", json={"memories": memories}).raise_for_status()
+
+
+def search(client: httpx.Client, agent: str = "keywords", **asked: Any) -> httpx.Response:
+    return client.post(f"/v1/agents/{agent}/search", json=asked)
+
+
+def test_a_memory_is_found_by_the_words_before_it(client: httpx.Client, user: str) -> None:
+    say(client, user, "Where did you buy that lamp?", "On the flea market.", "It rains again.", "Time for supper.")
+
+    results = search(client, user_id=user, query="lamps", explain=True).json()["results"]
+
+    assert {found["content"] for found in results[:3]} == {
+        "Where did you buy that lamp?",
+        "On the flea market.",
+        "It rains again.",
+    }
+    explained = results[0]["explain"]
+    assert 0 < explained["keyword"] < 1
+    assert explained["fused"] == pytest.approx(explained["keyword"])
+    weighted = sum(explained["weights"][name] * explained[term] for name, term in TERMS.items())
+    assert explained["boost"] * weighted == pytest.approx(results[0]["score"], abs=1e-5)
+
+
+TERMS = {"similarity": "fused", "recency": "recency", "utility": "utility"}
+
+
+def test_hybrid_false_asks_by_meaning_alone(client: httpx.Client, user: str) -> None:
+    say(client, user, "Where did you buy that lamp?")
+
+    (found,) = search(client, user_id=user, query="lamps", hybrid=False, explain=True).json()["results"]
+
+    assert found["explain"]["keyword"] is None
+    assert found["explain"]["fused"] == found["explain"]["similarity"]
+
+
+def test_hybrid_is_refused_where_there_are_no_keywords(client: httpx.Client, user: str) -> None:
+    answer = search(client, agent="words", user_id=user, query="lamps", hybrid=True)
+
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == "hybrid"
