@@ -31,7 +31,7 @@ QUERY = unit(-1)
 TRUE = {number: sum(a * b for a, b in zip(vector, QUERY, strict=True)) for number, vector in VECTORS.items()}
 
 
-def spec_of(**quantization: Any) -> dict[str, Any]:
+def spec_of(candidates: int = WANTED, **quantization: Any) -> dict[str, Any]:
     return {
         "embedding": {"provider": "none", "dimensions": DIMENSIONS},
         "index": {
@@ -39,7 +39,7 @@ def spec_of(**quantization: Any) -> dict[str, Any]:
             "optimizers": {"indexingThresholdKB": 10},
             "hnsw": {"fullScanThresholdKB": 10},
         },
-        "scoring": {"candidates": WANTED, "minSimilarity": -1},
+        "scoring": {"candidates": candidates, "minSimilarity": -1},
     }
 
 
@@ -89,13 +89,14 @@ async def test_without_rescoring_they_carry_the_copies_similarity(compressed: tu
 
 
 @pytest.mark.parametrize("compressed", ["Binary"], indirect=True)
-async def test_more_oversampling_loses_no_more_of_the_nearest(compressed: tuple[str, str, str]) -> None:
+async def test_more_oversampling_loses_none_of_the_nearest(compressed: tuple[str, str, str]) -> None:
+    """By one bit a number alone, 3 to 5 of the nearest are among the first 20, 15 to 18 of them among the first 320."""
     method, url, alias = compressed
     nearest = set(sorted(TRUE, key=TRUE.__getitem__)[-WANTED:])
 
     little = await scores(url, alias, spec_of(type=method, oversampling=1))
-    much = await scores(url, alias, spec_of(type=method, oversampling=16))
+    much = await scores(url, alias, spec_of(2 * WANTED, type=method, oversampling=16))
 
-    assert len(nearest & much.keys()) >= len(nearest & little.keys())
-    # One bit a number in few dimensions is rough, and each build of the graph differs: 17 of 20 were seen.
-    assert len(nearest & much.keys()) >= 0.7 * WANTED
+    assert len(nearest & little.keys()) < WANTED
+    # 640 of the 800 are rescored: the last of the nearest agrees with the query in 15 of 32 bits, as 569 of all do.
+    assert nearest <= much.keys()

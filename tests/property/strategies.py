@@ -109,6 +109,9 @@ _index_specs = st.fixed_dictionaries(
         "quantization": st.sampled_from(["None", "Scalar", "Product", "Binary", "Turbo"]).map(lambda t: {"type": t})
         | st.fixed_dictionaries({"type": st.just("Scalar"), "quantile": st.floats(0.5, 1)}),
         "optimizers": st.fixed_dictionaries({}, optional={"defaultSegmentNumber": st.integers(0, 256)}),
+        "payloadIndexes": st.dictionaries(st.sampled_from(["a", "b", "c.d"]), st.sampled_from(["keyword", "text"])).map(
+            lambda given: [{"field": field, "type": kind} for field, kind in given.items()]
+        ),
     },
 )
 specs: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(

@@ -113,6 +113,21 @@ def test_what_is_desired_is_canonical(spec: dict[str, Any]) -> None:
     assert plan(desired, observed_of(_as_the_engine_keeps_it(desired))).changes == ()
 
 
+@given(specs, st.randoms())
+def test_what_is_desired_does_not_depend_on_the_order_of_the_spec(spec: dict[str, Any], random: Any) -> None:
+    def shuffled(value: Any) -> Any:
+        """Return the value with fields and list entries in another order; these are keyed lists."""
+        entries = list(value.items()) if isinstance(value, dict) else value
+        if not isinstance(entries, list):
+            return value
+        random.shuffle(entries)
+        if isinstance(value, dict):
+            return {name: shuffled(child) for name, child in entries}
+        return [shuffled(entry) for entry in entries]
+
+    assert desired_of(shuffled(spec)) == desired_of(spec)
+
+
 @given(markers)
 def test_a_marker_comes_back_from_the_metadata_as_it_was(marker: Marker) -> None:
     assert marker_from_json(marker_to_json(marker)) == marker

@@ -1,7 +1,7 @@
 """The operator's own parts, composed so that the process kills itself at a chosen step; run as a module.
 
 A step lies before and after each call of one AgentMemory that changes something, in Qdrant or in Kubernetes; payload
-indexes are created one by one, a step each. It also lets a test shorten the waiting times.
+indexes are created one by one, a step each. It also lets a test shorten the waiting times and set the wall clock.
 
 Each line of standard input is an `Order` as JSON. An operator is forked for it, its process id is printed, and when it
 has ended its exit code; then the next line is read. The imports are paid once: a start takes a tenth of a second.
@@ -13,12 +13,15 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes_transport import load_configuration
+from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease
+from agentmemory_operator.adapters.kubernetes_transport import Configuration, load_configuration
+from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.naming import alias_of
@@ -29,10 +32,13 @@ from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main.servers import Operator
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import CollectionStore, Event, Json
+from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import AGENT_MEMORY
 from agentmemory_operator.services.passes import Periods
 from tests.support.controlplane import die_with_parent
+
+DAY_S = 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +48,13 @@ class Order:
     Attributes:
         victim: slug, and namespace, of the AgentMemory whose steps are counted.
         crash_at: the step at which the process kills itself; 0 is never.
+        lease_namespace: where the lease lies; empty works without one.
         periods: fields of `Periods`.
     """
 
     victim: str = ""
     crash_at: int = 0
+    lease_namespace: str = ""
     periods: dict[str, float] = field(default_factory=dict)
 
 
@@ -146,21 +154,52 @@ def _pass() -> None:
     """Do nothing: the call is another object's."""
 
 
+class WallClock:
+    """The wall clock of this process, which jumps a day ahead at SIGUSR1 and a day back at SIGUSR2."""
+
+    def __init__(self) -> None:
+        self._real_s, self._real_ns = time.time, time.time_ns
+        self._ahead_s = 0
+
+    def install(self) -> None:
+        """Take the place of what the process reads."""
+        time.time = lambda: self._real_s() + self._ahead_s
+        time.time_ns = lambda: self._real_ns() + self._ahead_s * 1_000_000_000
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, self._jump, DAY_S)
+        loop.add_signal_handler(signal.SIGUSR2, self._jump, -DAY_S)
+
+    def _jump(self, seconds: int) -> None:
+        self._ahead_s += seconds
+
+
 async def main(order: Order) -> None:
     """Run the operator as `main.run_operator` does."""
+    WallClock().install()
     steps = Steps(order)
     configuration = await load_configuration()
     async with AsyncExitStack() as stack:
-        cluster = KubernetesCluster(configuration)
+        leadership = await lead(order, configuration, stack)
+        before_write = leadership.check if leadership else _pass
+        cluster = KubernetesCluster(configuration, before_write=before_write)
         stack.push_async_callback(cluster.close)
-        stores = Stores(stack)
+        stores = Stores(stack, watch=CallWatch(before_write=before_write, count_call=lambda method, outcome: None))
 
         def open_store(endpoint: Endpoint) -> CollectionStore:
             return CrashingStore(stores.collections(endpoint), steps)
 
         periods = Periods(**order.periods)
         operator = Operator(CrashingCluster(cluster, steps), cluster, open_store, periods=periods)
-        await operate(operator, cluster, configuration)
+        await operate(operator, cluster, configuration, leadership=leadership)
+
+
+async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack) -> Leadership | None:
+    """Return the leadership by the lease that the order names."""
+    if not order.lease_namespace:
+        return None
+    lease = KubernetesLease(configuration, order.lease_namespace)
+    stack.push_async_callback(lease.close)
+    return Leadership(lease, f"test_{os.getpid()}")
 
 
 def nurse() -> None:

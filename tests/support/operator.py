@@ -186,17 +186,23 @@ class Nursery:
         return self._log.read_text(errors="replace")
 
     def start(
-        self, *, victim: str = "", crash_at: int = 0, periods: dict[str, float] | None = None
+        self,
+        *,
+        victim: str = "",
+        crash_at: int = 0,
+        lease_namespace: str = "",
+        periods: dict[str, float] | None = None,
     ) -> "ForkedOperator":
         """Start an operator; the one before has to have ended.
 
         Args:
             victim: slug, and namespace, of the AgentMemory whose steps are counted.
             crash_at: the step at which the process kills itself; 0 is never.
+            lease_namespace: where its lease lies; empty works without one.
             periods: fields of `services.passes.Periods`.
         """
         assert self._process.stdin is not None
-        order = {"victim": victim, "crash_at": crash_at, "periods": periods or {}}
+        order = {"victim": victim, "crash_at": crash_at, "lease_namespace": lease_namespace, "periods": periods or {}}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return ForkedOperator(self, int(self.read_line()))
@@ -244,6 +250,13 @@ class ForkedOperator:
     def go_on(self) -> None:
         """Let a paused process run again."""
         os.kill(self._pid, signal.SIGCONT)
+
+    def jump(self, days: int) -> None:
+        """Set its wall clock ahead, or back where `days` is negative."""
+        for _ in range(abs(days)):
+            os.kill(self._pid, signal.SIGUSR1 if days > 0 else signal.SIGUSR2)
+            # Signals of one kind that wait together are one.
+            time.sleep(0.2)
 
     def kill(self) -> None:
         """End it as a crash does; one that has ended is no error."""

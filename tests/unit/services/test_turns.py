@@ -202,9 +202,10 @@ async def test_a_red_collection_blocks_nobody(crowd: Crowd) -> None:
     assert crowd.m("b") == 32
 
 
-async def test_one_that_stopped_asking_loses_its_place(crowd: Crowd) -> None:
+@pytest.mark.parametrize("ms", [121_000, -86_400_000], ids=["after 2 minutes", "and the clock was set back a day"])
+async def test_one_that_stopped_asking_loses_its_place(crowd: Crowd, ms: int) -> None:
     await crowd.change("b")
-    crowd.stage.clock.move(ms=121_000)
+    crowd.stage.clock.move(ms=ms)
     await crowd.change("c")
     crowd.is_done("a")
     await crowd.run("a")

@@ -1,0 +1,132 @@
+"""10,000 generated specs, valid and not: none breaks a pass, and none leaves a collection half made."""
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.domain.naming import alias_of
+from agentmemory_operator.domain.planning import Change
+from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.objects import Key, ObjectTable, key_of
+from agentmemory_operator.services.passes import Passes, Periods
+from tests.support.fakes import FakeCluster, FakeSecrets, connection_document, memory_document
+from tests.support.spec_generator import SECRET, SpecGenerator
+
+pytestmark = pytest.mark.faults
+
+SPECS, SEED, SPOILED = 10_000, 4, 0.6
+LEAST_VALID, LEAST_INVALID = 2_000, 5_000
+WORKERS = 8
+REFUSED = {"InvalidSpec", "Suspended", "ConnectionNotFound", "SecretNotFound"}
+# Valid specs that one collection lives through.
+LIFE = 6
+
+
+class CountingStore(QdrantCollections):
+    """The adapter, remembering what it was told to change."""
+
+    def __init__(self, url: str) -> None:
+        # The official client keeps no connection open to a host that it knows as this machine.
+        super().__init__(url.replace("127.0.0.1", "127.1"))
+        self.sent: dict[str, list[Change]] = {}
+
+    async def apply(self, physical: str, change: Change) -> None:
+        self.sent.setdefault(physical.partition("__")[0], []).append(change)
+        await super().apply(physical, change)
+
+
+class Site:
+    """The operator's passes over a real server; Kubernetes is what was written last."""
+
+    def __init__(self, url: str) -> None:
+        self.store, self.table = CountingStore(url), ObjectTable()
+        self.table.put(connection_document())
+        secrets = FakeSecrets({("agents", SECRET["name"], SECRET["key"]): "s3cret"})
+        connections = Connections(self.table, secrets, lambda endpoint: self.store)
+        self.passes = Passes(self.table, connections, FakeCluster(), SystemClock(), self._ignore, periods=Periods())
+        self.seen: Counter[str] = Counter()
+
+    def _ignore(self, key: Key, *, after_s: float = 0.0) -> None:
+        """Take a request for a pass: the test makes them."""
+
+    async def live(self, specs: Sequence[Json]) -> None:
+        """Give one object after another a few of the specs, each in the place of the one before."""
+        slug, accepted = f"gen-{uuid.uuid4().hex[:12]}", 0
+        for spec in specs:
+            if accepted == LIFE:
+                await self.end(slug)
+                slug, accepted = f"gen-{uuid.uuid4().hex[:12]}", 0
+            try:
+                accepted += await self.offer(slug, spec)
+            except Exception as exc:
+                exc.add_note(f"the spec: {spec!r}")
+                raise
+        if accepted:
+            await self.end(slug)
+
+    async def offer(self, slug: str, spec: Json) -> bool:
+        """Let the operator meet the spec; tell whether it was valid."""
+        key = Key("AgentMemory", "agents", slug)
+        before = self.table.get(key) or memory_document(slug, metadata={"generation": 0})
+        metadata = before["metadata"] | {"generation": before["metadata"]["generation"] + 1}
+        document: Json = before | {"metadata": metadata, "spec": spec}
+        assert key_of(document) == key
+        self.table.put(document)
+        sent = self.store.sent[alias_of(slug)] = []
+
+        await self.passes.run(key)
+
+        conditions = {item["type"]: item["reason"] for item in document["status"]["conditions"]}
+        outcome = conditions.get("Suspended") or conditions.get("Stalled") or conditions["Ready"]
+        self.seen[outcome] += 1
+        if outcome != "Serving":
+            assert outcome in REFUSED, document["status"]
+            assert sent == []
+            return False
+        sent.clear()
+        await self.passes.run(key)
+        assert sent == [], "a second pass has nothing to do"
+        return True
+
+    async def check_whole(self, slug: str) -> None:
+        """Fail unless the collection has all its indexes, its marker and its alias."""
+        alias = alias_of(slug)
+        found = await self.store.observe(alias, f"{alias}__1")
+        assert found is not None
+        assert found.is_aliased
+        assert found.collection.marker is not None
+        assert set(RETRIEVAL_INDEXES) <= set(found.collection.indexes)
+
+    async def end(self, slug: str) -> None:
+        """Look at the collection of an object once more, and drop both."""
+        await self.check_whole(slug)
+        self.table.remove(Key("AgentMemory", "agents", slug))
+        await self.store.delete(f"{alias_of(slug)}__1")
+
+
+@pytest.fixture
+async def site(qdrant_url: str) -> AsyncIterator[Site]:
+    made = Site(qdrant_url)
+    yield made
+    await made.store.close()
+
+
+async def test_10000_generated_specs_break_no_pass_and_leave_no_collection_half_made(site: Site) -> None:
+    generator = SpecGenerator(SEED, spoiled=SPOILED)
+    specs: list[dict[str, Any]] = [generator.draw() for _ in range(SPECS)]
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(WORKERS):
+            group.create_task(site.live(specs[number::WORKERS]))
+
+    assert site.seen.total() == SPECS
+    assert site.seen["Serving"] >= LEAST_VALID
+    assert site.seen["InvalidSpec"] >= LEAST_INVALID
