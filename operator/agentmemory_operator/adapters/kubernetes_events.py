@@ -9,7 +9,6 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 from agentmemory_operator.adapters.kubernetes_transport import (
     CONFLICT,
@@ -19,6 +18,7 @@ from agentmemory_operator.adapters.kubernetes_transport import (
 )
 from agentmemory_operator.domain.allowance import Allowances
 from agentmemory_operator.domain.resources import API_VERSION, Metadata
+from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports import Event, Json
 
@@ -93,7 +93,7 @@ def name_of(metadata: Metadata, event: Event) -> str:
 
 
 def _body(kind: str, metadata: Metadata, event: Event, *, name: str) -> Json:
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = render_second(time.time())
     return {
         "metadata": {"name": name, "namespace": metadata.namespace},
         "involvedObject": {

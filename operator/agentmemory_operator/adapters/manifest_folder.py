@@ -9,9 +9,9 @@ import base64
 import json
 import logging
 import re
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import yaml
 from watchfiles import awatch
 
 from agentmemory_operator.domain.resources import Metadata
+from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.errors import SecretMissing
 from agentmemory_operator.ports import Event, Json
 
@@ -243,4 +244,4 @@ def _problem_of(document: Any) -> str | None:
 
 
 def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return render_second(time.time())

@@ -1,4 +1,4 @@
-"""RFC 3339 times as Unix milliseconds."""
+"""RFC 3339 times and Unix time."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -30,3 +30,8 @@ def parse_time(value: object) -> int:
 def render_time(time_ms: int) -> str:
     """Return `2026-11-21T08:00:00.123Z`."""
     return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds") + "Z"
+
+
+def render_second(time_s: float) -> str:
+    """Return `2026-11-21T08:00:00Z`, as times stand in Kubernetes objects; the fraction is cut off."""
+    return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -3,7 +3,7 @@
 import math
 import random
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Protocol
 
 from agentmemory_operator.domain.collection import RED
@@ -21,6 +21,7 @@ from agentmemory_operator.domain.reporting import (
 )
 from agentmemory_operator.domain.resources import AgentMemory, Metadata
 from agentmemory_operator.domain.safety import describe_owner
+from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.errors import (
     AgentMemoryError,
     DeletionWaiting,
@@ -180,8 +181,8 @@ class Passes:
             await release(document, metadata, connections=self.connections, cluster=self.cluster, is_overdue=is_overdue)
         except StoreUnavailable as exc:
             waiting = DeletionWaiting(
-                f"the deletion waits for Qdrant until {_rfc3339(deadline_s)}; then the object goes, and its collection "
-                f"is kept: {exc}"
+                f"the deletion waits for Qdrant until {render_second(deadline_s)}; then the object goes, and its "
+                f"collection is kept: {exc}"
             )
             await self._fail(document, metadata, waiting)
             raise waiting from exc
@@ -296,11 +297,7 @@ class Passes:
         return True
 
     def _now(self) -> str:
-        return _rfc3339(self.clock.now_ms() / 1000)
-
-
-def _rfc3339(seconds: float) -> str:
-    return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return render_second(self.clock.now_ms() / 1000)
 
 
 def _jittered(seconds: float) -> float:
