@@ -34,8 +34,10 @@ from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import CollectionStore, Event, Json
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
+from agentmemory_operator.services.metering import call_counter
 from agentmemory_operator.services.objects import AGENT_MEMORY
 from agentmemory_operator.services.passes import Periods
+from agentmemory_operator.services.tracing import NO_TRACES
 from tests.support.controlplane import die_with_parent
 
 DAY_S = 86_400
@@ -183,7 +185,8 @@ async def main(order: Order) -> None:
         before_write = leadership.check if leadership else _pass
         cluster = KubernetesCluster(configuration, before_write=before_write)
         stack.push_async_callback(cluster.close)
-        stores = Stores(stack, watch=CallWatch(before_write=before_write, count_call=lambda method, outcome: None))
+        counted = call_counter().add
+        stores = Stores(stack, watch=CallWatch(before_write=before_write, count_call=counted, tracer=NO_TRACES))
 
         def open_store(endpoint: Endpoint) -> CollectionStore:
             return CrashingStore(stores.collections(endpoint), steps)
