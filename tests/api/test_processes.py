@@ -149,7 +149,7 @@ def test_a_stop_ends_what_is_under_way_and_writes_the_access_counts(tmp_path: pa
 
 
 def test_nothing_of_the_tracing_library_is_imported_where_no_traces_are_wanted(tmp_path: pathlib.Path) -> None:
-    code = "import sys, agentmemory_operator.main.servers; print([n for n in sys.modules if 'opentelemetry.sdk' in n])"
+    code = "import sys, agentmemory_operator.main.api; print([n for n in sys.modules if 'opentelemetry.sdk' in n])"
     program = Program(tmp_path / "log", sys.executable, "-c", code)
     with running(program):
         program.wait_for(r"^\[\]$")

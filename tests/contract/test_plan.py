@@ -15,7 +15,7 @@ from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.entrypoints.inspection import Inspection
-from agentmemory_operator.main.servers import open_collections
+from agentmemory_operator.main.stores import open_collections
 from agentmemory_operator.services.reconcile import reconcile
 from tests.support.command_line import command_line
 from tests.support.proxy import Proxy, proxying

@@ -5,12 +5,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 
 from agentmemory_operator.domain.resources import GROUP
 from tests.support.controlplane import ControlPlane
-from tests.support.operator import AGENTMEMORY, LEADING, Program, running
+from tests.support.operator import AGENTMEMORY, LEADING, Program, running, start_operator, wait_until
 from tests.support.workspace import Workspace
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -86,3 +87,44 @@ def test_objects_of_the_named_namespaces_are_looked_after_and_no_others(
     assert "403" not in program.log, program.log[-1500:]
     assert "permission" not in program.log.lower()
     outside.clean()
+
+
+API_RULES = [
+    {"apiGroups": [GROUP], "resources": ["agentmemories", "qdrantconnections"], "verbs": ["list", "watch"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
+]
+
+
+def test_the_api_serves_the_agents_of_the_named_namespaces_with_rights_in_them_alone(
+    control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
+) -> None:
+    home, folder = control_plane.create_namespace("api-"), tmp_path / "api"
+    folder.mkdir()
+    kubeconfig = login(control_plane, home, folder)
+    second, outside = (
+        Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url) for _ in range(2)
+    )
+    for watched in (workspace, second):
+        allow(control_plane, home, API_RULES, namespace=watched.namespace)
+
+    options = ["--port", "0", "--namespace", workspace.namespace, "--namespace", second.namespace]
+    environment = {"KUBECONFIG": str(kubeconfig), "AGENTMEMORY_AUTH": "none"}
+    with (
+        running(start_operator(control_plane, tmp_path, "--lease-namespace", home)) as operator,
+        running(Program(folder / "log", *AGENTMEMORY, "api", *options, **environment)) as api,
+    ):
+        for made in (outside, workspace, second):
+            made.create_ready()
+        url = api.wait_for(r"API (http://\S+)")[1]
+
+        def answers(of: Workspace) -> bool:
+            return httpx.get(f"{url}/v1/agents/{of.slug}").status_code == 200
+
+        for watched in (workspace, second):
+            wait_until(lambda served=watched: answers(served), seconds=20, what=f"agent {watched.slug}")
+        assert httpx.get(f"{url}/readyz").status_code == 200
+        assert not answers(outside)
+        assert "403" not in api.log, api.log[-1500:]
+        for made in (second, outside):
+            made.clean()
+        operator.stop()

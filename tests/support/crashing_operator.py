@@ -29,7 +29,7 @@ from agentmemory_operator.domain.planning import Change, CreateIndexes
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import operate
-from agentmemory_operator.main.servers import Operator
+from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import CollectionStore, Event, Json
 from agentmemory_operator.services.leadership import Leadership

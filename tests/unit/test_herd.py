@@ -8,7 +8,7 @@ from typing import Any
 
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.errors import StoreUnavailable
-from agentmemory_operator.main.servers import Operator
+from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.objects import AGENT_MEMORY
 from agentmemory_operator.services.passes import Periods

@@ -126,8 +126,7 @@ class KubernetesCluster:
 
     async def list_all(self, kind: str) -> list[Json]:
         """Return every object of a kind in the namespaces that are looked after."""
-        folders = [f"namespaces/{namespace}/" for namespace in self._namespaces] or [""]
-        lists = [await self._list(kind, f"/apis/{API_VERSION}/{folder}{PLURALS[kind]}") for folder in folders]
+        lists = [await self._list(kind, _folder(kind, name)) for name in self._namespaces or ("",)]
         return [document for documents, _ in lists for document in documents]
 
     async def labels(self, namespace: str) -> Mapping[str, str]:
@@ -141,7 +140,7 @@ class KubernetesCluster:
 
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return every object of a kind, and the version to watch from."""
-        return await self._list(kind, _path(kind))
+        return await self._list(kind, _folder(kind))
 
     async def _list(self, kind: str, path: str) -> tuple[list[Json], str]:
         try:
@@ -173,19 +172,21 @@ class KubernetesCluster:
         return {(involved["namespace"], involved["name"]): time for time, involved in told}
 
     async def follow(
-        self, kind: str, heard: Callable[[], None] = lambda: None
+        self, kind: str, heard: Callable[[], None] = lambda: None, *, namespace: str = ""
     ) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
         """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever.
 
         Args:
             heard: called at each sign of life of the API server: at least every 50 s while the watch is in order.
+            namespace: whose objects; empty is all.
         """
+        path = _folder(kind, namespace)
         while True:
             try:
-                items, version = await self.list_objects(kind)
+                items, version = await self._list(kind, path)
                 heard()
                 yield "LIST", items
-                async with aclosing(self._watch(kind, version, heard)) as events:
+                async with aclosing(self._watch(kind, path, version, heard=heard)) as events:
                     async for event in events:
                         yield event
             except TransientError as exc:
@@ -193,7 +194,7 @@ class KubernetesCluster:
                 await asyncio.sleep(WATCH_RETRY_S)
 
     async def _watch(
-        self, kind: str, version: str, heard: Callable[[], None]
+        self, kind: str, path: str, version: str, *, heard: Callable[[], None]
     ) -> AsyncGenerator[tuple[str, Json], None]:
         """Yield changes after `version` until a gap asks for a new list."""
         while True:
@@ -203,7 +204,7 @@ class KubernetesCluster:
                 ("allowWatchBookmarks", "true"),
                 ("timeoutSeconds", str(WATCH_TIMEOUT_S)),
             ]
-            response = await self._transport.send("GET", _path(kind), query=query, timeout_s=WATCH_TIMEOUT_S + 10)
+            response = await self._transport.send("GET", path, query=query, timeout_s=WATCH_TIMEOUT_S + 10)
             heard()
             with mapped_errors(), closing(response):
                 async for line in response.content:
@@ -218,8 +219,12 @@ class KubernetesCluster:
                         yield event["type"], {"apiVersion": API_VERSION, "kind": kind} | document
 
 
-def _path(kind: str, metadata: Metadata | None = None) -> str:
-    """Return the path of an object, or of all objects of its kind."""
-    if metadata is None:
-        return f"/apis/{API_VERSION}/{PLURALS[kind]}"
-    return f"/apis/{API_VERSION}/namespaces/{metadata.namespace}/{PLURALS[kind]}/{metadata.name}"
+def _folder(kind: str, namespace: str = "") -> str:
+    """Return the path of a kind's objects, of one namespace or of all."""
+    folder = f"namespaces/{namespace}/" if namespace else ""
+    return f"/apis/{API_VERSION}/{folder}{PLURALS[kind]}"
+
+
+def _path(kind: str, metadata: Metadata) -> str:
+    """Return the path of an object."""
+    return f"{_folder(kind, metadata.namespace)}/{metadata.name}"

@@ -53,13 +53,27 @@ class OperatorOptions:
     health_port: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """Options of the retrieval API.
+
+    Attributes:
+        host: None is loopback, in a cluster every address.
+        namespaces: those to watch; none is all.
+    """
+
+    host: str | None
+    port: int
+    namespaces: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Verbs:
     """What main composes: each runs until it is stopped."""
 
     operator: Callable[[OperatorOptions], Awaitable[None]]
-    api_kubernetes: Callable[[str | None, int], Awaitable[None]]
-    api_files: Callable[[str | None, int, Path], Awaitable[None]]
+    api_kubernetes: Callable[[ApiOptions], Awaitable[None]]
+    api_files: Callable[[ApiOptions, Path], Awaitable[None]]
     dev: Callable[[Path, Path, int, str | None], Awaitable[None]]
     devserver: Callable[[Path, int, str], Awaitable[None]]
     default_source: Source
@@ -69,6 +83,9 @@ class Verbs:
 
 
 Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
+Namespaces = Annotated[
+    list[str] | None, typer.Option("--namespace", help="Watch only this one; repeatable. Default: all.")
+]
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free one.")]
 
 
@@ -94,9 +111,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
 def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
     @cli.command()
     def operator(
-        namespace: Annotated[
-            list[str] | None, typer.Option("--namespace", help="Watch only this one; repeatable. Default: all.")
-        ] = None,
+        namespace: Namespaces = None,
         lease_namespace: Annotated[
             str | None, typer.Option(help="Where the lease lies. Default: the pod's namespace; outside: default.")
         ] = None,
@@ -116,14 +131,18 @@ def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
         port: Port = 8080,
         source: Annotated[Source, typer.Option(help="Where agents are declared.")] = verbs.default_source,
         manifests: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None,
+        namespace: Namespaces = None,
     ) -> None:
         """Run the retrieval API."""
+        options = ApiOptions(host=host, port=port, namespaces=tuple(namespace or ()))
         if source is Source.KUBERNETES:
-            run_verb(verbs.api_kubernetes(host, port))
+            run_verb(verbs.api_kubernetes(options))
+        elif options.namespaces:
+            raise typer.BadParameter("--namespace is for --source kubernetes: a folder is served whole")
         elif manifests is None:
             raise typer.BadParameter("--source files needs --manifests DIR")
         else:
-            run_verb(verbs.api_files(host, port, manifests))
+            run_verb(verbs.api_files(options, manifests))
 
 
 def _add_development(cli: typer.Typer, verbs: Verbs) -> None:

@@ -1,5 +1,6 @@
 """Sources to feeds: a cluster's or a folder's events go to whoever runs in this process."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
@@ -17,12 +18,18 @@ class Served(Protocol):
     standing: Standing
 
 
-async def follow(api: Served, cluster: KubernetesCluster, kind: str) -> None:
-    """Feed one kind's objects to the API, for ever."""
-    async for event, content in cluster.follow(kind, lambda: api.standing.heard(kind)):
+def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """Return what is read each by itself: every kind, of each namespace; an empty one is all, as none named is."""
+    return [(kind, namespace) for kind in KINDS for namespace in namespaces or ("",)]
+
+
+async def follow(api: Served, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
+    """Feed one kind's objects, of one namespace or of all, to the API, for ever."""
+    source = kind, namespace
+    async for event, content in cluster.follow(kind, lambda: api.standing.heard(source), namespace=namespace):
         if isinstance(content, list):
-            api.feed.take_list(kind, content)
-            api.standing.synced(kind)
+            api.feed.take_list(kind, content, namespace=namespace)
+            api.standing.synced(source)
         else:
             api.feed.take(event, content)
 
@@ -32,8 +39,8 @@ async def follow_folder(folder: ManifestFolder, api: Served, operator: Operated 
     async for events in folder.follow():
         for event, document in events:
             feed_all(event, document, api, operator)
-        for kind in KINDS:
-            api.standing.synced(kind)
+        for source in sources():
+            api.standing.synced(source)
 
 
 async def pass_on(folder: ManifestFolder, api: Served, operator: Operated) -> None:

@@ -1,4 +1,4 @@
-"""Composition root. What servers need is imported when one of their verbs runs: the other verbs start at once."""
+"""Composition root. What a verb needs is imported when it runs: vendor packages take a second and tens of MB."""
 
 import os
 import sys
@@ -33,17 +33,20 @@ def run() -> None:
 def _verbs(settings: Settings) -> Verbs:
     url, key = settings.qdrant_url, settings.qdrant_api_key
     inspection = Inspection(
-        lambda endpoint: _servers().open_collections(endpoint), lambda name: _servers().open_cluster(name), url, key
+        lambda endpoint: _room("stores").open_collections(endpoint),
+        lambda name: _room("stores").open_cluster(name),
+        url,
+        key,
     )
     return Verbs(
-        operator=lambda options: _servers().run_operator(settings, options),
-        api_kubernetes=lambda host, port: _servers().run_api_kubernetes(settings, host, port),
-        api_files=lambda host, port, manifests: _servers().run_api_files(settings, host, port, manifests),
-        dev=lambda manifests, data, port, qdrant: _servers().run_dev(settings, manifests, data, port, qdrant),
-        devserver=lambda data, port, version: _servers().run_devserver(data, port, version),
+        operator=lambda options: _room("operator").run_operator(settings, options),
+        api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
+        api_files=lambda options, manifests: _room("api").run_api_files(settings, options, manifests),
+        dev=lambda manifests, data, port, qdrant: _room("development").run_dev(settings, manifests, data, port, qdrant),
+        devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
         default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
         inspection=inspection,
-        open_objects=lambda: _servers().objects_of_cluster(),
+        open_objects=lambda: _room("stores").objects_of_cluster(),
         asking=Asking(open_client, settings.api_url, settings.token),
     )
 
@@ -59,9 +62,9 @@ async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncMemory
         raise AgentMemoryError(str(exc)) from exc
 
 
-def _servers() -> ModuleType:
-    """Import what the verbs run: a second of vendor packages."""
-    return import_module("agentmemory_operator.main.servers")
+def _room(name: str) -> ModuleType:
+    """Import what a verb runs."""
+    return import_module(f"agentmemory_operator.main.{name}")
 
 
 def has_kubernetes(settings: Settings) -> bool:

@@ -1,12 +1,17 @@
-"""The stores that a process has open."""
+"""Stores and clusters, opened for as long as a verb runs."""
 
+import contextlib
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from weakref import WeakSet
 
+from agentmemory_operator.adapters.kubeconfig import load_context
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_transport import load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
-from agentmemory_operator.ports import EngineMeter, PointStore
+from agentmemory_operator.ports import AgentMemories, EngineMeter, PointStore
 from agentmemory_operator.services.links import Endpoint
 
 
@@ -60,3 +65,31 @@ class Stores:
 
     def _place(self, endpoint: Endpoint) -> Endpoint:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
+
+
+@contextlib.asynccontextmanager
+async def objects_of_cluster() -> AsyncIterator[AgentMemories]:
+    """Open the objects of the cluster that the kubeconfig names."""
+    cluster = KubernetesCluster(await load_configuration())
+    try:
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+@contextlib.asynccontextmanager
+async def open_collections(endpoint: Endpoint) -> AsyncIterator[QdrantCollections]:
+    """Open the collections of one server."""
+    async with AsyncExitStack() as stack:
+        yield Stores(stack).collections(endpoint)
+
+
+@contextlib.asynccontextmanager
+async def open_cluster(context: str | None) -> AsyncIterator[tuple[KubernetesCluster, str]]:
+    """Open the cluster of a context, with the context's namespace."""
+    configuration, namespace = await load_context(context)
+    cluster = KubernetesCluster(configuration)
+    try:
+        yield cluster, namespace
+    finally:
+        await cluster.close()

@@ -88,12 +88,12 @@ class ApiFeed:
         if key.kind == AGENT_MEMORY:
             self._serve(event, document)
 
-    def take_list(self, kind: str, documents: list[Json]) -> None:
-        """Take in all objects of a kind; what is not among them is gone."""
+    def take_list(self, kind: str, documents: list[Json], *, namespace: str = "") -> None:
+        """Take in all objects of a kind, of one namespace or of all; what is not among them is gone."""
         present = {key_of(document) for document in documents}
         for key in self._table.keys(kind):
             document = self._table.get(key)
-            if key not in present and document is not None:
+            if key not in present and document is not None and namespace in ("", key.namespace):
                 self.take("DELETED", document)
         for document in documents:
             self.take("ADDED", document)

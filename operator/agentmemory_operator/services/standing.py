@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Hashable
 
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected
@@ -24,36 +24,36 @@ class Standing:
     """Knows what stands between this process and good answers.
 
     Args:
-        kinds: what has to be read.
+        sources: what has to be read.
         store_for: gives the store of an agent's connection.
     """
 
     def __init__(
         self,
-        kinds: Collection[str],
+        sources: Collection[Hashable],
         directory: AgentDirectory,
         store_for: Callable[[AgentSettings], Awaitable[PointStore]],
         *,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._kinds = frozenset(kinds)
+        self._sources = frozenset(sources)
         self._directory = directory
         self._store_for = store_for
         self._now_s = now_s
-        self._synced: set[str] = set()
-        self._heard_s: dict[str, float] = {}
+        self._synced: set[Hashable] = set()
+        self._heard_s: dict[Hashable, float] = {}
         self._is_away: bool | None = None
         self._all_synced = asyncio.Event()
 
-    def synced(self, kind: str) -> None:
-        """Note that a kind was read whole."""
-        self._synced.add(kind)
-        if self._synced >= self._kinds:
+    def synced(self, source: Hashable) -> None:
+        """Note that a source was read whole."""
+        self._synced.add(source)
+        if self._synced >= self._sources:
             self._all_synced.set()
 
-    def heard(self, kind: str) -> None:
-        """Note that the source of a kind has just given a sign of life."""
-        self._heard_s[kind] = self._now_s()
+    def heard(self, source: Hashable) -> None:
+        """Note that a source has just given a sign of life."""
+        self._heard_s[source] = self._now_s()
 
     def age_s(self) -> float:
         """Return for how long a source has been silent; 0 for one that cannot be, as a folder."""

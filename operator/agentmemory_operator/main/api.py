@@ -1,0 +1,152 @@
+"""`agentmemory api`."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from uuid import uuid4
+
+from agentmemory_operator.adapters.asgi_server import serving
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.embedders import build_embedder
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
+from agentmemory_operator.adapters.kubernetes_transport import load_configuration
+from agentmemory_operator.adapters.manifest_folder import ManifestFolder
+from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.entrypoints.api.app import create_app
+from agentmemory_operator.entrypoints.api.auth import build_guard
+from agentmemory_operator.entrypoints.api.pressure import MIB, Limits
+from agentmemory_operator.entrypoints.api.routes import Services
+from agentmemory_operator.entrypoints.cli import ApiOptions
+from agentmemory_operator.entrypoints.following import follow, follow_folder, sources
+from agentmemory_operator.entrypoints.operating import cancel
+from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
+from agentmemory_operator.main.stores import Stores
+from agentmemory_operator.ports import ClusterReader, Embedder, PointStore, Secrets, TokenReviews
+from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.api_metering import ApiMeter
+from agentmemory_operator.services.callers import Callers
+from agentmemory_operator.services.chains import Chains
+from agentmemory_operator.services.directory import AgentDirectory
+from agentmemory_operator.services.embedding_cache import CachedEmbedder
+from agentmemory_operator.services.feeds import ApiFeed
+from agentmemory_operator.services.links import Endpoint
+from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.metered_embedder import MeteredEmbedder
+from agentmemory_operator.services.objects import ObjectTable
+from agentmemory_operator.services.point_stores import PointStores
+from agentmemory_operator.services.recall import Recall
+from agentmemory_operator.services.remember import Remember
+from agentmemory_operator.services.standing import Standing
+from agentmemory_operator.services.sweeper import Sweeper
+from agentmemory_operator.services.windows import Windows
+from agentmemory_operator.settings import Settings
+
+API_SERVICE = "agentmemory-api"
+
+
+class Api:
+    """The retrieval half: directory and use cases.
+
+    Args:
+        cluster: where API keys and labels of namespaces are read.
+        open_store: makes the store of an endpoint.
+        meter: what is measured of it and of its stores.
+        reviews: who knows the tokens of ServiceAccounts; None without a cluster.
+        namespaces: whose objects are read; none is all.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        cluster: ClusterReader,
+        open_store: Callable[[Endpoint], PointStore],
+        *,
+        meter: ApiMeter,
+        reviews: TokenReviews | None = None,
+        namespaces: Sequence[str] = (),
+    ) -> None:
+        self._settings = settings
+        self._meter = meter
+        self._secrets: Secrets = cluster
+        clock, table = SystemClock(), ObjectTable()
+        self._callers = Callers(reviews, clock) if reviews else None
+        chains, windows = Chains(clock), Windows(clock)
+        stores = PointStores(table, cluster, open_store, namespaces=cluster)
+        directory = AgentDirectory(stores.store_for, self._open_embedder)
+        access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
+        self.feed = ApiFeed(table, directory)
+        self.services = Services(
+            directory=directory,
+            recall=Recall(clock, access_counts),
+            remember=Remember(clock, chains, windows),
+            memories=Memories(clock, chains, windows),
+            access_counts=access_counts,
+            meter=meter,
+        )
+        self.standing = Standing(sources(namespaces), directory, stores.store_for)
+        self._sweeper = Sweeper(directory, chains, windows)
+
+    async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
+        # In a cluster a manifest's baseURL must not receive a key that the object does not name.
+        api_key = None if self._settings.is_in_cluster else self._settings.openai_api_key
+        if source.secret_name and source.secret_key:
+            api_key = await self._secrets.read(settings.namespace, source.secret_name, source.secret_key)
+        embedder = build_embedder(source, settings.embedding, api_key=api_key)
+        metered = MeteredEmbedder(embedder, self._meter, provider=source.provider)
+        return CachedEmbedder(metered, entries=settings.embedding.cache_entries, meter=self._meter)
+
+    @contextlib.asynccontextmanager
+    async def serving(self, host: str, port: int) -> AsyncIterator[str]:
+        """Serve while the context is open; yield the URL."""
+        guard = build_guard(self._settings, host, callers=self._callers)
+        settings = self._settings
+        limits = Limits(requests=settings.max_requests, body_bytes=settings.max_body_mib * MIB)
+        app = create_app(self.services, guard, standing=self.standing, limits=limits)
+        beside = [asyncio.create_task(work) for work in (self._sweeper.run(), self.standing.run())]
+        try:
+            async with serving(app, host=host, port=port) as url:
+                yield url
+        finally:
+            await cancel(*beside)
+
+
+async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
+    """Run the retrieval API on the objects of a cluster."""
+    configuration = await load_configuration()
+    async with AsyncExitStack() as stack:
+        cluster = KubernetesCluster(configuration)
+        stack.push_async_callback(cluster.close)
+        reviews = KubernetesTokenReviews(configuration)
+        stack.push_async_callback(reviews.close)
+        meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
+        api = Api(
+            settings,
+            cluster,
+            Stores(stack, meter=meter).points,
+            meter=meter,
+            reviews=reviews,
+            namespaces=options.namespaces,
+        )
+        following = [asyncio.create_task(follow(api, cluster, *source)) for source in sources(options.namespaces)]
+        stack.push_async_callback(cancel, *following)
+        url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
+        say(f"API {url}")
+        await until_stopped(*following)
+
+
+async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path) -> None:
+    """Run the retrieval API on a folder of manifests; their collections exist already."""
+    async with AsyncExitStack() as stack:
+        folder = ManifestFolder(manifests, keeps_status=False)
+        meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
+        stores = Stores(stack, url=settings.qdrant_url, api_key=settings.qdrant_api_key, meter=meter)
+        api = Api(settings, folder, stores.points, meter=meter)
+        following = asyncio.create_task(follow_folder(folder, api, None))
+        stack.push_async_callback(cancel, following)
+        url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
+        say(f"API {url}")
+        await until_stopped(following)

@@ -1,0 +1,90 @@
+"""`agentmemory operator`."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from uuid import uuid4
+
+from agentmemory_operator.adapters.asgi_server import serving
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
+from agentmemory_operator.adapters.kubernetes_transport import load_configuration
+from agentmemory_operator.adapters.qdrant_calls import CallWatch
+from agentmemory_operator.entrypoints.cli import OperatorOptions
+from agentmemory_operator.entrypoints.health import Probes, create_health_app
+from agentmemory_operator.entrypoints.operating import operate
+from agentmemory_operator.main.processes import default_host, open_tracer, say
+from agentmemory_operator.main.stores import Stores
+from agentmemory_operator.ports import Cluster, CollectionStore, Secrets, Tracer
+from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.feeds import OperatorFeed
+from agentmemory_operator.services.leadership import Leadership
+from agentmemory_operator.services.links import Endpoint
+from agentmemory_operator.services.metering import OperatorMeter, call_counter
+from agentmemory_operator.services.metrics import render
+from agentmemory_operator.services.objects import Key, ObjectTable
+from agentmemory_operator.services.passes import Passes, Periods
+from agentmemory_operator.services.tracing import NO_TRACES
+from agentmemory_operator.services.workqueue import WorkQueue
+from agentmemory_operator.settings import Settings
+
+HEALTH_PORT = 8081
+
+
+class Operator:
+    """The reconcile half: table, queue and passes over one cluster.
+
+    Args:
+        cluster: where status, finalizers and events are written.
+        secrets: where API keys are read.
+        open_store: makes the store of an endpoint.
+        periods: when what is looked at again.
+        tracer: traces passes.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        secrets: Secrets,
+        open_store: Callable[[Endpoint], CollectionStore],
+        *,
+        periods: Periods | None = None,
+        tracer: Tracer = NO_TRACES,
+    ) -> None:
+        self.periods = periods or Periods()
+        self.table = ObjectTable()
+        self.meter = OperatorMeter(self.table, tracer=tracer)
+        self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
+        self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
+        self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
+        self._passes = Passes(
+            self.table, self.connections, cluster, SystemClock(), self.queue.request, periods=self.periods
+        )
+
+    async def _pass(self, key: Key) -> float | None:
+        return await self.meter.measure(key, self._passes.run)
+
+
+async def run_operator(settings: Settings, options: OperatorOptions) -> None:
+    """Run the operator until it is told to stop, or loses the lease."""
+    configuration = await load_configuration()
+    async with AsyncExitStack() as stack:
+        lease = KubernetesLease(configuration, options.lease_namespace or own_namespace())
+        stack.push_async_callback(lease.close)
+        leadership = Leadership(lease, f"{socket.gethostname()}_{uuid4().hex[:8]}")
+        cluster = KubernetesCluster(configuration, before_write=leadership.check, namespaces=options.namespaces)
+        stack.push_async_callback(cluster.close)
+        calls, tracer = call_counter(), open_tracer(settings, stack, service="agentmemory-operator")
+        watch = CallWatch(before_write=leadership.check, count_call=calls.add, tracer=tracer)
+        collections, ready = Stores(stack, watch=watch).collections, asyncio.Event()
+        operator = Operator(cluster, cluster, collections, tracer=tracer)
+        metrics = [*operator.meter.metrics(operator.queue, lambda: leadership.is_leading), calls]
+        probes = Probes(lambda: operator.queue.stuck_s, ready.is_set, lambda: render(metrics))
+        port = HEALTH_PORT if options.health_port is None and settings.is_in_cluster else options.health_port
+        if port is not None:
+            app = create_health_app(probes)
+            say(f"health {await stack.enter_async_context(serving(app, host=default_host(settings), port=port))}")
+        names = options.namespaces
+        await operate(operator, cluster, configuration, leadership=leadership, namespaces=names, ready=ready)
