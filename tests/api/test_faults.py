@@ -12,9 +12,11 @@ import pytest
 from tests.support.api_stack import Document, agent_document, create_collection, dev_qdrant, running_api
 from tests.support.fake_openai import FakeOpenAI, failure
 from tests.support.http_server import serve
+from tests.support.proxy import Fault, proxying
 
 BODY = {"user_id": "u", "content": "c", "vector": [1.0] * 8}
 PROBE = agent_document("probe")
+PROBES = "/v1/agents/probe/memories"
 
 
 def free_port() -> int:
@@ -142,3 +144,24 @@ def test_a_text_that_the_embedder_refuses_spoils_only_its_item(
 
     assert results[0]["error"]["status"] == 422
     assert results[1]["event"] == "ADD"
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_a_batch_whose_answer_was_lost_is_safe_to_send_again_with_its_key(
+    tmp_path: pathlib.Path, key: str | None
+) -> None:
+    batch = {"memories": [BODY | {"content": "a"}, BODY | {"content": "b"}]}
+    with dev_qdrant(tmp_path) as qdrant, proxying(qdrant) as proxy:
+        create_collection(qdrant, PROBE)
+        with running_api(proxy.url, PROBE) as stack, httpx.Client(base_url=stack.api_url, timeout=20) as client:
+            assert client.get("/v1/agents/probe").status_code == 200
+            proxy.fail_with(Fault(cut="head", of="writes", times=1))
+            headers = {"Idempotency-Key": key} if key else {}
+
+            first, second = (client.post(f"{PROBES}/batch", json=batch, headers=headers) for _ in range(2))
+            listed = client.get(PROBES, params={"user_id": BODY["user_id"]}).json()["results"]
+
+    assert (first.status_code, first.json()["type"]) == (504, "/problems/outcome-unknown")
+    assert [result["event"] for result in second.json()["results"]] == ["ADD", "ADD"]
+    # Without a key the second is another request: what the first wrote is there besides.
+    assert sorted(memory["content"] for memory in listed) == (["a", "b"] if key else ["a", "a", "b", "b"])
