@@ -19,11 +19,14 @@ TEXTS: Mapping[str, tuple[str, ...]] = {
     "field": ("metadata.ticket", "metadata.customer", "metadata.team.name", "ticket"),
     "name": ("fact", "event", "skill", "working_note"),
 }
-WEIGHTS: Mapping[str, tuple[Json, ...]] = {
-    "weights": (
-        {"similarity": 1, "recency": 0, "utility": 0},
-        {"similarity": 0.5, "recency": 0.25, "utility": 0.25},
-        {"similarity": 0.5, "recency": 0.5, "utility": 0.5},
+# The ways to rank leave each other out, and none touches the collection.
+BLOCKS: Mapping[str, tuple[Json, ...]] = {
+    "scoring": (
+        {"limit": 5, "scoreThreshold": 0.2, "minSimilarity": -1, "candidates": "Auto"},
+        {"candidates": 10_000, "utilityNorm": 3.5},
+        {"weights": {"similarity": 0.5, "recency": 0.25, "utility": 0.25}},
+        {"weights": {"similarity": 1, "recency": 0, "utility": 0}},
+        {"weights": {"similarity": 0.5, "recency": 0.5, "utility": 0.5}},
     )
 }
 SECRET = {"name": "openai", "key": "token"}
@@ -76,7 +79,7 @@ class SpecGenerator:
     def _value(self, name: str, schema: Json) -> Any:
         if name == "secretRef":
             return dict(SECRET)
-        choices = CHEAP.get(name) or WEIGHTS.get(name) or schema.get("enum") or TEXTS.get(name)
+        choices = CHEAP.get(name) or BLOCKS.get(name) or schema.get("enum") or TEXTS.get(name)
         return copy.deepcopy(self._random.choice(choices)) if choices else self._of_type(schema)
 
     def _of_type(self, schema: Json) -> Any:
@@ -98,10 +101,13 @@ class SpecGenerator:
         figure = self._random.choice((low, high, drawn))
         return int(figure) if whole else figure
 
-    def _entries(self, schema: Json) -> list[Json]:
-        key, kind = schema["x-kubernetes-list-map-keys"][0], schema["items"]
-        names = self._random.sample(TEXTS[key], self._random.randint(1, MOST_ENTRIES))
-        return [self._object(kind) | {key: name} | self._decay(kind) for name in names]
+    def _entries(self, schema: Json) -> list[Any]:
+        keys, kind = schema.get("x-kubernetes-list-map-keys"), schema["items"]
+        drawn = [self._value("", kind) for _ in range(self._random.randint(1, MOST_ENTRIES))]
+        if keys is None:
+            return sorted(set(drawn))
+        by_key = {tuple(entry.get(key) for key in keys): entry | self._decay(kind) for entry in drawn}
+        return list(by_key.values())
 
     def _decay(self, kind: Json) -> Json:
         """Return what a type of memory has exactly one of."""
