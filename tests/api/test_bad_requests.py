@@ -114,6 +114,8 @@ BAD_SEARCHES: list[tuple[str, Any, str]] = [
     ("top_k", True, "top_k"),
     ("threshold", "0.5", "threshold"),
     ("threshold", 1e300, "threshold"),
+    ("min_priority", 1.1, "min_priority"),
+    ("min_priority", 0.5, "min_priority"),
     ("types", [], "types"),
     ("types", ["nope"], "types"),
     ("types", "fact", "types"),

@@ -21,6 +21,8 @@ from agentmemory_operator.domain.syntax import ExpressionInvalid
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.typed_expressions import Scoring, checked_expression
 from agentmemory_operator.domain.variables import DAY_MS, Scored, values_of
+from agentmemory_operator.errors import RequestInvalid, StoreRejected
+from agentmemory_operator.services.recall import SearchRequest
 from tests.support.agents import EVERYTHING, World, open_world, vector_of
 from tests.support.drawing import examples_of
 from tests.support.http_server import serve
@@ -289,3 +291,45 @@ async def test_the_engine_equals_the_reference_values_of_every_formula(served: t
     assert len(found) == 96
     for (point,), (_, _, wanted) in zip(found, cases, strict=True):
         assert abs(point["score"] - wanted) < 1e-5
+
+
+async def test_a_search_uses_min_and_max_where_the_server_is_said_to_know_them(served: tuple[str, bool]) -> None:
+    """An older server refuses them, which shows that they were sent."""
+    url, knows_them = served
+    async with open_world(url, ranking=expression("min(similarity, 0.3) + max(importance, 0.6)")) as world:
+        await world.add("a", vector=vector_of("query"), importance=0.9)
+        request = SearchRequest(user_id="u", vector=vector_of("query"))
+        spelled = await world.recall.search(world.agent, request)
+        able = replace(world.agent, capabilities=frozenset({"minMax"}))
+        if knows_them:
+            native = await world.recall.search(able, request)
+            assert native.results[0].score == pytest.approx(1.2, abs=1e-5)
+        else:
+            with pytest.raises(StoreRejected):
+                await world.recall.search(able, request)
+
+    assert spelled.results[0].score == pytest.approx(1.2, abs=1e-5)
+
+
+@pytest.mark.parametrize(("least", "contents"), [(None, ["much", "little"]), (0.5, ["much"]), (0.9, [])])
+async def test_a_search_may_ask_for_a_least_priority(
+    served: tuple[str, bool], least: float | None, contents: list[str]
+) -> None:
+    async with open_world(served[0], ranking=replace(EVERYTHING, model=Priority())) as world:
+        await world.add("much", vector=vector_of("query"), importance=0.9)
+        await world.add("little", vector=vector_of("query"), importance=0.1)
+
+        answer = await world.recall.search(
+            world.agent, SearchRequest(user_id="u", vector=vector_of("query"), min_priority=least)
+        )
+
+    assert [found.record.content for found in answer.results] == contents
+    assert answer.removed_by_threshold == 0
+
+
+async def test_a_least_priority_is_refused_where_there_is_none(served: tuple[str, bool]) -> None:
+    async with open_world(served[0]) as world:
+        with pytest.raises(RequestInvalid, match="min_priority"):
+            await world.recall.search(
+                world.agent, SearchRequest(user_id="u", vector=vector_of("query"), min_priority=0.1)
+            )

@@ -76,7 +76,7 @@ class Api:
         self._callers = Callers(reviews, clock) if reviews else None
         chains, windows = Chains(clock), Windows(clock)
         stores = PointStores(table, cluster, open_store, namespaces=cluster)
-        directory = AgentDirectory(stores.store_for, self._open_embedder)
+        directory = AgentDirectory(stores.store_for, self._open_embedder, stores.capabilities_of)
         access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
         self.feed = ApiFeed(table, directory)
         self.services = Services(

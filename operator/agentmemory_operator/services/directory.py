@@ -6,7 +6,7 @@ is held never mixes two vector spaces.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
@@ -56,6 +56,7 @@ class Agent:
         distance: the collection's: Cosine, Dot or Euclid.
         keyword: what the collection's keyword vectors are made of; None where there are none, or none are wanted.
         sizes: how many memories its users have; writers make it forget.
+        capabilities: what its server can do, by name.
     """
 
     settings: AgentSettings
@@ -65,6 +66,7 @@ class Agent:
     distance: str
     keyword: KeywordSource | None = None
     sizes: Sizes = field(default_factory=Sizes)
+    capabilities: frozenset[str] = frozenset()
 
     @property
     def alias(self) -> str:
@@ -94,9 +96,15 @@ class _Entry:
 class AgentDirectory:
     """Agents by slug. Not thread-safe: fed and asked on one event loop."""
 
-    def __init__(self, make_store: StoreFactory, make_embedder: EmbedderFactory) -> None:
+    def __init__(
+        self,
+        make_store: StoreFactory,
+        make_embedder: EmbedderFactory,
+        capabilities_of: Callable[[AgentSettings], frozenset[str]] = lambda _: frozenset(),
+    ) -> None:
         self._make_store = make_store
         self._make_embedder = make_embedder
+        self._capabilities_of = capabilities_of
         self._entries: dict[str, _Entry] = {}
 
     def put(self, claim: Claim) -> None:
@@ -138,9 +146,14 @@ class AgentDirectory:
         entry = self._entry(slug)
         store = await self._make_store(entry.settings)
         async with entry.lock:
-            if entry.opened and not entry.is_stale and entry.opened.store is store:
-                return entry.opened
-            return await self._reopen(entry, store)
+            opened = entry.opened
+            if opened is None or entry.is_stale or opened.store is not store:
+                opened = await self._reopen(entry, store)
+            capabilities = self._capabilities_of(entry.settings)
+            if opened.capabilities != capabilities:
+                # A server that was upgraded is another one, the collection is the same.
+                opened = entry.opened = replace(opened, capabilities=capabilities)
+            return opened
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> Agent:
         settings, before = entry.settings, entry.opened

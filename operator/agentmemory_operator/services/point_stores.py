@@ -62,6 +62,12 @@ class PointStores:
         linked = self._linked.setdefault(key, LinkedPoints(document, Link(self._secrets, self._open_store)))
         return await linked.opened()
 
+    def capabilities_of(self, settings: AgentSettings) -> frozenset[str]:
+        """Return what the server of the agent's connection can do, as the connection's status last said."""
+        document = self._table.get(Key(QDRANT_CONNECTION, settings.connection_namespace, settings.connection))
+        status = (document or {}).get("status") or {}
+        return frozenset(status.get("capabilities") or ())
+
     async def _check_shared(self, key: Key, document: Json, namespace: str) -> None:
         """Pass where the connection is for the namespace; parsed once a change, because every request asks."""
         spec, connection = self._parsed.get(key, (None, None))

@@ -2,9 +2,10 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates
+from agentmemory_operator.domain.capabilities import MIN_MAX
 from agentmemory_operator.domain.criteria import Criterion, unindexed
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.filters import Selection, visible
@@ -13,6 +14,7 @@ from agentmemory_operator.domain.hybrid import Match, Question, ask_by_both, ask
 from agentmemory_operator.domain.keywords import keyword_document
 from agentmemory_operator.domain.records import MemoryRecord, record_of
 from agentmemory_operator.domain.scoring import Terms, score, score_query
+from agentmemory_operator.domain.scoring_models import Priority
 from agentmemory_operator.domain.trees import LEFT_OUT
 from agentmemory_operator.domain.variables import DEFAULT_CONFIDENCE, Scored
 from agentmemory_operator.errors import FieldError, RequestInvalid
@@ -29,6 +31,7 @@ class SearchRequest:
     Attributes:
         top_k: 1..10,000; None is the object's `limit`.
         threshold: on the combined score; None is the object's `scoreThreshold`.
+        min_priority: 0..1, only with the model Priority; None is the object's `minPriority`.
         tags: a memory must carry all of them.
         namespace: first parts of a memory's namespace.
         at_time: Unix milliseconds; only what was true then, superseded or not.
@@ -41,6 +44,7 @@ class SearchRequest:
     vector: Sequence[float] | None = None
     top_k: int | None = None
     threshold: float | None = None
+    min_priority: float | None = None
     types: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     session_id: str | None = None
@@ -170,7 +174,7 @@ class _Look:
 
 
 async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
-    ranking = agent.settings.ranking
+    ranking = _ranking_of(agent, request)
     selection = request.selection
     filter_ = visible(selection, now_ms)
     eligible = await agent.sizes.get(request.user_id, selection, lambda: agent.store.count(agent.alias, filter_))
@@ -194,6 +198,13 @@ def _fusion(agent: Agent, request: SearchRequest) -> Fusion | None:
     return fusion_of(agent.settings.ranking) if is_wanted else None
 
 
+def _ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
+    ranking = agent.settings.ranking
+    if request.min_priority is None or not isinstance(ranking.model, Priority):
+        return ranking
+    return replace(ranking, model=replace(ranking.model, min_priority=request.min_priority))
+
+
 async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[Json], dict[str, Match]]:
     """Return the best points by score, and with `explain` how all candidates match, nearest first, in one request."""
     question = _question(agent, request, look, await _vector_of(agent, request))
@@ -203,6 +214,7 @@ async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[
         distance=agent.distance,
         similarity=question.fused,
         keyword=question.keyword,
+        has_extremes=MIN_MAX in agent.capabilities,
     )
     scoring["defaults"] |= question.defaults
     body: Json = {"prefetch": list(question.lists), "query": scoring, "limit": look.top_k, "with_payload": True}
@@ -273,6 +285,9 @@ def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
 def _errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
     errors = check_types(request.types, agent, field="types")
     errors += _check_top_k(request, agent)
+    if request.min_priority is not None and not isinstance(agent.settings.ranking.model, Priority):
+        way_out = "leave it out, or set spec.scoring.model to Priority"
+        errors.append(FieldError("min_priority", f"this agent's scoring model knows no priority: {way_out}"))
     errors += check_presence(agent, text=request.query, vector=request.vector)
     errors += _check_hybrid(request, agent)
     if request.vector is not None:

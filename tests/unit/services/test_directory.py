@@ -39,7 +39,8 @@ class World:
     def __init__(self) -> None:
         self.store = FakeStore()
         self.made: list[EmbeddingSource] = []
-        self.directory = AgentDirectory(self.make_store, self.make_embedder)
+        self.capabilities: frozenset[str] = frozenset()
+        self.directory = AgentDirectory(self.make_store, self.make_embedder, lambda _: self.capabilities)
 
     async def make_store(self, settings: AgentSettings) -> Any:
         return self.store
@@ -155,3 +156,14 @@ def test_removing_what_is_not_there_is_nothing(world: World) -> None:
     world.directory.remove("bot", "other")
 
     assert [settings.slug for settings in world.directory.list()] == ["bot"]
+
+
+async def test_an_upgraded_server_is_known_at_once_and_the_collection_is_not_read_for_it(world: World) -> None:
+    world.put()
+    before = await world.directory.open("bot")
+    world.capabilities = frozenset({"minMax"})
+
+    after = await world.directory.open("bot")
+
+    assert (before.capabilities, after.capabilities) == (frozenset(), {"minMax"})
+    assert world.store.described == 1

@@ -168,3 +168,16 @@ async def test_a_connection_that_cannot_be_used_is_unavailable_with_the_reason(
 
     with pytest.raises(StoreUnavailable, match=words):
         await bench.stores.store_for(agent())
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted"),
+    [({"capabilities": ["minMax", "formula"]}, {"minMax", "formula"}), ({}, set()), (None, set())],
+)
+def test_what_a_server_can_do_is_what_its_connection_s_status_says(
+    status: dict[str, Any] | None, wanted: set[str]
+) -> None:
+    bench = Bench(connection_document() | {"status": status})
+
+    assert bench.stores.capabilities_of(agent()) == wanted
+    assert bench.stores.capabilities_of(agent("elsewhere")) == frozenset()

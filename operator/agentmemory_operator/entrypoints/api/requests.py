@@ -112,6 +112,10 @@ class SearchIn(Body):
     threshold: Threshold | None = Field(
         default=None, description="Least combined score. Default: the object's `scoreThreshold`."
     )
+    min_priority: Share | None = Field(
+        default=None,
+        description="Least priority, with the model Priority. Default: the object's `minPriority`.",
+    )
     types: list[TypeName] | None = Field(default=None, min_length=1, description="Only memories of these types.")
     tags: list[Tag] | None = Field(default=None, min_length=1, description="Only memories that carry all of these.")
     session_id: Id | None = Field(default=None, description="Only memories of this session.")
@@ -145,6 +149,7 @@ class SearchIn(Body):
             vector=self.vector,
             top_k=self.top_k,
             threshold=self.threshold,
+            min_priority=self.min_priority,
             types=tuple(self.types or ()),
             tags=tuple(self.tags or ()),
             session_id=self.session_id,
