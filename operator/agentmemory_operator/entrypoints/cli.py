@@ -17,7 +17,7 @@ from agentmemory_operator.entrypoints.asking import Asking, add_asking
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
 from agentmemory_operator.entrypoints.running import run_verb
 from agentmemory_operator.entrypoints.takeover import OpenObjects, add_takeover
-from agentmemory_operator.entrypoints.validation import findings_in, manifest_files
+from agentmemory_operator.entrypoints.validation import findings_in, manifest_files, warnings_in
 
 PROGRAM = "agentmemory"
 
@@ -173,11 +173,15 @@ def _add_checks(cli: typer.Typer) -> None:
     ) -> None:
         """Check manifests as strictly as the API server would; exit 1 where something is wrong."""
         try:
-            findings = [finding for path in manifest_files(paths) for finding in findings_in(path)]
+            files = list(manifest_files(paths))
+            findings = [finding for path in files for finding in findings_in(path)]
+            warnings = [] if findings else [warning for path in files for warning in warnings_in(path)]
         except OSError as exc:
             raise typer.BadParameter(str(exc)) from exc
         for finding in findings:
             typer.echo(str(finding))
+        for warning in warnings:
+            typer.echo(f"warning: {warning}", err=True)
         raise typer.Exit(bool(findings))
 
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import yaml
 
-from agentmemory_operator.domain.effective import scoring_choice
+from agentmemory_operator.domain.effective import effective_ranking, scoring_choice
+from agentmemory_operator.domain.forgetting import DECAYS, cut_off_days, outranked
 from agentmemory_operator.domain.manifests import errors_of, parse_agent_memory
 from agentmemory_operator.domain.resources import GROUP
 from agentmemory_operator.domain.scoring_choice import FIELD as SCORING_EXPRESSION
+from agentmemory_operator.domain.scoring_models import name_of
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.services.objects import AGENT_MEMORY
 
@@ -62,10 +64,43 @@ def findings_in(path: Path) -> Iterator[Finding]:
 
 def scoring_errors_of(document: dict[str, Any]) -> list[FieldError]:
     """Return what is wrong with the scoring expression of an object that admission takes."""
-    if document.get("kind") != AGENT_MEMORY or str(document.get("apiVersion", "")).partition("/")[0] != GROUP:
+    if not _is_memory(document):
         return []
     fault = scoring_choice(parse_agent_memory(document)).fault
     return [FieldError(SCORING_EXPRESSION, fault)] if fault else []
+
+
+def warnings_in(path: Path) -> Iterator[Finding]:
+    """Yield what admission takes and is worth a look, in a file in which nothing was found wrong."""
+    for node in yaml.compose_all(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader):
+        document = ManifestLoader.construct(node) if node is not None else None
+        if isinstance(document, dict) and _is_memory(document):
+            for warning in _forgetting(document):
+                yield Finding(path, line_of(node, warning.field), warning)
+
+
+def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
+    ranking = effective_ranking(parse_agent_memory(document))
+    cut_off = cut_off_days(ranking)
+    if cut_off:
+        named = ", ".join(f"{name} from {days} days on" for name, days in sorted(cut_off.items(), key=lambda of: of[1]))
+        yield FieldError(
+            "spec.scoring.scoreThreshold",
+            f"{ranking.score_threshold:g} hides old memories that match well ({named}): set 0 to find them, or decay:"
+            " false on a type that must not fade (docs/presets.md)",
+        )
+    if types := outranked(ranking):
+        model = name_of(ranking.model)
+        yield FieldError(
+            f"spec.scoring.{DECAYS[model]}",
+            f"under model {model} a good match of {', '.join(types)} ranks behind a poor one that is 100 days newer,"
+            " when both are a year old: let age count less, or set decay: false on a type that must not fade"
+            " (docs/presets.md)",
+        )
+
+
+def _is_memory(document: dict[str, Any]) -> bool:
+    return document.get("kind") == AGENT_MEMORY and str(document.get("apiVersion", "")).partition("/")[0] == GROUP
 
 
 def documents_in(path: Path) -> Iterator[dict[str, Any]]:

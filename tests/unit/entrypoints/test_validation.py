@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from agentmemory_operator.entrypoints.validation import findings_in, manifest_files
+from agentmemory_operator.entrypoints.validation import findings_in, manifest_files, warnings_in
 
 GOOD = """apiVersion: agentmemory.dev/v1alpha1
 kind: AgentMemory
@@ -98,3 +98,45 @@ def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_pla
         "  0.5 * similarty\n"
         "        ^"
     )
+
+
+def warned(tmp_path: pathlib.Path, scoring: str, types: str | None) -> list[str]:
+    file = tmp_path / "m.yaml"
+    listed = f"\n  types: [{types}]" if types else ""
+    spec = f"spec:\n  connectionRef: {{name: main}}\n  scoring: {scoring}{listed}"
+    file.write_text(GOOD.replace("spec: {connectionRef: {name: main}}", spec))
+    assert list(findings_in(file)) == []
+    return [str(warning.error) for warning in warnings_in(file)]
+
+
+HIDES, OUTRANKED = "spec.scoring.scoreThreshold: 0.3 hides old memories", "a good match of"
+
+
+@pytest.mark.parametrize(
+    ("scoring", "types", "expected"),
+    [
+        ("{}", None, [f"{HIDES} that match well (episodic from 59 days on, task from 126 days on): set 0"]),
+        ("{scoreThreshold: 0}", None, []),
+        ("{scoreThreshold: 0.28}", None, []),
+        ("{scoreThreshold: 0.9}", None, []),
+        ("{}", "{name: note, decay: false}", []),
+        ("{model: Confidence}", "{name: note, halfLifeDays: 9}", [HIDES, "spec.scoring.confidence.dailyFactor: under"]),
+        ("{model: Confidence, confidence: {dailyFactor: 1}}", None, []),
+        ("{model: Importance, scoreThreshold: 0}", None, ["spec.scoring.importance.dailyRate: under model Importance"]),
+        ("{model: Priority, scoreThreshold: 0}", None, []),
+        ("{model: Expression, expression: similarity / (1 + ageDays), scoreThreshold: 0}", None, []),
+        (
+            "{model: Expression, expression: 'similarity * decay(ageDays, 30)', scoreThreshold: 0}",
+            "{name: note, halfLifeDays: 9}",
+            [f"spec.scoring.expression: under model Expression {OUTRANKED} note"],
+        ),
+    ],
+)
+def test_a_ranking_that_loses_old_memories_is_warned_of(
+    tmp_path: pathlib.Path, scoring: str, types: str | None, expected: list[str]
+) -> None:
+    """A threshold above what any new memory reaches is no matter of age."""
+    told = warned(tmp_path, scoring, types)
+
+    assert len(told) == len(expected), told
+    assert [words for words, warning in zip(expected, told, strict=True) if words not in warning] == []
