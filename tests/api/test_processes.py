@@ -228,3 +228,13 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
     sent = b"".join(collector.bodies)
     assert secret.encode() not in sent
     assert b"user-of-hers" not in sent
+
+
+def test_a_collector_that_is_away_holds_up_neither_requests_nor_the_stop(tmp_path: pathlib.Path, qdrant: str) -> None:
+    with serving(tmp_path, qdrant, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9") as (program, client):
+        answers = [client.get("/v1/agents/plain").status_code for _ in range(50)]
+        program.terminate()
+        wait_until(lambda: program.returncode is not None, seconds=25, what="the end of the process")
+
+    assert answers == [200] * 50
+    assert program.returncode == 0

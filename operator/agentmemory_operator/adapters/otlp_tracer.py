@@ -4,6 +4,8 @@ Imported only where traces are wanted: the SDK takes a tenth of a second.
 """
 
 import asyncio
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -18,6 +20,7 @@ from agentmemory_operator import __version__
 from agentmemory_operator.ports import SpanKind
 
 _KINDS = {"server": trace.SpanKind.SERVER, "client": trace.SpanKind.CLIENT, "internal": trace.SpanKind.INTERNAL}
+CLOSING_S = 5.0
 _PROPAGATOR = TraceContextTextMapPropagator()
 
 
@@ -56,8 +59,12 @@ class OtlpTracer:
                 raise
 
     async def close(self) -> None:
-        """Send what is not sent yet; a collector that is away is waited for by OTEL_EXPORTER_OTLP_TIMEOUT."""
-        await asyncio.to_thread(self._provider.shutdown)
+        """Send what is not sent yet, for at most 5 s: the SDK itself would repeat for longer than a stop may take."""
+        closing = threading.Thread(target=self._provider.shutdown, name="traces", daemon=True)
+        closing.start()
+        until_s = time.monotonic() + CLOSING_S
+        while closing.is_alive() and time.monotonic() < until_s:
+            await asyncio.sleep(0.02)
 
 
 class _Span:
