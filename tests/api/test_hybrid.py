@@ -35,6 +35,12 @@ def test_a_memory_is_found_by_the_words_before_it(client: httpx.Client, user: st
 TERMS = {"similarity": "fused", "recency": "recency", "utility": "utility"}
 
 
+def test_an_agent_says_how_it_looks_by_words(client: httpx.Client) -> None:
+    told = [client.get(f"/v1/agents/{agent}").json()["keyword"] for agent in ("keywords", "words")]
+
+    assert told == [{"language": "english", "method": "Score", "keyword_weight": 1.0, "k": 60}, None]
+
+
 def test_hybrid_false_asks_by_meaning_alone(client: httpx.Client, user: str) -> None:
     say(client, user, "Where did you buy that lamp?")
 

@@ -69,6 +69,7 @@ class SearchOptions(TypedDict, total=False):
     filters: Mapping[str, Any]
     at_time: datetime | str
     include_superseded: bool
+    hybrid: bool
     explain: bool
 
 

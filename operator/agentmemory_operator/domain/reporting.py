@@ -6,7 +6,15 @@ from dataclasses import asdict
 from typing import Any, assert_never
 
 from agentmemory_operator.domain.capabilities import Server, capabilities_of
-from agentmemory_operator.domain.collection import GREEN, RED, Collection, EmbeddingSource, Observed, Quantization
+from agentmemory_operator.domain.collection import (
+    GREEN,
+    RED,
+    Collection,
+    EmbeddingSource,
+    KeywordSource,
+    Observed,
+    Quantization,
+)
 from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
 from agentmemory_operator.domain.drift import Difference
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
@@ -46,6 +54,7 @@ from agentmemory_operator.domain.status import (
     EmbeddingStatus,
     EstimateStatus,
     HnswStatus,
+    KeywordStatus,
     OptimizersStatus,
     PlannedChange,
     PlanStatus,
@@ -293,6 +302,7 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
         quantization=_quantization(live.quantization, ranking),
         sharding=ShardingStatus(shard_number=live.shard_number, replication_factor=live.replication_factor),
         strict_mode=StrictModeStatus.model_validate(limits_in_force(live.strict_mode)),
+        keyword=_keyword(marker.keyword) if marker else None,
         vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
         optimizers=OptimizersStatus(
             default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb
@@ -316,6 +326,10 @@ def _estimates(live: Collection, expected_memories: int) -> tuple[EstimateStatus
 
 def _embedding(source: EmbeddingSource) -> EmbeddingStatus:
     return EmbeddingStatus(provider=source.provider, model=source.model, dimensions=source.dimensions)
+
+
+def _keyword(source: KeywordSource | None) -> KeywordStatus | None:
+    return KeywordStatus(language=source.language, window=source.window) if source else None
 
 
 def _quantization(quantization: Quantization | None, ranking: Ranking) -> QuantizationStatus:

@@ -181,6 +181,15 @@ class RankingStatus(StatusModel):
     min_similarity: float | None = Field(default=None, description="Similarity below which nothing is considered.")
 
 
+class KeywordStatus(StatusModel):
+    """What the keyword vectors are made of."""
+
+    language: str | None = Field(default=None, description="Whose stop words and word stems.")
+    window: int | None = Field(
+        default=None, ge=0, description="Memories of the session before a memory whose words it is found by too."
+    )
+
+
 class EffectiveStatus(StatusModel):
     """The figures in force: the object's over its preset's."""
 
@@ -195,6 +204,7 @@ class EffectiveStatus(StatusModel):
     sharding: ShardingStatus | None = Field(default=None, description="Spread over a cluster of servers.")
     vectors: VectorsStatus | None = Field(default=None, description="The vectors themselves.")
     optimizers: OptimizersStatus | None = Field(default=None, description="Merging and indexing of segments.")
+    keyword: KeywordStatus | None = Field(default=None, description="The keyword vectors; absent where there are none.")
     scoring: RankingStatus | None = Field(default=None, description="How search ranks.")
 
 

@@ -285,6 +285,14 @@ def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object
     }
 
 
+def test_the_keyword_vectors_of_the_collection_are_shown() -> None:
+    spec = {"index": {"keyword": {"enabled": True, "language": "dutch"}}}
+
+    effective = status_of(spec, desired_of(spec))["effective"]
+
+    assert effective["keyword"] == {"language": "dutch", "window": 2}
+
+
 def test_the_ranking_in_force_names_its_generation() -> None:
     assert status_of()["scoring"] == {"generation": 1}
     assert status_of()["observedGeneration"] == 1

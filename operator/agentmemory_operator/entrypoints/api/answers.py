@@ -4,6 +4,7 @@ Rendered by hand: a response model would cost more than the engine's own work.
 """
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -117,6 +118,7 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
         "candidates": ranking.candidates or "Auto",
         "distance": agent.distance,
         "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},
+        "keyword": agent.keyword and {"language": agent.keyword.language, **asdict(ranking.fusion)},
     }
 
 

@@ -177,6 +177,15 @@ class EmbeddingOut(Answer):
     dimensions: int
 
 
+class KeywordOut(Answer):
+    """Search by words too."""
+
+    language: str
+    method: str = Field(description="How similarity and keyword term become one number; an expression names both.")
+    keyword_weight: float
+    k: int = Field(description="Of the method RRF.")
+
+
 class AgentDetailOut(AgentOut):
     """An agent's settings in force."""
 
@@ -198,6 +207,7 @@ class AgentDetailOut(AgentOut):
     candidates: int | Literal["Auto"]
     distance: str
     embedding: EmbeddingOut
+    keyword: KeywordOut | None = Field(description="null: searches are by meaning alone.")
 
 
 class HealthOut(Answer):
