@@ -10,7 +10,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import reduce
+from functools import lru_cache, reduce
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -360,9 +360,11 @@ def nodes_of(value: object) -> Iterator[object]:
             yield from nodes_of(getattr(value, field_.name))
 
 
+@lru_cache(maxsize=4096)
 def exact_constant(value: float) -> Formula:
     """Return a number as the engine is to hold it: the sum of up to three constants that float32 holds exactly.
 
+    The same object comes again for the same number: it is not to be changed.
     A constant beyond float32's range is rounded to what it can hold.
     """
     parts: list[float] = []

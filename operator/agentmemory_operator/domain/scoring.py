@@ -11,10 +11,10 @@ A type that does not decay has recency 1. A type that the object no longer lists
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import lru_cache, reduce
 
 from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.expressions import Formula, Ranges, variables_of
+from agentmemory_operator.domain.expressions import Expression, Formula, Ranges, variables_of
 from agentmemory_operator.domain.intervals import Interval
 from agentmemory_operator.domain.scoring_models import name_of
 from agentmemory_operator.domain.trees import boost_of, combined, terms_of
@@ -87,7 +87,7 @@ def score_query(
         similarity, keyword: the formulas that give them from the scores of the prefetches; keyword must lie in 0..1.
         has_extremes: the server knows `min` and `max`.
     """
-    tree = combined(ranking)
+    tree, defaults = _prepared(ranking)
     target = target_of(
         now_ms=now_ms,
         similarity=similarity,
@@ -95,8 +95,15 @@ def score_query(
         ranges=ranges_of(distance),
         has_extremes=has_extremes,
     )
+    return {"formula": tree.compile(target), "defaults": dict(defaults)}
+
+
+@lru_cache(maxsize=1024)
+def _prepared(ranking: Ranking) -> tuple[Expression, tuple[tuple[str, float], ...]]:
+    """Return the ranking's tree and the defaults of the payload keys in it: the same for every search by it."""
+    tree = combined(ranking)
     keys = payload_keys_of(variables_of(tree))
-    return {"formula": tree.compile(target), "defaults": {key: DEFAULTS[key] for key in sorted(keys)}}
+    return tree, tuple((key, DEFAULTS[key]) for key in sorted(keys))
 
 
 def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
