@@ -70,7 +70,7 @@ lock: | .venv/bin/python ## resolve requirements/*.txt anew
 	@$(PIP) uv
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra devserver \
 	  requirements/build.in pyproject.toml -o requirements/run.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra devserver --group dev \
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra devserver --extra fastembed --group dev \
 	  -c requirements/run.txt requirements/build.in pyproject.toml -o requirements/dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  -c requirements/run.txt pyproject.toml -o requirements/image.txt

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, cast, get_args
 
 AuthMode = Literal["kubernetes", "token", "none"]
@@ -27,6 +28,7 @@ class Settings:
         qdrant_url: None leaves it to the QdrantConnection objects.
         max_requests, max_body_mib: of the retrieval API, under way at once.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
+        models: folder of the models of provider fastembed.
         api_url: the retrieval API that `search` and `remember` ask.
         is_in_cluster: decides the defaults of `auth` and `log_format`.
     """
@@ -43,6 +45,8 @@ class Settings:
     max_body_mib: int = 32
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
+    models: Path | None = None
+    may_download_models: bool = False
     is_in_cluster: bool = False
 
     @classmethod
@@ -68,6 +72,8 @@ class Settings:
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
+            models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
+            may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
             is_in_cluster=is_in_cluster,
         )
         settings._check_token()
@@ -109,6 +115,8 @@ VARIABLES = (
     Variable("OTEL_TRACES_EXPORTER", "otlp", "otlp"),
     Variable("OTEL_SDK_DISABLED"),
     Variable("AGENTMEMORY_URL", DEFAULT_API_URL, DEFAULT_API_URL),
+    Variable("AGENTMEMORY_MODELS"),
+    Variable("AGENTMEMORY_MODEL_DOWNLOADS"),
 )
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
 

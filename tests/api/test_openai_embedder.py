@@ -163,8 +163,19 @@ async def test_lasting_refusals_name_the_way_out(
     assert len(service.bodies) == 1
 
 
-async def test_a_refused_text_is_the_callers_fault(service: FakeOpenAI, embedder: Make) -> None:
+async def test_one_that_knows_base64_is_not_asked_for_plain_numbers(service: FakeOpenAI, embedder: Make) -> None:
+    one = embedder()
+    await one.embed(["a"])
     service.faults = [failure(400, "maximum context length is 8192 tokens")]
+
+    with pytest.raises(RequestInvalid, match="maximum context length"):
+        await one.embed(["b"])
+
+    assert [body["encoding_format"] for body in service.bodies] == ["base64", "base64"]
+
+
+async def test_a_refused_text_is_the_callers_fault(service: FakeOpenAI, embedder: Make) -> None:
+    service.faults = [failure(400, "maximum context length is 8192 tokens") for _ in range(2)]
 
     with pytest.raises(RequestInvalid, match="maximum context length"):
         await embedder().embed(["a"])

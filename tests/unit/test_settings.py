@@ -34,6 +34,8 @@ def test_every_variable_is_read() -> None:
             "OPENAI_API_KEY": "ok",
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
             "AGENTMEMORY_URL": "http://api/",
+            "AGENTMEMORY_MODELS": "models",
+            "AGENTMEMORY_MODEL_DOWNLOADS": "yes",
         }
     )
 
@@ -50,6 +52,8 @@ def test_every_variable_is_read() -> None:
         max_body_mib=9,
         exports_traces=True,
         api_url="http://api",
+        models=pathlib.Path("models"),
+        may_download_models=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder, ModelFiles
 from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import EmbeddingSettings
@@ -25,13 +26,16 @@ class CallerVectors:
         raise RequestInvalid([FieldError("vector", "required: this agent's embedding.provider is none")])
 
 
-def build_embedder(source: EmbeddingSource, settings: EmbeddingSettings, *, api_key: str | None) -> Embedder:
+def build_embedder(
+    source: EmbeddingSource, settings: EmbeddingSettings, *, api_key: str | None, files: ModelFiles | None = None
+) -> Embedder:
     """Return the embedder of the vectors in force.
 
     Args:
         source: the identity and address that the collection's metadata names.
         settings: batch size and time limit, from the object.
         api_key: the Secret's value, or OPENAI_API_KEY where the source names no Secret.
+        files: where fastembed finds models; None is nowhere.
 
     Raises:
         SpecInvalid: the provider has no such model or size, or is none that this version knows.
@@ -43,10 +47,19 @@ def build_embedder(source: EmbeddingSource, settings: EmbeddingSettings, *, api_
             return WordLlamaEmbedder(dimensions=source.dimensions, model=source.model)
         case "openai":
             return _openai(source, settings, api_key)
+        case "fastembed":
+            return _fastembed(source, settings, files or ModelFiles())
         case other:
-            raise SpecInvalid(
-                "InvalidSpec", f"spec.embedding.provider: {other!r} is unknown: openai, wordllama or none"
-            )
+            message = f"spec.embedding.provider: {other!r} is unknown: openai, wordllama, fastembed or none"
+            raise SpecInvalid("InvalidSpec", message)
+
+
+def _fastembed(source: EmbeddingSource, settings: EmbeddingSettings, files: ModelFiles) -> Embedder:
+    if source.model is None:
+        raise SpecInvalid("InvalidSpec", "spec.embedding.model: required with provider fastembed")
+    return FastEmbedEmbedder(
+        model=source.model, dimensions=source.dimensions, files=files, batch_size=settings.batch_size
+    )
 
 
 def _openai(source: EmbeddingSource, settings: EmbeddingSettings, api_key: str | None) -> Embedder:

@@ -21,8 +21,8 @@ OPENAI_URL = "https://api.openai.com/v1"
 NO_KEY = "none"
 MAX_ATTEMPTS = 5
 MAX_DELAY_S = 8.0
-# Only this family can be asked for fewer numbers; others refuse the parameter.
-SHORTENABLE = "text-embedding-3"
+# Only these families can be asked for fewer numbers; others refuse the parameter.
+SHORTENABLE = ("text-embedding-3", "gemini-embedding")
 
 _RETRIED = (408, 409, 429)
 
@@ -57,6 +57,7 @@ class OpenAIEmbedder:
         self._options = options
         self._jitter = jitter
         self._encoding: Literal["base64", "float"] = "base64"
+        self._knows_base64 = False
         self._client = openai.AsyncOpenAI(
             api_key=options.api_key or NO_KEY, base_url=options.base_url or OPENAI_URL, max_retries=0
         )
@@ -100,7 +101,9 @@ class OpenAIEmbedder:
 
     async def _request(self, texts: list[str], *, deadline: float) -> Any:
         options = self._options
-        shortened = options.dimensions if options.model.startswith(SHORTENABLE) else openai.omit
+        # A gateway may put its own name for the provider before the model's.
+        is_shortenable = options.model.rpartition("/")[2].startswith(SHORTENABLE)
+        shortened = options.dimensions if is_shortenable else openai.omit
         return await self._client.embeddings.create(
             model=options.model,
             input=texts,
@@ -110,9 +113,9 @@ class OpenAIEmbedder:
         )
 
     def _falls_back_to_float(self, exc: openai.OpenAIError) -> bool:
-        """Tell whether to ask again for plain numbers: some services know no base64 and refuse it."""
+        """Tell whether to ask again for plain numbers: some services know no base64, and not all say what they miss."""
         refused = isinstance(exc, openai.APIStatusError) and exc.status_code in (400, 422)
-        if not refused or self._encoding == "float" or "encoding_format" not in str(exc):
+        if not refused or self._encoding == "float" or self._knows_base64:
             return False
         self._encoding = "float"
         return True
@@ -132,8 +135,10 @@ class OpenAIEmbedder:
         if status in _RETRIED or status >= 500:
             wait = max(_retry_after_s(exc) or 1.0, 1.0)
             return EmbedderUnavailable(f"embedding service {where} answered {status}", retry_after_s=wait)
+        words = _words_of(exc)
+        if status == 400 and "api key" in words.lower():
+            status = 401  # as Gemini has it
         if status in (400, 413, 422):
-            words = _words_of(exc)
             return RequestInvalid([FieldError("text", f"the embedding service refused it ({status}: {words})")])
         ways = {401: "correct the key in spec.embedding.secretRef", 403: f"the key may not use model {model!r}"}
         way = ways.get(status, f"correct spec.embedding.model ({model!r}) or baseURL")
@@ -144,12 +149,17 @@ class OpenAIEmbedder:
         if not isinstance(rows, list) or len(rows) != expected:
             raise self._no_embeddings(f"no list of {expected} embeddings")
         try:
-            ordered = sorted(rows, key=lambda row: int(row.index))
-            vectors = [_numbers(row.embedding) for row in ordered]
+            # Gemini leaves an index of 0 out.
+            places = [
+                place if (index := getattr(row, "index", None)) is None else index for place, row in enumerate(rows)
+            ]
+            ordered = sorted(zip(places, rows, strict=True), key=lambda placed: int(placed[0]))
+            vectors = [_numbers(row.embedding) for _, row in ordered]
         except (AttributeError, TypeError, ValueError, binascii.Error) as exc:
             raise self._no_embeddings("rows that cannot be read") from exc
         for vector in vectors:
             self._check(vector)
+        self._knows_base64 = self._encoding == "base64"
         return vectors
 
     def _check(self, vector: Vector) -> None:
@@ -185,5 +195,9 @@ def _retry_after_s(exc: openai.OpenAIError) -> float | None:
 
 def _words_of(exc: openai.APIStatusError) -> str:
     """Return the service's own words, at most 200 characters."""
-    body = exc.body if isinstance(exc.body, dict) else {}
-    return str(body.get("message") or "no reason given")[:200]
+    body: Any = exc.body
+    # Gemini answers a list of one error, which the client library does not open.
+    if isinstance(body, list) and body and isinstance(body[0], dict):
+        body = body[0].get("error")
+    message = body.get("message") if isinstance(body, dict) else None
+    return str(message or "no reason given")[:200]

@@ -11,6 +11,8 @@ from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, RETRIEV
 from agentmemory_operator.domain.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
 from agentmemory_operator.domain.rules import (
+    FASTEMBED_DEFAULT_MODEL,
+    FASTEMBED_MODELS,
     OPENAI_DEFAULT_MODEL,
     OPENAI_MODELS,
     WORDLLAMA_DIMENSIONS,
@@ -29,8 +31,12 @@ EMBEDDING_TIMEOUT_S = 20
 EMBEDDING_CACHE_ENTRIES = 10_000
 
 # Sizes of the models that can be named without `dimensions`; of an offline model the largest.
-MODEL_DIMENSIONS = OPENAI_MODELS | {WORDLLAMA_MODEL: max(WORDLLAMA_DIMENSIONS)}
-DEFAULT_MODELS = {"openai": OPENAI_DEFAULT_MODEL, "wordllama": WORDLLAMA_MODEL}
+MODEL_DIMENSIONS = OPENAI_MODELS | FASTEMBED_MODELS | {WORDLLAMA_MODEL: max(WORDLLAMA_DIMENSIONS)}
+DEFAULT_MODELS = {
+    "openai": OPENAI_DEFAULT_MODEL,
+    "wordllama": WORDLLAMA_MODEL,
+    "fastembed": FASTEMBED_DEFAULT_MODEL,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,12 @@ from pydantic.config import JsonDict
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.model import Model
-from agentmemory_operator.domain.rules import OPENAI_DEFAULT_MODEL, SLUG_MAX_LENGTH, WORDLLAMA_MODEL
+from agentmemory_operator.domain.rules import (
+    FASTEMBED_DEFAULT_MODEL,
+    OPENAI_DEFAULT_MODEL,
+    SLUG_MAX_LENGTH,
+    WORDLLAMA_MODEL,
+)
 from agentmemory_operator.domain.schema import distinct, keyed_by, validated, words_or_object
 from agentmemory_operator.domain.scoring_spec import ScoringSpec
 
@@ -65,14 +70,16 @@ class Embedding(Model):
 
     model_config = ConfigDict(json_schema_extra=validated(*rules.EMBEDDING))
 
-    provider: Literal["openai", "wordllama", "none"] = Field(
+    provider: Literal["openai", "wordllama", "fastembed", "none"] = Field(
         description="Who embeds: openai is any OpenAI-compatible HTTP API, wordllama a small model inside the process"
-        " (offline, no key), none means that callers send vectors. Another provider is another vector space: a Rebuild."
+        " (offline, no key), fastembed an ONNX model inside the process (an optional package, and a folder of models),"
+        " none means that callers send vectors. Another provider is another vector space: a Rebuild."
     )
     model: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         default=None,
-        description=f"Model of the provider. Default: openai {OPENAI_DEFAULT_MODEL}, wordllama {WORDLLAMA_MODEL}."
-        " Another model is another vector space, of the same size too: a Rebuild.",
+        description=f"Model of the provider. Default: openai {OPENAI_DEFAULT_MODEL}, wordllama {WORDLLAMA_MODEL},"
+        f" fastembed {FASTEMBED_DEFAULT_MODEL}. Another model is another vector space, of the same size too: a"
+        " Rebuild.",
     )
     dimensions: int | None = Field(
         default=None,

@@ -16,6 +16,12 @@ OPENAI_MODELS = {"text-embedding-3-small": 1536, "text-embedding-3-large": 3072}
 OPENAI_DEFAULT_MODEL = "text-embedding-3-small"
 WORDLLAMA_MODEL = "l2_supercat"
 WORDLLAMA_DIMENSIONS = (64, 128, 256)
+FASTEMBED_MODELS = {
+    "BAAI/bge-small-en-v1.5": 384,
+    "sentence-transformers/all-MiniLM-L6-v2": 384,
+    "sentence-transformers/paraphrase-multilingual-MiniLM-L12-v2": 384,
+}
+FASTEMBED_DEFAULT_MODEL = "BAAI/bge-small-en-v1.5"
 
 _PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
 # The brackets are escaped for the expression, the backslashes for CEL's text.
@@ -48,6 +54,15 @@ def _shortens_to(model: str, dimensions: int) -> Rule:
     )
 
 
+def _has_just(model: str, dimensions: int) -> Rule:
+    return Rule(
+        f"self.provider != 'fastembed' || !has(self.dimensions) || self.dimensions == {dimensions}"
+        f" || (has(self.model) ? self.model : '{FASTEMBED_DEFAULT_MODEL}') != '{model}'",
+        f"dimensions of {model} are {dimensions}, it shortens nothing: leave it out",
+        ".dimensions",
+    )
+
+
 EMBEDDING = (
     Rule(
         "self.provider != 'none' || has(self.dimensions)",
@@ -58,7 +73,11 @@ EMBEDDING = (
         _takes_no("none", field, "openai or wordllama")
         for field in ("model", "baseURL", "secretRef", "batchSize", "timeoutSeconds", "cacheEntries")
     ),
-    *(_takes_no("wordllama", field, "openai") for field in ("baseURL", "secretRef", "timeoutSeconds")),
+    *(
+        _takes_no(provider, field, "openai")
+        for provider in ("wordllama", "fastembed")
+        for field in ("baseURL", "secretRef", "timeoutSeconds")
+    ),
     Rule(
         f"self.provider != 'wordllama' || !has(self.model) || self.model == '{WORDLLAMA_MODEL}'",
         f"the one model of provider wordllama is {WORDLLAMA_MODEL}: leave model out, or choose provider openai",
@@ -76,6 +95,14 @@ EMBEDDING = (
         ".dimensions",
     ),
     *(_shortens_to(model, dimensions) for model, dimensions in OPENAI_MODELS.items()),
+    Rule(
+        "self.provider != 'fastembed' || has(self.dimensions) || !has(self.model)"
+        f" || self.model in {list(FASTEMBED_MODELS)}",
+        f"dimensions is needed with a model other than {', '.join(FASTEMBED_MODELS)}: say how many numbers its vectors"
+        " have",
+        ".dimensions",
+    ),
+    *(_has_just(model, dimensions) for model, dimensions in FASTEMBED_MODELS.items()),
 )
 
 

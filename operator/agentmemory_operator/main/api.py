@@ -10,6 +10,7 @@ from uuid import uuid4
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
+from agentmemory_operator.adapters.fastembed_embedder import ModelFiles
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes_transport import load_configuration
@@ -95,7 +96,8 @@ class Api:
         api_key = None if self._settings.is_in_cluster else self._settings.openai_api_key
         if source.secret_name and source.secret_key:
             api_key = await self._secrets.read(settings.namespace, source.secret_name, source.secret_key)
-        embedder = build_embedder(source, settings.embedding, api_key=api_key)
+        files = ModelFiles(folder=self._settings.models, may_download=self._settings.may_download_models)
+        embedder = build_embedder(source, settings.embedding, api_key=api_key, files=files)
         metered = MeteredEmbedder(embedder, self._meter, provider=source.provider)
         return CachedEmbedder(metered, entries=settings.embedding.cache_entries, meter=self._meter)
 

@@ -1,6 +1,9 @@
+import pathlib
+
 import pytest
 
 from agentmemory_operator.adapters.embedders import build_embedder
+from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder, ModelFiles
 from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder
 from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.domain.collection import EmbeddingSource
@@ -28,6 +31,14 @@ def test_openai_is_built_with_the_key() -> None:
     assert embedder.dimensions == 1536
 
 
+def test_fastembed_is_built_with_the_folder_of_models() -> None:
+    files = ModelFiles(folder=pathlib.Path("models"))
+    embedder = build_embedder(source("fastembed", "m", 384), SETTINGS, api_key=None, files=files)
+
+    assert isinstance(embedder, FastEmbedEmbedder)
+    assert embedder.dimensions == 384
+
+
 async def test_without_a_provider_callers_send_vectors() -> None:
     embedder = build_embedder(source("none", dimensions=8), SETTINGS, api_key=None)
 
@@ -40,6 +51,8 @@ async def test_without_a_provider_callers_send_vectors() -> None:
     ("given", "message"),
     [
         (source("other"), "'other' is unknown"),
+        (source("fastembed", "m"), "AGENTMEMORY_MODELS"),
+        (source("fastembed"), "spec.embedding.model: required"),
         (source("openai"), "spec.embedding.model: required"),
         (source("openai", "m"), "secretRef"),
         (source("wordllama", dimensions=100), "not 100"),

@@ -1,0 +1,33 @@
+"""docs/embeddings.md names the models whose sizes are known, and an object that is valid."""
+
+import re
+
+import yaml
+
+from agentmemory_operator.adapters.openai_embedder import SHORTENABLE
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.rules import FASTEMBED_DEFAULT_MODEL, FASTEMBED_MODELS
+from tests.support.fakes import memory_document
+from tests.support.pages import DOCS
+
+PAGE = (DOCS / "embeddings.md").read_text()
+
+
+def test_the_models_of_fastembed_are_listed_with_their_sizes() -> None:
+    rows = re.findall(r"^\| `([^`]+)`( \(default\))? \| (\d+) \|$", PAGE, re.M)
+
+    assert {name: int(size) for name, _, size in rows} == FASTEMBED_MODELS
+    assert [name for name, default, _ in rows if default] == [FASTEMBED_DEFAULT_MODEL]
+
+
+def test_the_families_that_are_asked_for_fewer_numbers_are_named() -> None:
+    assert all(f"`{family}`" in PAGE for family in SHORTENABLE)
+
+
+def test_the_example_is_valid() -> None:
+    example = yaml.safe_load(PAGE.split("```yaml\n")[1].split("```")[0])
+
+    memory = parse_agent_memory(memory_document("probe", **example["spec"]))
+
+    assert memory.spec.embedding is not None
+    assert memory.spec.embedding.dimensions == 768
