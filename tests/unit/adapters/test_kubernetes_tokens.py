@@ -2,7 +2,6 @@
 
 import base64
 import json
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,7 +11,7 @@ from kubernetes.aio import client
 from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
 from agentmemory_operator.errors import TransientError
 
-SOON = int(time.time()) + 3600
+SOON = 4_102_444_800  # the year 2100: the same in each process that collects these tests
 
 
 def part(text: str) -> str:
