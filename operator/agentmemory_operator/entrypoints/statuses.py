@@ -38,8 +38,9 @@ def status_sections(document: Json, *, kubectl: str = "kubectl") -> list[Section
         kubectl: the command with the options that reach the object's cluster.
     """
     status = document.get("status") or {}
-    sections = [_summary(document, status), _conditions(status), _figures(status)]
-    sections += [_estimate(status), *_others(status), _plan(document, status, kubectl)]
+    # What somebody has to decide on comes before what only informs.
+    sections = [_summary(document, status), _conditions(status), _plan(document, status, kubectl)]
+    sections += [*_others(status), _figures(status), _estimate(status)]
     return [section for section in sections if section is not None]
 
 

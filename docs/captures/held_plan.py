@@ -1,0 +1,66 @@
+"""Write held-plan.txt: what a user sees of a held plan, on a real API server, by the commands of docs/approve.md.
+
+`KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py | tail -n 1)" .venv/bin/python -m docs.captures.held_plan`
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import ROOT, running, start_operator, start_qdrant
+from tests.support.pages import commands_of
+from tests.support.workspace import CONNECTION, Workspace
+
+NAMESPACE, NAME, HEADING = "agents", "support-bot", "What you see"
+SHOWN = Path(__file__).with_name("held-plan.txt")
+WIDE = "120"
+
+
+def main() -> None:
+    """Hold a plan and write down what the page's commands say of it."""
+    with (
+        tempfile.TemporaryDirectory() as name,
+        ControlPlane(Path(os.environ["KUBEBUILDER_ASSETS"])) as plane,
+        running((started := start_qdrant(Path(name)))[0]),
+    ):
+        plane.apply_crds(ROOT / "crds")
+        plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).raise_for_status()
+        with running(start_operator(plane, Path(name))):
+            manifest = hold(Workspace(plane, NAMESPACE, started[1], claims=NAME), Path(name))
+            told = [say(plane, command, manifest.parent, started[1]) for command in commands_of("approve.md", HEADING)]
+            SHOWN.write_text("".join(told))
+    print(SHOWN.read_text())
+
+
+def hold(workspace: Workspace, folder: Path) -> Path:
+    """Make an agent with memories, ask for what needs a new collection; return the manifest that asked."""
+    workspace.connect()
+    workspace.create(NAME)
+    workspace.wait_ready(NAME, seconds=30)
+    workspace.store_points(3)
+    workspace.patch(NAME, index={"distance": "Dot", "hnsw": {"m": 24}})
+    workspace.wait_condition("InSync", "False/AwaitingApproval", name=NAME, seconds=30)
+    found = workspace.must_get(NAME)
+    kept = {key: found[key] for key in ("apiVersion", "kind", "spec")}
+    path = folder / "support-bot.yaml"
+    path.write_text(yaml.safe_dump(kept | {"metadata": {"name": NAME, "namespace": NAMESPACE}}))
+    assert found["spec"]["connectionRef"]["name"] == CONNECTION
+    return path
+
+
+def say(plane: ControlPlane, command: str, folder: Path, qdrant_url: str) -> str:
+    """Return a command as typed and what it printed."""
+    path = os.pathsep.join([str(plane.assets), str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "PATH": path, "KUBERC": "off", "COLUMNS": WIDE}
+    environment["QDRANT_URL"] = qdrant_url
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, env=environment, cwd=folder, timeout=60)
+    return f"$ {command}\n{done.stdout}{done.stderr}\n"
+
+
+if __name__ == "__main__":
+    main()
