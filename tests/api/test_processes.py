@@ -8,24 +8,19 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import httpx
 import pytest
 import yaml
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from tests.support.agents import vector_of
 from tests.support.api_stack import agent_document, create_collection, dev_qdrant
+from tests.support.collector import Collector, attributes_of
 from tests.support.http_server import serve
 from tests.support.operator import AGENTMEMORY, Program, running, wait_until
 from tests.support.proxy import Fault, proxying
 
+OPERATIONS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 WIDE = 512
 PLAIN = agent_document("plain", embedding={"provider": "none", "dimensions": WIDE})
 WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 256})
@@ -155,35 +150,6 @@ def test_nothing_of_the_tracing_library_is_imported_where_no_traces_are_wanted(t
         program.wait_for(r"^\[\]$")
 
 
-class Collector:
-    """An OTLP/HTTP receiver."""
-
-    def __init__(self) -> None:
-        self.bodies: list[bytes] = []
-
-    def app(self) -> Starlette:
-        return Starlette(routes=[Route("/v1/traces", self._take, methods=["POST"])])
-
-    async def _take(self, request: Request) -> Response:
-        self.bodies.append(await request.body())
-        return Response(status_code=200, media_type="application/x-protobuf")
-
-    def spans(self) -> list[tuple[str, Span]]:
-        """Return every span with the name of its service."""
-        return [
-            (_attributes(resource.resource)["service.name"], span)
-            for body in list(self.bodies)
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
-            for scope in resource.scope_spans
-            for span in scope.spans
-        ]
-
-
-def _attributes(holder: Any) -> dict[str, Any]:
-    values = ((entry.key, entry.value) for entry in holder.attributes)
-    return {key: value.int_value if value.HasField("int_value") else value.string_value for key, value in values}
-
-
 def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pathlib.Path) -> None:
     collector = Collector()
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
@@ -211,7 +177,7 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
     of_request = {span.name: span for _, span in spans if span.trace_id.hex() == trace}
     served = of_request["POST"]
     assert served.parent_span_id.hex() == parent
-    assert _attributes(served) == {
+    assert attributes_of(served) == {
         "http.request.method": "POST",
         "http.route": "/v1/agents/{agent}/memories",
         "http.response.status_code": 201,
@@ -223,8 +189,10 @@ def test_requests_and_passes_are_traced_without_what_they_are_about(tmp_path: pa
     created = {span.parent_span_id for _, span in spans if span.name == "qdrant PUT"}
     assert created
     assert created <= {span.span_id for span in passes}
-    assert {"words", "main"} <= {_attributes(span)["agentmemory.name"] for span in passes}
+    assert {"words", "main"} <= {attributes_of(span)["agentmemory.name"] for span in passes}
     assert {service for service, _ in spans} == {"agentmemory-dev"}
+    noted = {name for _, span in spans for name in attributes_of(span)}
+    assert noted <= set(re.findall(r"`((?:http|agentmemory|k8s|error)\.[\w.]+)`", OPERATIONS.read_text()))
     sent = b"".join(collector.bodies)
     assert secret.encode() not in sent
     assert b"user-of-hers" not in sent

@@ -149,7 +149,12 @@ def running(program: Program) -> Iterator[Program]:
 
 
 def start_operator(
-    control_plane: ControlPlane, folder: pathlib.Path, *options: str, name: str = "operator", ready: str = LEADING
+    control_plane: ControlPlane,
+    folder: pathlib.Path,
+    *options: str,
+    name: str = "operator",
+    ready: str = LEADING,
+    **environment: str,
 ) -> Program:
     """Start `agentmemory operator` and return when it works, which takes until the lease of a killed one has ended.
 
@@ -157,7 +162,8 @@ def start_operator(
         ready: what to wait for in its log.
     """
     kubeconfig = str(control_plane.kubeconfig)
-    program = Program(folder / f"{name}.log", *AGENTMEMORY, "operator", *options, KUBECONFIG=kubeconfig)
+    command = (*AGENTMEMORY, "operator", *options)
+    program = Program(folder / f"{name}.log", *command, KUBECONFIG=kubeconfig, **environment)
     program.wait_for(ready)
     return program
 

@@ -1,0 +1,33 @@
+"""What the operator traces: each pass with its calls to Qdrant, under the object's name and nothing of its content."""
+
+import pathlib
+
+from tests.support.collector import Collector, attributes_of
+from tests.support.controlplane import ControlPlane
+from tests.support.http_server import serve
+from tests.support.operator import running, start_operator
+from tests.support.workspace import Workspace
+
+
+def test_passes_and_their_calls_are_traced_where_a_collector_is_named(
+    control_plane: ControlPlane, namespace: str, qdrant_url: str, tmp_path: pathlib.Path
+) -> None:
+    collector = Collector()
+    workspace = Workspace(control_plane, namespace, qdrant_url)
+    with serve(collector.app()) as url:
+        environment = {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+        with running(start_operator(control_plane, tmp_path, **environment)) as program:
+            workspace.create_ready()
+            workspace.clean()
+            program.stop()
+    passes = {
+        span.span_id: attributes_of(span)
+        for service, span in collector.spans()
+        if (service, span.name) == ("agentmemory-operator", "reconcile")
+    }
+    calls = [span for _, span in collector.spans() if span.name == "qdrant PUT"]
+
+    ours = [told for told in passes.values() if told["k8s.namespace.name"] == namespace]
+    assert {told["agentmemory.kind"] for told in ours} == {"AgentMemory", "QdrantConnection"}
+    assert calls
+    assert {passes[span.parent_span_id]["k8s.namespace.name"] for span in calls} >= {namespace}
