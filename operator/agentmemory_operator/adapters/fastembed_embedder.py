@@ -1,6 +1,5 @@
 """ONNX models inside the process, by the optional package `fastembed`: no key, and no network unless it is allowed."""
 
-import asyncio
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from agentmemory_operator.adapters.embedding_threads import in_thread
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import Vector
 
@@ -59,7 +59,7 @@ class FastEmbedEmbedder:
         """
         if not texts:
             return []
-        vectors = await asyncio.to_thread(self._embed, list(texts))
+        vectors = await in_thread(self._embed, list(texts))
         if len(vectors[0]) != self._dimensions:
             message = (
                 f"spec.embedding.dimensions: model {self._model!r} gives {len(vectors[0])}, declared are"

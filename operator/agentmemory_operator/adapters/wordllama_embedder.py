@@ -1,15 +1,13 @@
 """The offline embedder: static word vectors whose weights lie in the `wordllama` wheel. Needs no key and no network."""
 
-import asyncio
-import os
 import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from agentmemory_operator.adapters.embedding_threads import in_thread
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import Vector
 
@@ -19,8 +17,6 @@ NATIVE_DIMENSIONS = 256
 DIMENSIONS = (64, 128, NATIVE_DIMENSIONS)
 
 _loading = threading.Lock()
-# Its own and few: large batches wait here for each other, and nothing else waits behind them.
-_THREADS = ThreadPoolExecutor(max_workers=min(4, os.cpu_count() or 1), thread_name_prefix="embed")
 
 
 class WordLlamaEmbedder:
@@ -41,9 +37,7 @@ class WordLlamaEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return one vector a text, in order; a text without a token gives zeros."""
-        if not texts:
-            return []
-        return await asyncio.get_running_loop().run_in_executor(_THREADS, _embed, list(texts), self._dimensions)
+        return await in_thread(_embed, list(texts), self._dimensions) if texts else []
 
 
 def _embed(texts: list[str], dimensions: int) -> list[Vector]:
