@@ -1,5 +1,6 @@
 """Keyword texts over a real engine: each holds the two memories before it in its session, come what may."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from typing import Any
@@ -249,3 +250,20 @@ async def test_a_memory_without_a_session_is_stored_in_one_call(world: World) ->
     await say(world, "apple", session_id=None)
 
     assert store.calls == 1
+
+
+async def test_many_writers_in_one_session_leave_no_stale_text(world: World) -> None:
+    """All of one time, others deleted and corrected meanwhile; the sweep may find some left."""
+    first = await say(world, "apple", "pear", "plum", "cherry")
+
+    await asyncio.gather(
+        *(world.try_add(f"word{number}", session_id="s") for number in range(10)),
+        world.memories.delete(world.agent, first[1], user_id="u"),
+        world.try_add("quince", session_id="s", supersedes=first[2]),
+        world.try_add("late", session_id="s", created_at=world.clock.now_ms() - 3_500),
+    )
+    world.clock.move(ms=60_000)
+    await world.windows.sweep(world.agent)
+
+    assert await found_by(world, "pear") == set()
+    await expect_windows(world)

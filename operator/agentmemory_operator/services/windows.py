@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.domain.filters import NOT_DELETED, NOT_PENDING, Filter, both, equals, only
+from agentmemory_operator.domain.filters import NOT_DELETED, NOT_PENDING, Filter, equals, only
 from agentmemory_operator.domain.keywords import (
     IS_DUE,
     Words,
@@ -170,20 +170,35 @@ async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSourc
 
 async def _before(agent: Agent, row: _Row, window: int) -> list[_Row]:
     """Return the members of a row's session that stand before it, the nearest last."""
-    until = {"key": ORDER_KEY, "range": {"lte": row[ORDER_KEY]}}
-    session = members_of(row["userId"], row["sessionId"], until)
-    found = await _ordered(agent, session, "desc", limit=window + 2)
-    near = _nearest(found, row, window)
-    if len(found) < window + 2 or (len(near) == window and near[0][ORDER_KEY] > found[-1][ORDER_KEY]):
-        return near
-    # The engine cut among memories of one time, in no order.
-    tied = await _scroll(agent, both(session, equals(ORDER_KEY, found[-1][ORDER_KEY])), limit=MOST_OF_ONE_TIME)
-    return _nearest([*found, *tied], row, window)
+    found: list[_Row] = []
+    bound = {"lte": row[ORDER_KEY]}
+    while window:
+        page = await _ordered(agent, _session_of(row, bound), "desc", limit=window + 2)
+        found += page
+        near = _nearest(found, row, window)
+        if len(page) < window + 2 or (len(near) == window and near[0][ORDER_KEY] > page[-1][ORDER_KEY]):
+            return near
+        found += await _of_one_time(agent, page[-1])
+        near = _nearest(found, row, window)
+        if len(near) == window:
+            return near
+        bound = {"lt": page[-1][ORDER_KEY]}
+    return []
+
+
+def _session_of(row: _Row, order: Mapping[str, int]) -> Filter:
+    return members_of(row["userId"], row["sessionId"], {"key": ORDER_KEY, "range": order})
+
+
+async def _of_one_time(agent: Agent, row: _Row) -> list[_Row]:
+    """Return the members of a session that stand where a row does: the engine cuts among them in no order."""
+    place = row[ORDER_KEY]
+    return await _scroll(agent, _session_of(row, {"gte": place, "lte": place}), limit=MOST_OF_ONE_TIME)
 
 
 def _nearest(found: Iterable[_Row], row: _Row, window: int) -> list[_Row]:
     before = {other["id"]: other for other in found if position(other) < position(row)}
-    return sorted(before.values(), key=position)[-window:] if window else []
+    return sorted(before.values(), key=position)[-window:]
 
 
 async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[list[_Row], int]:
@@ -191,16 +206,16 @@ async def _span(agent: Agent, members: Sequence[_Row], window: int) -> tuple[lis
     before = await _before(agent, members[0], window)
     last, limit = position(members[-1]), len(members) + 2 * window + 2
     found: dict[str, _Row] = {}
-    session, start = (members[0]["userId"], members[0]["sessionId"]), members[0][ORDER_KEY]
+    bound = {"gte": members[0][ORDER_KEY]}
     while True:
-        page = await _ordered(
-            agent, members_of(*session, {"key": ORDER_KEY, "range": {"gte": start}}), "asc", limit=limit
-        )
-        is_last = len(page) < limit or page[-1]["id"] in found
+        page = await _ordered(agent, _session_of(members[0], bound), "asc", limit=limit)
         found |= {row["id"]: row for row in page}
-        if is_last or sum(position(row) > last for row in found.values()) >= window:
+        if len(page) < limit:
             break
-        start = page[-1][ORDER_KEY]
+        found |= {row["id"]: row for row in await _of_one_time(agent, page[-1])}
+        if sum(position(row) > last for row in found.values()) >= window:
+            break
+        bound = {"gt": page[-1][ORDER_KEY]}
     known = {row["id"] for row in before}
     after = sorted((row for row in found.values() if position(row) >= position(members[0])), key=position)
     return [*before, *(row for row in after if row["id"] not in known)], len(before)
