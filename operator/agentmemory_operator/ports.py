@@ -10,9 +10,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from agentmemory_operator.domain.access import Caller
+from agentmemory_operator.domain.access import Reviewed
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.planning import Change
 from agentmemory_operator.domain.resources import Metadata
@@ -191,21 +192,6 @@ class Secrets(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reviewed:
-    """What a review found.
-
-    Attributes:
-        caller: None where the token is nobody's.
-        refusal: why it is nobody's, for the caller; names no secret.
-        expires_at_s: Unix seconds.
-    """
-
-    caller: Caller | None = None
-    refusal: str = ""
-    expires_at_s: float | None = None
-
-
 class TokenReviews(Protocol):
     """Whoever knows whose tokens are whose."""
 
@@ -215,6 +201,42 @@ class TokenReviews(Protocol):
         Raises:
             TransientError: it cannot be found out for now.
         """
+        ...
+
+
+class HandoverStore(Protocol):
+    """Where the operator puts what the retrieval API needs: the API's own namespace."""
+
+    async def read(self, slug: str) -> HandedOver | None:
+        """Return what an agent was given, None where that is nothing."""
+        ...
+
+    async def write(self, handed: HandedOver) -> None:
+        """Write it in the place of the version that it was read as; raise TransientError if that is not there now."""
+        ...
+
+    async def delete(self, handed: HandedOver) -> None:
+        """Take back the version that was read; one that is gone, or was written since, is no error."""
+        ...
+
+    async def list_all(self) -> list[HandedOver]:
+        """Return what every agent was given."""
+        ...
+
+
+class PointsTokens(Protocol):
+    """Tokens for the points of one collection, signed with a server's API key."""
+
+    def can_sign(self, api_key: str) -> bool:
+        """Tell whether tokens can be signed with it: not with what is a token itself."""
+        ...
+
+    def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str:
+        """Return a token for the points of one collection or alias."""
+        ...
+
+    def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
+        """Return when a token ends, Unix seconds; None of what this key did not sign for this collection."""
         ...
 
 

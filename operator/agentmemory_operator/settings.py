@@ -27,6 +27,7 @@ class Settings:
     Attributes:
         qdrant_url: None leaves it to the QdrantConnection objects.
         max_requests, max_body_mib: of the retrieval API, under way at once.
+        max_caller_rate: requests a second of one caller; 0 is any number.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         models: folder of the models of provider fastembed.
         api_url: the retrieval API that `search` and `remember` ask.
@@ -43,6 +44,7 @@ class Settings:
     openai_api_key: str | None = field(default=None, repr=False)
     max_requests: int = 512
     max_body_mib: int = 32
+    max_caller_rate: int = 0
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
     models: Path | None = None
@@ -70,6 +72,7 @@ class Settings:
             openai_api_key=environ.get("OPENAI_API_KEY") or None,
             max_requests=_number(environ, "AGENTMEMORY_MAX_REQUESTS"),
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
+            max_caller_rate=_number(environ, "AGENTMEMORY_MAX_CALLER_RATE", least=0, is_in_cluster=is_in_cluster),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
@@ -107,6 +110,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_LOG_FORMAT", "text", "json"),
     Variable("AGENTMEMORY_MAX_REQUESTS", "512", "512"),
     Variable("AGENTMEMORY_MAX_BODY_MIB", "32", "32"),
+    Variable("AGENTMEMORY_MAX_CALLER_RATE", "0", "200"),
     Variable("OPENAI_API_KEY"),
     Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),
     Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
@@ -129,10 +133,11 @@ def _choice(environ: Mapping[str, str], name: str, allowed: object, *, is_in_clu
     return value
 
 
-def _number(environ: Mapping[str, str], name: str) -> int:
-    value = environ.get(name) or _BY_NAME[name].default
-    if not value.isascii() or not value.isdecimal() or int(value) < 1:
-        raise SettingInvalid(f"{name}={value!r} is no whole number from 1")
+def _number(environ: Mapping[str, str], name: str, *, least: int = 1, is_in_cluster: bool = False) -> int:
+    variable = _BY_NAME[name]
+    value = environ.get(name) or (variable.default_in_cluster if is_in_cluster else variable.default)
+    if not value.isascii() or not value.isdecimal() or int(value) < least:
+        raise SettingInvalid(f"{name}={value!r} is no whole number from {least}")
     return int(value)
 
 

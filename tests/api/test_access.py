@@ -7,12 +7,12 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.domain.access import Caller
+from agentmemory_operator.domain.access import Caller, Reviewed
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.entrypoints.api.auth import IdentityGuard
+from agentmemory_operator.entrypoints.api.pressure import Limits
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.ports import Reviewed
 from agentmemory_operator.services.callers import Callers
 from agentmemory_operator.services.directory import Claim
 from tests.support.api_stack import Stack, agent_document, running_api
@@ -132,3 +132,22 @@ def test_a_subject_that_was_removed_is_out_on_the_next_request(qdrant_url: str) 
         stack.services.directory.put(Claim(uid="uid-probe", created="2026-01-01T00:00:00Z", settings=closed))
 
         assert search(stack, "reader").status_code == 404
+
+
+def test_a_caller_that_asks_too_often_is_sent_away_and_another_is_not(qdrant_url: str) -> None:
+    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=5)) as stack:
+        answers = [ask(stack, "stranger", "GET", "/v1/agents") for _ in range(30)]
+        refused = [answer for answer in answers if answer.status_code != 200]
+
+        assert len(refused) < len(answers)
+        assert {answer.json()["type"] for answer in refused} == {"/problems/rate-limited"}
+        assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+        assert search(stack, "reader").status_code == 200
+
+
+def test_who_has_no_token_takes_nothing_of_anybody_s_rate(qdrant_url: str) -> None:
+    guard = IdentityGuard(Callers(Reviews(), SystemClock()))
+    with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=1)) as stack:
+        assert [ask(stack, "nobody", "GET", "/v1/agents").status_code for _ in range(5)] == [401] * 5
+        assert search(stack, "reader").status_code == 200

@@ -85,7 +85,7 @@ async def opened() -> AsyncIterator[Callable[[str], QdrantCollections]]:
 
 async def test_a_single_server_has_one_peer(opened: Callable[[str], QdrantCollections], tmp_path: pathlib.Path) -> None:
     with dev_qdrant(tmp_path) as url:
-        assert await opened(url).server() == Server("1.18.3", 1, None)
+        assert await opened(url).server() == Server("1.18.3", 1, False)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """The operator killed with -9 at every step of create, adopt, change and delete: the next one ends what it began."""
 
+import base64
 import contextlib
 import itertools
 import time
@@ -8,6 +9,8 @@ from typing import Protocol
 
 import pytest
 
+from agentmemory_operator.adapters.kubernetes_handover import SECRET_PREFIX
+from agentmemory_operator.domain.handover import slot_of
 from tests.support.controlplane import ControlPlane
 from tests.support.operator import ForkedOperator, Nursery, wait_until
 from tests.support.workspace import AGENT, SIZE, Workspace, confirm_delete, is_ready
@@ -151,6 +154,33 @@ class DeleteUnconfirmed:
         assert "CollectionKept" in workspace.events()
 
 
+class HandOver:
+    """What the API needs of a Secret was lost, and is handed over again."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        workspace.create_secret("qdrant-key", **{"api-key": "any"})
+        workspace.connect(apiKeySecretRef={"name": "qdrant-key", "key": "api-key"})
+        workspace.create()
+        workspace.wait_ready(seconds=20)
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.control_plane.http.delete(handed_over(workspace)).raise_for_status()
+        workspace.request_pass()
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return workspace.control_plane.http.get(handed_over(workspace)).status_code == 200
+
+    def check(self, workspace: Workspace) -> None:
+        secret = workspace.control_plane.http.get(handed_over(workspace)).json()
+        slot = slot_of((workspace.namespace, "qdrant-key", "api-key"))
+        assert base64.b64decode(secret["data"][slot]) == b"any"
+
+
+def handed_over(workspace: Workspace) -> str:
+    """Return the path of the agent's Secret; outside a cluster the API's namespace is `default`."""
+    return f"/api/v1/namespaces/default/secrets/{SECRET_PREFIX}{workspace.slug}"
+
+
 # Steps lie before and after each change: a finalizer, a body, 10 indexes, an alias, an event, a status, and so on.
 SCENARIOS = [
     (Create(), 2 * 15),
@@ -158,6 +188,7 @@ SCENARIOS = [
     (Change(), 2 * 11),
     (Delete(), 2 * 3),
     (DeleteUnconfirmed(), 2 * 2),
+    (HandOver(), 2 * 1),
 ]
 
 

@@ -14,9 +14,12 @@ from kubernetes.aio import client, config
 
 from agentmemory_operator import __version__
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_handover import SECRET_PREFIX, KubernetesHandover
 from agentmemory_operator.adapters.kubernetes_lease import LEASE_NAME, KubernetesLease
 from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
+from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport
 from agentmemory_operator.domain.access import Caller
+from agentmemory_operator.domain.handover import HandedOver, Owner
 from agentmemory_operator.domain.resources import API_VERSION, Metadata
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports import Event, Lease
@@ -41,6 +44,9 @@ from tests.support.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
 OPERATOR, API, SECRETS = "agentmemory-operator", "agentmemory-api", "agentmemory-secrets"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 KEY = {"name": "qdrant-key", "key": "api-key"}
+# What the pod's own namespace says in a cluster.
+HERE = ("--lease-namespace", NAMESPACE, "--api-namespace", NAMESPACE)
+HANDED_PATH = f"/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET_PREFIX}{AGENT}"
 NOW = "2026-01-01T00:00:00.000000Z"
 HELD = Lease(holder="a test", duration_s=1, acquired_at=NOW, renewed_at=NOW)
 WATCHED_WITHIN_S, TAKES_EFFECT_WITHIN_S = 0.7, 10.0
@@ -59,6 +65,7 @@ class Account:
     cluster: KubernetesCluster
     lease: KubernetesLease
     reviews: KubernetesTokenReviews
+    handover: KubernetesHandover
     workspace: Workspace
 
     def metadata(self, kind: str) -> Metadata:
@@ -136,6 +143,43 @@ async def reads_labels(account: Account) -> None:
     assert await account.cluster.labels(account.workspace.namespace)
 
 
+HANDED = HandedOver(slug=AGENT, owner=Owner("n", "a", "u"), values={"slot": "secret"})
+
+
+async def finds_what_was_handed_over(account: Account) -> None:
+    admit_secret(account.workspace.control_plane)
+    found = await account.handover.read(AGENT)
+    assert found is not None
+    assert found.values == HANDED.values
+
+
+async def hands_over(account: Account) -> None:
+    account.workspace.control_plane.http.delete(HANDED_PATH)
+    await account.handover.write(HANDED)
+
+
+async def renews_what_was_handed_over(account: Account) -> None:
+    found = admit_secret(account.workspace.control_plane)
+    await account.handover.write(replace(HANDED, version=found["metadata"]["resourceVersion"]))
+
+
+async def takes_back_what_was_handed_over(account: Account) -> None:
+    found = admit_secret(account.workspace.control_plane)
+    await account.handover.delete(replace(HANDED, version=found["metadata"]["resourceVersion"]))
+    assert account.workspace.control_plane.http.get(HANDED_PATH).status_code == 404
+
+
+async def lists_what_was_handed_over(account: Account) -> None:
+    await account.handover.list_all()
+
+
+def admit_secret(control_plane: ControlPlane) -> dict[str, Any]:
+    """Return the Secret of an agent; the admin creates it where it is not there."""
+    body = {"metadata": {"name": SECRET_PREFIX + AGENT}, "stringData": dict(HANDED.values)}
+    control_plane.http.post(f"/api/v1/namespaces/{NAMESPACE}/secrets", json=body)
+    return dict(control_plane.http.get(HANDED_PATH).json())
+
+
 async def reviews_tokens(account: Account) -> None:
     bot = ServiceAccount.create(account.workspace.control_plane, account.workspace.namespace, "bot")
     reviewed = await account.reviews.review(bot.token())
@@ -177,6 +221,10 @@ PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
         posts_events(times=2, is_restarted=True),
     ),
     (OPERATOR, "get", "secrets"): ("no Qdrant that asks for a key is reached", reads_secrets),
+    (OPERATOR, "create", "secrets"): ("the API gets no key of a new agent", hands_over),
+    (OPERATOR, "update", "secrets"): ("the API's tokens end", renews_what_was_handed_over),
+    (OPERATOR, "list", "secrets"): ("keys of agents that are gone stay", lists_what_was_handed_over),
+    (OPERATOR, "delete", "secrets"): ("keys of agents that are gone stay", takes_back_what_was_handed_over),
     (OPERATOR, "get", "namespaces"): ("collections cannot be marked as this cluster's", names_the_cluster),
     (OPERATOR, "get", "leases"): ("no operator ever leads", reads_the_lease),
     (OPERATOR, "create", "leases"): ("the first operator never leads", creates_the_lease),
@@ -186,7 +234,7 @@ PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (API, "list", "qdrantconnections"): ("the API reaches no Qdrant", lists("QdrantConnection")),
     (API, "watch", "qdrantconnections"): ("the API keeps to the old Qdrant", watches("QdrantConnection")),
     (API, "get", "namespaces"): ("connections open to labels are closed", reads_labels),
-    (API, "get", "secrets"): ("no Qdrant that asks for a key is reached", reads_secrets),
+    (API, "get", "secrets"): ("no Qdrant that asks for a key is reached", finds_what_was_handed_over),
     (API, "create", "tokenreviews"): ("nobody is let in", reviews_tokens),
 }
 
@@ -206,14 +254,17 @@ async def account(
     configuration = client.Configuration()
     file = kubeconfig_of(control_plane, request.param, tmp_path)
     await config.load_kube_config(config_file=str(file), client_configuration=configuration)
+    transport = KubernetesTransport(configuration)
     made = Account(
         KubernetesCluster(configuration),
         KubernetesLease(configuration, NAMESPACE),
         KubernetesTokenReviews(configuration),
+        KubernetesHandover(transport, NAMESPACE),
         workspace,
     )
     yield made
     await made.reviews.close()
+    await transport.close()
     await made.cluster.close()
     await made.lease.close()
 
@@ -256,8 +307,14 @@ async def test_without_one_right_what_it_is_for_breaks(
     await wait_for(probe, account, works=True)
 
 
-@pytest.mark.parametrize("account", [OPERATOR, API], indirect=True)
-async def test_secrets_can_be_opened_to_them_in_some_namespaces_only(
+@pytest.mark.parametrize("account", [API], indirect=True)
+async def test_the_api_reads_no_secret_of_another_namespace(account: Account) -> None:
+    with pytest.raises(TransientError, match="forbidden"):
+        await reads_secrets(account)
+
+
+@pytest.mark.parametrize("account", [OPERATOR], indirect=True)
+async def test_secrets_can_be_opened_to_it_in_some_namespaces_only(
     control_plane: ControlPlane, account: Account
 ) -> None:
     """The commands of docs/install.md, "Rights"."""
@@ -336,8 +393,8 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
     access = {"subjects": [bot.subject("read", "write")]}
     workspace.create(embedding={"provider": "wordllama", "dimensions": 256}, access=access)
     with (
-        running(operator.start(control_plane, tmp_path, "--lease-namespace", NAMESPACE, ports=ports)) as operating,
-        running(api.start(control_plane, tmp_path, ports=ports)) as serving,
+        running(operator.start(control_plane, tmp_path, *HERE, ports=ports)) as operating,
+        running(api.start(control_plane, tmp_path, *HERE[2:], ports=ports)) as serving,
     ):
         operating.wait_for(LEADING)
         workspace.wait_ready(seconds=30)

@@ -19,11 +19,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease
-from agentmemory_operator.adapters.kubernetes_transport import Configuration, load_configuration
+from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
+from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
+from agentmemory_operator.adapters.kubernetes_transport import Configuration, KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import Change, CreateIndexes
 from agentmemory_operator.domain.resources import Metadata
@@ -31,7 +33,7 @@ from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.ports import CollectionStore, Event, Json
+from agentmemory_operator.ports import CollectionStore, Event, HandoverStore, Json
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.metering import call_counter
@@ -152,6 +154,32 @@ class CrashingCluster:
         step()
 
 
+class CrashingHandover:
+    """Implements ports.HandoverStore."""
+
+    def __init__(self, store: HandoverStore, steps: Steps) -> None:
+        self._store = store
+        self._steps = steps
+
+    async def read(self, slug: str) -> HandedOver | None:
+        return await self._store.read(slug)
+
+    async def write(self, handed: HandedOver) -> None:
+        step = self._steps.for_collection(alias_of(handed.slug))
+        step()
+        await self._store.write(handed)
+        step()
+
+    async def delete(self, handed: HandedOver) -> None:
+        step = self._steps.for_collection(alias_of(handed.slug))
+        step()
+        await self._store.delete(handed)
+        step()
+
+    async def list_all(self) -> list[HandedOver]:
+        return await self._store.list_all()
+
+
 def _pass() -> None:
     """Do nothing: the call is another object's."""
 
@@ -192,7 +220,12 @@ async def main(order: Order) -> None:
             return CrashingStore(stores.collections(endpoint), steps)
 
         periods = Periods(**order.periods)
-        operator = Operator(CrashingCluster(cluster, steps), cluster, open_store, periods=periods)
+        transport = KubernetesTransport(configuration)
+        stack.push_async_callback(transport.close)
+        handover_store = CrashingHandover(KubernetesHandover(transport, own_namespace()), steps)
+        operator = Operator(
+            CrashingCluster(cluster, steps), cluster, open_store, periods=periods, handover_store=handover_store
+        )
         await operate(operator, cluster, configuration, leadership=leadership)
 
 

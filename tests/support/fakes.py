@@ -6,6 +6,7 @@ from typing import assert_never
 
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.planning import (
     WAKING,
     Change,
@@ -232,6 +233,30 @@ class FakeSecrets:
         if (namespace, name, key) not in self.values:
             raise SecretMissing(namespace, name, key)
         return self.values[namespace, name, key]
+
+
+@dataclass(slots=True)
+class FakeHandoverStore:
+    """Implements ports.HandoverStore in memory; the version of what it has rises with every write."""
+
+    given: dict[str, HandedOver] = field(default_factory=dict)
+    writes: int = 0
+
+    async def read(self, slug: str) -> HandedOver | None:
+        return self.given.get(slug)
+
+    async def write(self, handed: HandedOver) -> None:
+        before = self.given.get(handed.slug)
+        assert handed.version == (before.version if before else "")
+        self.writes += 1
+        self.given[handed.slug] = replace(handed, version=str(self.writes))
+
+    async def delete(self, handed: HandedOver) -> None:
+        if (before := self.given.get(handed.slug)) and before.version == handed.version:
+            del self.given[handed.slug]
+
+    async def list_all(self) -> list[HandedOver]:
+        return list(self.given.values())
 
 
 def memory_document(name: str = "probe", *, metadata: Json | None = None, **spec: object) -> Json:

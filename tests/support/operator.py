@@ -287,7 +287,12 @@ def start_api(control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = 
 
 
 def start_qdrant(
-    folder: pathlib.Path, *, port: int | None = None, version: str = "1.18.3", api_key: str | None = None
+    folder: pathlib.Path,
+    *,
+    port: int | None = None,
+    version: str = "1.18.3",
+    api_key: str | None = None,
+    has_jwt_rbac: bool = False,
 ) -> tuple[Program, str]:
     """Start `agentmemory devserver`; return it and its URL when it serves.
 
@@ -295,12 +300,14 @@ def start_qdrant(
         folder: keeps its data and log.
         port: None is any free one.
         api_key: only the development server's own command takes one.
+        has_jwt_rbac: tokens signed with the key are taken too.
     """
     folder.mkdir(parents=True, exist_ok=True)
     options = ["--data", str(folder / "data"), "--port", str(port or free_port()), "--qdrant-version", version]
     command = [*AGENTMEMORY, "devserver", *options]
     if api_key:
         command = [sys.executable, "-m", "agentmemory_operator.devserver", *options, "--api-key", api_key]
+        command += ["--jwt-rbac"] if has_jwt_rbac else []
     log = folder / f"qdrant-{time.monotonic_ns()}.log"
     program = Program(log, *command)
     return program, program.wait_for(r"Qdrant (http://\S+)")[1]

@@ -17,6 +17,7 @@ def test_in_a_cluster_authentication_and_json_are_the_default() -> None:
     settings = Settings.from_env({"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
 
     assert (settings.auth, settings.log_format, settings.is_in_cluster) == ("kubernetes", "json", True)
+    assert settings.max_caller_rate == 200
 
 
 def test_every_variable_is_read() -> None:
@@ -31,6 +32,7 @@ def test_every_variable_is_read() -> None:
             "AGENTMEMORY_LOG_FORMAT": "json",
             "AGENTMEMORY_MAX_REQUESTS": "7",
             "AGENTMEMORY_MAX_BODY_MIB": "9",
+            "AGENTMEMORY_MAX_CALLER_RATE": "11",
             "OPENAI_API_KEY": "ok",
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
             "AGENTMEMORY_URL": "http://api/",
@@ -50,6 +52,7 @@ def test_every_variable_is_read() -> None:
         openai_api_key="ok",
         max_requests=7,
         max_body_mib=9,
+        max_caller_rate=11,
         exports_traces=True,
         api_url="http://api",
         models=pathlib.Path("models"),
@@ -72,6 +75,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ({"AGENTMEMORY_LOG_LEVEL": "loud"}, "AGENTMEMORY_LOG_LEVEL='loud' is unknown: use debug, info"),
         ({"AGENTMEMORY_LOG_FORMAT": "xml"}, "AGENTMEMORY_LOG_FORMAT='xml' is unknown: use json, text"),
         ({"AGENTMEMORY_MAX_REQUESTS": "0"}, "AGENTMEMORY_MAX_REQUESTS='0' is no whole number from 1"),
+        ({"AGENTMEMORY_MAX_CALLER_RATE": "-1"}, "AGENTMEMORY_MAX_CALLER_RATE='-1' is no whole number from 0"),
         ({"AGENTMEMORY_MAX_BODY_MIB": "64Mi"}, "AGENTMEMORY_MAX_BODY_MIB='64Mi' is no whole number from 1"),
         (COLLECTOR | {"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not built: use otlp"),
         (COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL='grpc' is not built"),

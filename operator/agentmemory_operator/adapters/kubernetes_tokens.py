@@ -8,9 +8,9 @@ import jwt
 from jwt.types import Options
 
 from agentmemory_operator.adapters.kubernetes_transport import Configuration, KubernetesTransport, mapped_errors
-from agentmemory_operator.domain.access import AUDIENCE, Caller
+from agentmemory_operator.domain.access import AUDIENCE, Caller, Reviewed
 from agentmemory_operator.errors import AgentMemoryError, TransientError
-from agentmemory_operator.ports import Json, Reviewed
+from agentmemory_operator.ports import Json
 
 log = logging.getLogger(__name__)
 

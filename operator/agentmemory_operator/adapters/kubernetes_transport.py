@@ -79,9 +79,17 @@ class KubernetesTransport:
         # TLS connections take leave after the session has closed; a loop that ends before drops them half open.
         await asyncio.sleep(CLOSING_S)
 
-    async def call(self, method: str, path: str, body: Any = None, *, content_type: str = "application/json") -> Any:
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        query: Sequence[tuple[str, str]] = (),
+    ) -> Any:
         """Return the decoded answer."""
-        response = await self.send(method, path, body, content_type=content_type)
+        response = await self.send(method, path, body, content_type=content_type, query=query)
         with mapped_errors():
             return json.loads(await response.read())
 

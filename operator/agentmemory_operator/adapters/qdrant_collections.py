@@ -126,12 +126,14 @@ class QdrantCollections:
 
     async def server(self) -> Server:
         """Return what the server says of itself, having shown it the key."""
+        # One that was away in between may have been started with other settings.
+        known, self._has_jwt_rbac = self._has_jwt_rbac, {}
         with mapped_errors():
             # The server tells anybody its version; whether it takes our key, only a call that needs one finds out.
             await self._client.collection_exists(ANY_NAME)
             version = str((await self._client.info()).version)
-        if version not in self._has_jwt_rbac:
-            self._has_jwt_rbac = {version: await self._jwt_rbac()}
+        has_jwt_rbac = known.get(version)
+        self._has_jwt_rbac = {version: await self._jwt_rbac() if has_jwt_rbac is None else has_jwt_rbac}
         return Server(version, await self._peers(), self._has_jwt_rbac[version])
 
     async def _peers(self) -> int | None:

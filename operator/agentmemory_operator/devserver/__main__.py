@@ -18,6 +18,7 @@ def main() -> int:
     parser.add_argument("--port", type=int, default=0, help="0 takes any free one")
     parser.add_argument("--qdrant-version", default=DEFAULT_QDRANT_VERSION, help="the version to answer as")
     parser.add_argument("--api-key", help="asked of every request but health checks")
+    parser.add_argument("--jwt-rbac", action="store_true", help="tokens that are signed with the key are taken too")
     arguments = parser.parse_args()
     try:
         asyncio.run(_serve_until_stopped(arguments))
@@ -33,6 +34,7 @@ async def _serve_until_stopped(arguments: argparse.Namespace) -> None:
             arguments.data,
             port=arguments.port,
             api_key=arguments.api_key,
+            has_jwt_rbac=arguments.jwt_rbac,
             qdrant_version=arguments.qdrant_version,
         )
     )

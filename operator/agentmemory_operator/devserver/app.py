@@ -1,18 +1,18 @@
 """Qdrant's REST API: which path does what."""
 
 import contextlib
-import hmac
 import pathlib
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from agentmemory_operator.devserver import collection_endpoints, point_endpoints, updates, vector_endpoints
+from agentmemory_operator.devserver.access import Guard
 from agentmemory_operator.devserver.features import DEFAULT_QDRANT_VERSION, features_of
 from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.metrics import render_metrics
@@ -21,11 +21,13 @@ from agentmemory_operator.devserver.requests import Answer, JsonResponse, answer
 from agentmemory_operator.devserver.state import open_state
 from agentmemory_operator.devserver.unbuilt import UNBUILT_ROUTES
 
-OPEN_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz"})
-
 
 def create_app(
-    data_dir: pathlib.Path, *, api_key: str | None = None, qdrant_version: str = DEFAULT_QDRANT_VERSION
+    data_dir: pathlib.Path,
+    *,
+    api_key: str | None = None,
+    has_jwt_rbac: bool = False,
+    qdrant_version: str = DEFAULT_QDRANT_VERSION,
 ) -> Starlette:
     """Return a Qdrant server over a data folder.
 
@@ -34,6 +36,7 @@ def create_app(
     Args:
         data_dir: where everything is kept; made when missing.
         api_key: asked of every request but health checks, as `api-key` or bearer token.
+        has_jwt_rbac: tokens that are signed with the key are taken too.
         qdrant_version: what the server says it is, and whose features it has.
 
     Raises:
@@ -49,34 +52,12 @@ def create_app(
         finally:
             await app.state.server.close()
 
-    middleware = [Middleware(ApiKey, api_key=api_key)] if api_key else []
+    middleware = [Middleware(Guard, api_key=api_key, has_jwt_rbac=has_jwt_rbac)] if api_key else []
     app = Starlette(routes=_routes(), middleware=middleware, lifespan=lifespan)
     app.router.redirect_slashes = False
+    app.state.has_jwt_rbac = has_jwt_rbac
+    app.state.started_at = datetime.now(UTC).isoformat()
     return app
-
-
-class ApiKey:
-    """Refuses requests without the key."""
-
-    def __init__(self, app: ASGIApp, api_key: str) -> None:
-        self._app = app
-        self._key = api_key.encode()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on if it has the key or needs none."""
-        if scope["type"] != "http" or scope["path"] in OPEN_PATHS or self._is_allowed(scope):
-            await self._app(scope, receive, send)
-            return
-        refusal = PlainTextResponse("Must provide an API key or an Authorization bearer token", 401)
-        await refusal(scope, receive, send)
-
-    def _is_allowed(self, scope: Scope) -> bool:
-        given = [
-            value if name == b"api-key" else value[len(b"Bearer ") :]
-            for name, value in scope["headers"]
-            if name == b"api-key" or (name == b"authorization" and value[:7].lower() == b"bearer ")
-        ]
-        return any(hmac.compare_digest(value, self._key) for value in given)
 
 
 async def _version(request: Request) -> Response:
@@ -96,6 +77,17 @@ async def _metrics(request: Request) -> Response:
     state = collection_endpoints.state_of(request)
     known = state.catalogue.collections.values()
     return PlainTextResponse(render_metrics(state.features.version, known, state.shards, state.optimizations))
+
+
+async def _telemetry(request: Request) -> Document:
+    """Return what clients ask for: version and whether tokens are taken."""
+    state = collection_endpoints.state_of(request)
+    app = {"name": "qdrant", "version": state.features.version, "startup": request.app.state.started_at}
+    return {
+        "id": "development",
+        "app": app | {"jwt_rbac": request.app.state.has_jwt_rbac},
+        "collections": {"number_of_collections": len(state.catalogue.collections)},
+    }
 
 
 async def _cluster(_: Request) -> Document:
@@ -174,4 +166,5 @@ def _service_routes() -> list[Route]:
         Route("/readyz", _readiness, methods=["GET"]),
         Route("/metrics", _metrics, methods=["GET"]),
         _route("GET", "/cluster", _cluster),
+        _route("GET", "/telemetry", _telemetry),
     ]

@@ -64,6 +64,11 @@ def not_built(feature: str) -> Problem:
     return Problem(NOT_BUILT, f"Not built in the development server: {feature}. Use a real Qdrant server for it.")
 
 
+def forbidden(message: str) -> Problem:
+    """Return the answer to a request that its token does not allow."""
+    return Problem(403, f"Forbidden: {message}")
+
+
 def forbidden_in_strict_mode(message: str, solution: str) -> Problem:
     """Return the answer to a request that the collection's strict mode refuses."""
     return Problem(400, f"Bad request: {message}. Help: {solution}")

@@ -21,7 +21,6 @@ UNBUILT_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("GET",), "/collections/{name}/memory", "the memory report"),
     (("POST",), "/cluster/recover", "a cluster of several nodes"),
     (("GET", "PUT", "DELETE"), "/cluster/{rest:path}", "a cluster of several nodes"),
-    (("GET",), "/telemetry", "telemetry"),
     (("GET", "DELETE"), "/issues", "issues"),
     (("GET", "PUT", "POST"), "/audit/{rest:path}", "the audit log"),
 )

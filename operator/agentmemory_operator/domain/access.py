@@ -36,6 +36,21 @@ class Caller:
 ANYBODY = Caller(is_unbounded=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reviewed:
+    """What a review found.
+
+    Attributes:
+        caller: None where the token is nobody's.
+        refusal: why it is nobody's, for the caller; names no secret.
+        expires_at_s: Unix seconds.
+    """
+
+    caller: Caller | None = None
+    refusal: str = ""
+    expires_at_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A ServiceAccount, and what an object lets it do."""

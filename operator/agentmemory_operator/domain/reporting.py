@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, assert_never
 
+from agentmemory_operator.domain.access import Verb
 from agentmemory_operator.domain.capabilities import Server, capabilities_of
 from agentmemory_operator.domain.collection import (
     GREEN,
@@ -46,6 +47,7 @@ from agentmemory_operator.domain.safety import Refusal
 from agentmemory_operator.domain.scoring_choice import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.domain.status import (
     MAX_DRIFT,
+    AccessStatus,
     AgentMemoryStatus,
     CollectionStatus,
     Condition,
@@ -113,6 +115,19 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         drift_count=len(done.drift),
     )
     return _dump(status)
+
+
+def access_status(settings: AgentSettings, opened_by: str | None) -> Json:
+    """Return who gets at the memories.
+
+    Args:
+        opened_by: what the retrieval API was given for Qdrant; None where it needs nothing.
+    """
+
+    def count(verb: Verb) -> int:
+        return sum(verb in subject.verbs for subject in settings.subjects)
+
+    return _dump(AccessStatus(readers=count(Verb.READ), writers=count(Verb.WRITE), qdrant=opened_by))
 
 
 def failed_status(
@@ -325,7 +340,8 @@ def _estimates(live: Collection, expected_memories: int) -> tuple[EstimateStatus
 
 
 def _embedding(source: EmbeddingSource) -> EmbeddingStatus:
-    return EmbeddingStatus(provider=source.provider, model=source.model, dimensions=source.dimensions)
+    secret = f"{source.secret_name}/{source.secret_key}" if source.secret_name else None
+    return EmbeddingStatus(provider=source.provider, model=source.model, dimensions=source.dimensions, secret=secret)
 
 
 def _keyword(source: KeywordSource | None) -> KeywordStatus | None:
@@ -372,5 +388,5 @@ def _planned(change: Change, *, is_held: bool) -> PlannedChange:
     return PlannedChange.model_validate(content | named)
 
 
-def _dump(status: AgentMemoryStatus | QdrantConnectionStatus) -> Json:
+def _dump(status: AgentMemoryStatus | QdrantConnectionStatus | AccessStatus) -> Json:
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -55,6 +55,7 @@ class EmbeddingStatus(StatusModel):
     provider: str | None = Field(default=None, description="Who embeds.")
     model: str | None = Field(default=None, description="Model of the provider.")
     dimensions: int | None = Field(default=None, description="Numbers in a vector.")
+    secret: str | None = Field(default=None, description="Name of the Secret, and the key in it, as openai/api-key.")
 
 
 class HnswStatus(StatusModel):
@@ -237,6 +238,20 @@ class ScoringStatus(StatusModel):
     )
 
 
+class AccessStatus(StatusModel):
+    """Who gets at the memories."""
+
+    readers: int | None = Field(
+        default=None, description="Subjects that may read; 0 is nobody, where the API checks ServiceAccounts."
+    )
+    writers: int | None = Field(default=None, description="Subjects that may write.")
+    qdrant: str | None = Field(
+        default=None,
+        description="What the retrieval API was given for Qdrant: Token (for the points of this collection alone) or"
+        " Key (the connection's, which opens every collection). Absent without a key.",
+    )
+
+
 class PlannedChange(StatusModel):
     """One change that the object asks for and that has not been made."""
 
@@ -296,6 +311,7 @@ class AgentMemoryStatus(StatusModel):
     estimate: (
         Annotated[tuple[EstimateStatus, ...], Field(max_length=16, json_schema_extra=keyed_by("profile"))] | None
     ) = Field(default=None, description="RAM and disk under each profile (docs/tuning.md has the formulas).")
+    access: AccessStatus | None = Field(default=None, description="Who gets at the memories.")
     plan: PlanStatus | None = Field(default=None, description="What the object asks for and is not yet so.")
     drift: Drift | None = Field(
         default=None, description="What was changed behind the operator's back and stays as it is."

@@ -45,11 +45,13 @@ class OperatorOptions:
     Attributes:
         namespaces: those to watch; none is all.
         lease_namespace: None is the pod's own.
+        api_namespace: where the retrieval API runs; None is the pod's own.
         health_port: of probes and metrics; None is 8081 in a cluster, and none outside.
     """
 
     namespaces: tuple[str, ...] = ()
     lease_namespace: str | None = None
+    api_namespace: str | None = None
     health_port: int | None = None
 
 
@@ -60,11 +62,13 @@ class ApiOptions:
     Attributes:
         host: None is loopback, in a cluster every address.
         namespaces: those to watch; none is all.
+        api_namespace: where the operator puts what is needed of Secrets; None is the pod's own.
     """
 
     host: str | None
     port: int
     namespaces: tuple[str, ...] = ()
+    api_namespace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +89,10 @@ class Verbs:
 Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
 Namespaces = Annotated[
     list[str] | None, typer.Option("--namespace", help="Watch only this one; repeatable. Default: all.")
+]
+ApiNamespace = Annotated[
+    str | None,
+    typer.Option(help="Where the API runs and finds its keys. Default: the pod's namespace; outside: default."),
 ]
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free one.")]
 
@@ -115,6 +123,7 @@ def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
         lease_namespace: Annotated[
             str | None, typer.Option(help="Where the lease lies. Default: the pod's namespace; outside: default.")
         ] = None,
+        api_namespace: ApiNamespace = None,
         health_port: Annotated[
             int | None,
             typer.Option(min=0, max=65_535, help="Of /healthz, /readyz, /metrics. Default: 8081 in a cluster."),
@@ -122,7 +131,9 @@ def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
     ) -> None:
         """Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works."""
         named = tuple(namespace or ())
-        options = OperatorOptions(namespaces=named, lease_namespace=lease_namespace, health_port=health_port)
+        options = OperatorOptions(
+            namespaces=named, lease_namespace=lease_namespace, api_namespace=api_namespace, health_port=health_port
+        )
         run_verb(verbs.operator(options))
 
     @cli.command()
@@ -132,9 +143,11 @@ def _add_servers(cli: typer.Typer, verbs: Verbs) -> None:
         source: Annotated[Source, typer.Option(help="Where agents are declared.")] = verbs.default_source,
         manifests: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None,
         namespace: Namespaces = None,
+        api_namespace: ApiNamespace = None,
     ) -> None:
         """Run the retrieval API."""
-        options = ApiOptions(host=host, port=port, namespaces=tuple(namespace or ()))
+        named = tuple(namespace or ())
+        options = ApiOptions(host=host, port=port, namespaces=named, api_namespace=api_namespace)
         if source is Source.KUBERNETES:
             run_verb(verbs.api_kubernetes(options))
         elif options.namespaces:

@@ -7,8 +7,9 @@ from typing import Any, Protocol
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_transport import Configuration
-from agentmemory_operator.errors import TransientError
+from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.services.feeds import OperatorFeed
+from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key
 from agentmemory_operator.services.passes import Periods
@@ -26,6 +27,7 @@ class Operated(Protocol):
     feed: OperatorFeed
     queue: WorkQueue[Key]
     periods: Periods
+    handover: Handover | None
 
 
 async def operate(
@@ -52,8 +54,11 @@ async def operate(
     from agentmemory_operator.entrypoints.handlers import build_registry, run_kopf
 
     await fill(operator.feed, cluster)
+    runs = [operator.queue.run()]
+    if operator.handover is not None:
+        runs.append(sweep(operator.handover, cluster, namespaces, period_s=operator.periods.resync_s))
     tasks = [
-        asyncio.create_task(work(operator.queue, leadership)),
+        asyncio.create_task(work(runs, leadership)),
         asyncio.create_task(resync(operator.feed, cluster, period_s=operator.periods.resync_s)),
     ]
 
@@ -78,14 +83,32 @@ async def operate(
             task.result()
 
 
-async def work(queue: WorkQueue[Key], leadership: Leadership | None) -> None:
-    """Run passes, once this process leads and for as long as it does."""
+async def work(runs: Sequence[Coroutine[Any, Any, None]], leadership: Leadership | None) -> None:
+    """Run what changes something, once this process leads and for as long as it does."""
     if leadership is None:
-        await queue.run()
+        await race(*runs)
         return
-    await leadership.acquire()
+    try:
+        await leadership.acquire()
+    except BaseException:
+        for run in runs:
+            run.close()
+        raise
     log.info("leading: passes run in this process")
-    await race(queue.run(), leadership.keep())
+    await race(*runs, leadership.keep())
+
+
+async def sweep(handover: Handover, cluster: KubernetesCluster, namespaces: Sequence[str], *, period_s: float) -> None:
+    """Take back, for ever, what was handed over to agents that are gone."""
+    while True:
+        try:
+            listed = await handover.store.list_all()
+            await handover.sweep(listed, await cluster.list_all(AGENT_MEMORY), namespaces)
+        except LeadershipLost:
+            raise
+        except TransientError as exc:
+            log.warning("cannot look for Secrets of agents that are gone: %s; again in %.0f s", exc, period_s)
+        await asyncio.sleep(period_s)
 
 
 async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,8 +13,10 @@ from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.fastembed_embedder import ModelFiles
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
+from agentmemory_operator.adapters.kubernetes_lease import own_namespace
 from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
-from agentmemory_operator.adapters.kubernetes_transport import load_configuration
+from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import AgentSettings
@@ -26,7 +29,7 @@ from agentmemory_operator.entrypoints.following import follow, follow_folder, so
 from agentmemory_operator.entrypoints.operating import cancel
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.ports import ClusterReader, Embedder, PointStore, Secrets, TokenReviews
+from agentmemory_operator.ports import ClusterReader, Embedder, HandoverStore, PointStore, Secrets, TokenReviews
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.callers import Callers
@@ -34,6 +37,7 @@ from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed
+from agentmemory_operator.services.handover import HandedOverSecrets
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
@@ -49,6 +53,19 @@ from agentmemory_operator.settings import Settings
 API_SERVICE = "agentmemory-api"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InCluster:
+    """What only a cluster has.
+
+    Attributes:
+        reviews: who knows the tokens of ServiceAccounts.
+        handover_store: where the operator puts what is needed of Secrets.
+    """
+
+    reviews: TokenReviews
+    handover_store: HandoverStore
+
+
 class Api:
     """The retrieval half: directory and use cases.
 
@@ -56,7 +73,7 @@ class Api:
         cluster: where API keys and labels of namespaces are read.
         open_store: makes the store of an endpoint.
         meter: what is measured of it and of its stores.
-        reviews: who knows the tokens of ServiceAccounts; None without a cluster.
+        in_cluster: what only a cluster has; without it Secrets are read themselves.
         namespaces: whose objects are read; none is all.
     """
 
@@ -67,19 +84,22 @@ class Api:
         open_store: Callable[[Endpoint], PointStore],
         *,
         meter: ApiMeter,
-        reviews: TokenReviews | None = None,
+        in_cluster: InCluster | None = None,
         namespaces: Sequence[str] = (),
     ) -> None:
         self._settings = settings
         self._meter = meter
-        self._secrets: Secrets = cluster
+        self._secrets_of: Callable[[str], Secrets] = lambda slug: (
+            HandedOverSecrets(in_cluster.handover_store, slug) if in_cluster else cluster
+        )
         clock, table = SystemClock(), ObjectTable()
-        self._callers = Callers(reviews, clock) if reviews else None
+        self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
         chains, windows = Chains(clock), Windows(clock)
-        stores = PointStores(table, cluster, open_store, namespaces=cluster)
+        secrets_of = self._secrets_of if in_cluster else None
+        stores = PointStores(table, cluster, open_store, namespaces=cluster, secrets_of=secrets_of)
         directory = AgentDirectory(stores.store_for, self._open_embedder, stores.capabilities_of)
         access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
-        self.feed = ApiFeed(table, directory)
+        self.feed = ApiFeed(table, directory, stores.forget)
         self.services = Services(
             directory=directory,
             recall=Recall(clock, access_counts),
@@ -95,7 +115,8 @@ class Api:
         # In a cluster a manifest's baseURL must not receive a key that the object does not name.
         api_key = None if self._settings.is_in_cluster else self._settings.openai_api_key
         if source.secret_name and source.secret_key:
-            api_key = await self._secrets.read(settings.namespace, source.secret_name, source.secret_key)
+            secrets = self._secrets_of(settings.slug)
+            api_key = await secrets.read(settings.namespace, source.secret_name, source.secret_key)
         files = ModelFiles(folder=self._settings.models, may_download=self._settings.may_download_models)
         embedder = build_embedder(source, settings.embedding, api_key=api_key, files=files)
         metered = MeteredEmbedder(embedder, self._meter, provider=source.provider)
@@ -106,7 +127,11 @@ class Api:
         """Serve while the context is open; yield the URL."""
         guard = build_guard(self._settings, host, callers=self._callers)
         settings = self._settings
-        limits = Limits(requests=settings.max_requests, body_bytes=settings.max_body_mib * MIB)
+        limits = Limits(
+            requests=settings.max_requests,
+            body_bytes=settings.max_body_mib * MIB,
+            caller_rate=settings.max_caller_rate,
+        )
         app = create_app(self.services, guard, standing=self.standing, limits=limits)
         beside = [asyncio.create_task(work) for work in (self._sweeper.run(), self.standing.run())]
         try:
@@ -124,13 +149,18 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         stack.push_async_callback(cluster.close)
         reviews = KubernetesTokenReviews(configuration)
         stack.push_async_callback(reviews.close)
+        transport = KubernetesTransport(configuration)
+        stack.push_async_callback(transport.close)
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
         api = Api(
             settings,
             cluster,
             Stores(stack, meter=meter).points,
             meter=meter,
-            reviews=reviews,
+            in_cluster=InCluster(
+                reviews=reviews,
+                handover_store=KubernetesHandover(transport, options.api_namespace or own_namespace()),
+            ),
             namespaces=options.namespaces,
         )
         following = [asyncio.create_task(follow(api, cluster, *source)) for source in sources(options.namespaces)]

@@ -9,17 +9,20 @@ from uuid import uuid4
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
-from agentmemory_operator.adapters.kubernetes_transport import load_configuration
+from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
+from agentmemory_operator.adapters.qdrant_tokens import QdrantTokens
 from agentmemory_operator.entrypoints.cli import OperatorOptions
 from agentmemory_operator.entrypoints.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.ports import Cluster, CollectionStore, Secrets, Tracer
+from agentmemory_operator.ports import Cluster, CollectionStore, HandoverStore, Secrets, Tracer
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.feeds import OperatorFeed
+from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.metering import OperatorMeter, call_counter
@@ -42,6 +45,7 @@ class Operator:
         open_store: makes the store of an endpoint.
         periods: when what is looked at again.
         tracer: traces passes.
+        handover_store: where the retrieval API finds what it needs of Secrets; None where it reads them itself.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Operator:
         *,
         periods: Periods | None = None,
         tracer: Tracer = NO_TRACES,
+        handover_store: HandoverStore | None = None,
     ) -> None:
         self.periods = periods or Periods()
         self.table = ObjectTable()
@@ -59,8 +64,14 @@ class Operator:
         self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
         self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
+        clock = SystemClock()
+        self.handover = (
+            Handover(handover_store, secrets, self.connections, QdrantTokens(), clock) if handover_store else None
+        )
         self._passes = Passes(
-            self.table, self.connections, cluster, SystemClock(), self.queue.request, periods=self.periods
+            *(self.table, self.connections, cluster, clock, self.queue.request),
+            periods=self.periods,
+            handover=self.handover,
         )
 
     async def _pass(self, key: Key) -> float | None:
@@ -79,7 +90,10 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         calls, tracer = call_counter(), open_tracer(settings, stack, service="agentmemory-operator")
         watch = CallWatch(before_write=leadership.check, count_call=calls.add, tracer=tracer)
         collections, ready = Stores(stack, watch=watch).collections, asyncio.Event()
-        operator = Operator(cluster, cluster, collections, tracer=tracer)
+        transport = KubernetesTransport(configuration, before_write=leadership.check)
+        stack.push_async_callback(transport.close)
+        handover_store = KubernetesHandover(transport, options.api_namespace or own_namespace())
+        operator = Operator(cluster, cluster, collections, tracer=tracer, handover_store=handover_store)
         metrics = [*operator.meter.metrics(operator.queue, lambda: leadership.is_leading), calls]
         probes = Probes(lambda: operator.queue.stuck_s, ready.is_set, lambda: render(metrics))
         port = HEALTH_PORT if options.health_port is None and settings.is_in_cluster else options.health_port

@@ -8,9 +8,9 @@ import asyncio
 import hashlib
 from dataclasses import dataclass, field
 
-from agentmemory_operator.domain.access import Caller
+from agentmemory_operator.domain.access import Caller, Reviewed
 from agentmemory_operator.errors import Unauthenticated
-from agentmemory_operator.ports import Clock, Reviewed, TokenReviews
+from agentmemory_operator.ports import Clock, TokenReviews
 
 # A token that was revoked, its ServiceAccount or its pod deleted, works as long.
 KNOWN_S = 30.0

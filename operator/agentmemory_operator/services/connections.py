@@ -7,11 +7,12 @@ thousand objects do not hammer a server that is away.
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from agentmemory_operator.domain.capabilities import Server, minor_of
 from agentmemory_operator.domain.manifests import parse_connection
-from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.domain.resources import AgentMemory, QdrantConnection
 from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable, StoreUntrusted
 from agentmemory_operator.ports import CollectionStore, Json, Namespaces, Secrets
 from agentmemory_operator.services.links import Endpoint, Link
@@ -22,6 +23,19 @@ MINIMUM_VERSION = (1, 18)
 LEAST_BETWEEN_PROBES_S = 1.0
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How an object's server is reached.
+
+    Attributes:
+        has_jwt_rbac: whether it takes tokens with limited rights; None where it does not tell.
+    """
+
+    connection: QdrantConnection
+    endpoint: Endpoint
+    has_jwt_rbac: bool | None
 
 
 class Connections:
@@ -48,6 +62,7 @@ class Connections:
         self._sharing = Sharing(namespaces)
         self._links: dict[Key, Link[CollectionStore]] = {}
         self._faults: dict[Key, AgentMemoryError] = {}
+        self._servers: dict[Key, Server] = {}
         self._failures: Counter[Key] = Counter()
         self._probed_at: dict[Key, float] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -62,6 +77,30 @@ class Connections:
             SpecInvalid: there is no such connection, it is not for this namespace, or its Secret is missing.
             AgentMemoryError: what the last probe found: the server is away, too old, or refuses the key.
         """
+        key, document = await self._find(memory)
+        if key in self._faults:
+            raise self._faults[key].with_traceback(None)
+        return await self._link(key).use(document, work)
+
+    async def access(self, memory: AgentMemory) -> Access:
+        """Return how the object's server is reached, be it away or not.
+
+        Raises:
+            SpecInvalid: there is no such connection, it is not for this namespace, or its Secret is missing.
+            AgentMemoryError: what the server can do was never found out, and cannot be now.
+        """
+        key, document = await self._find(memory)
+        server = self._servers.get(key)
+        if server is None:
+            server = await self.use(memory, lambda store: store.server())
+        return Access(
+            connection=parse_connection(document),
+            endpoint=await self._link(key).endpoint(document),
+            has_jwt_rbac=server.has_jwt_rbac,
+        )
+
+    async def _find(self, memory: AgentMemory) -> tuple[Key, Json]:
+        """Return the object's connection, if it may use it."""
         namespace, ref = memory.metadata.namespace, memory.spec.connection_ref
         key = Key(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
         document = self._table.get(key)
@@ -73,9 +112,7 @@ class Connections:
             )
         if key.namespace != namespace:
             await self._sharing.check(parse_connection(document), namespace)
-        if key in self._faults:
-            raise self._faults[key].with_traceback(None)
-        return await self._link(key).use(document, work)
+        return key, document
 
     async def check_embedding_secret(self, memory: AgentMemory) -> None:
         """Pass unless the object's embedding names a Secret that is not there.
@@ -88,7 +125,9 @@ class Connections:
             await self._secrets.read(memory.metadata.namespace, ref.name, ref.key)
 
     async def probe(self, document: Json) -> tuple[Server, bool]:
-        """Read the Secrets and ask the server what it is; return it, and whether the last probe found a fault.
+        """Read the Secrets and ask the server what it is; return it, and whether its objects have to be looked at.
+
+        They have when the last probe found a fault, and when a Secret has changed.
 
         Args:
             document: the QdrantConnection as it last came.
@@ -102,7 +141,7 @@ class Connections:
         link = self._link(key)
         self._probed_at[key] = asyncio.get_running_loop().time()
         try:
-            await link.renew(document)
+            is_rotated = await link.renew(document)
             server = await link.use(document, lambda store: store.server())
             _check_version(server.version)
         except (SpecInvalid, StoreRejected, StoreUnavailable) as exc:
@@ -111,7 +150,8 @@ class Connections:
             self._failures[key] = self._failures[key] + 1 if is_away else 0
             raise
         self._failures.pop(key, None)
-        return server, self._faults.pop(key, None) is not None
+        self._servers[key] = server
+        return server, self._faults.pop(key, None) is not None or is_rotated
 
     def is_away(self, key: Key | None) -> bool:
         """Tell whether the last probe of a connection found a fault, so that nobody asks its server."""
@@ -131,6 +171,7 @@ class Connections:
     def forget(self, key: Key) -> None:
         """Drop what is known of a connection that is gone."""
         self._faults.pop(key, None)
+        self._servers.pop(key, None)
         self._failures.pop(key, None)
         self._probed_at.pop(key, None)
         link = self._links.pop(key, None)

@@ -72,11 +72,18 @@ class OperatorFeed:
 
 
 class ApiFeed:
-    """Keeps the directory of agents in line with the objects; an object that is not valid keeps its last settings."""
+    """Keeps the directory of agents in line with the objects; an object that is not valid keeps its last settings.
 
-    def __init__(self, table: ObjectTable, directory: AgentDirectory) -> None:
+    Args:
+        forget_agent: called with the slug of an object that is gone.
+    """
+
+    def __init__(
+        self, table: ObjectTable, directory: AgentDirectory, forget_agent: Callable[[str], None] = lambda slug: None
+    ) -> None:
         self._table = table
         self._directory = directory
+        self._forget_agent = forget_agent
 
     def take(self, event: str, document: Json) -> None:
         """Take in one event."""
@@ -102,6 +109,7 @@ class ApiFeed:
         uid = _uid_of(document)
         if event == "DELETED":
             self._directory.remove(slug_of(document), uid)
+            self._forget_agent(slug_of(document))
             return
         try:
             settings = effective_settings(parse_agent_memory(document))

@@ -138,15 +138,24 @@ class Link(Generic[S]):
         """
         await self._current(document)
 
-    async def renew(self, document: Json) -> None:
-        """Read the Secrets again, and open another store if they or the spec have changed.
+    async def endpoint(self, document: Json) -> Endpoint:
+        """Return how the server is reached, as the Secrets were when they were read last.
+
+        Raises:
+            SpecInvalid: the connection is not valid, or what its Secrets hold.
+        """
+        return (await self._current(document)).endpoint
+
+    async def renew(self, document: Json) -> bool:
+        """Read the Secrets again, and open another store if they or the spec have changed; tell whether they had.
 
         Raises:
             SpecInvalid: the connection is not valid, or what its Secrets hold.
             TransientError: the Secrets cannot be read.
         """
         async with self._lock:
-            await self._renew(document)
+            before = self._held
+            return (await self._renew(document)) is not before and before is not None
 
     async def close(self) -> None:
         """Close the store after its last use."""

@@ -9,6 +9,11 @@ from agentmemory_operator.domain.planning import Change, WakeOptimizers
 from agentmemory_operator.domain.reporting import describe_change
 from agentmemory_operator.ports import Event, Json
 
+NOBODY = (
+    "spec.access names nobody who may read: where the API checks ServiceAccounts, it answers nobody for this agent; add"
+    " a subject with the verb read"
+)
+
 
 def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     """Yield the events of a pass.
@@ -17,6 +22,8 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
         done: what the pass came to.
         old, new: the status before and after.
     """
+    if (new.get("access") or {}).get("readers") == 0 and (old.get("access") or {}).get("readers") != 0:
+        yield Event("Normal", "NobodyMayRead", NOBODY)
     if applied := [change for change in done.applied.changes if not _is_told_apart(change, done)]:
         yield Event("Normal", "Applied", "; ".join(map(describe_change, applied)))
     if done.corrected:

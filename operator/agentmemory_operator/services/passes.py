@@ -1,5 +1,6 @@
 """One pass over one object: parse, deletion first, slug, reconcile, status. Errors become conditions here."""
 
+import logging
 import math
 import random
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from agentmemory_operator.domain.effective import at_revision, effective_setting
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.reporting import (
+    access_status,
     connection_status,
     converged_status,
     failed_connection_status,
@@ -34,12 +36,15 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Clock, Cluster, CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.news import events_of
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, release
 from agentmemory_operator.services.turns import Turns, is_running
 from agentmemory_operator.services.workqueue import LAST_RETRY_S
+
+log = logging.getLogger(__name__)
 
 # A server that is away is asked less and less, up to 3 times the period.
 PROBE_GROWTH, LARGEST_PROBE_GROWTH = 1.5, 3.0
@@ -80,7 +85,12 @@ class Periods:
 
 @dataclass(slots=True)
 class Passes:
-    """Passes over every kind; `request` asks for a pass over another object."""
+    """Passes over every kind.
+
+    Attributes:
+        request: asks for a pass over another object.
+        handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
+    """
 
     table: ObjectTable
     connections: Connections
@@ -88,6 +98,7 @@ class Passes:
     clock: Clock
     request: Request
     periods: Periods
+    handover: Handover | None = None
     turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -116,8 +127,9 @@ class Passes:
             if memory.spec.suspend:
                 self._end_turn(key)
                 await self._suspend(document, metadata)
-                return None
+                return await self._keep_served(key, memory)
             self._check_slug(key, memory)
+            opened_by, trouble = await self._hand_over(memory)
             done = await self._reconcile(key, document, memory)
         except AgentMemoryError as exc:
             self._end_turn(key)
@@ -126,8 +138,30 @@ class Passes:
         # Right after a Reindex was begun the engine may not be seen to work: the turn stays until the next look.
         if not done.has_reindexed and not is_running(done.observed):
             self._end_turn(key)
-        await self._report(key, document, memory, done)
+        await self._report(key, document, memory, done, opened_by=opened_by)
+        if trouble is not None:
+            raise trouble
         return self._due_s(key, done)
+
+    async def _hand_over(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
+        """Give the API what it needs; return what opens Qdrant, and what went wrong and may go well later.
+
+        The collection does not wait for it.
+        """
+        try:
+            return await self.handover.hand_over(memory) if self.handover else None, None
+        except TransientError as exc:
+            return ((memory.status.get("access") or {}).get("qdrant")), exc
+
+    async def _keep_served(self, key: Key, memory: AgentMemory) -> float | None:
+        """Renew what the API needs of a suspended agent; return when to do so again."""
+        if self.handover is None or self.table.owner_of(memory.slug) != key:
+            return None
+        try:
+            await self.handover.hand_over(memory)
+        except SpecInvalid as exc:
+            log.warning("the suspended %s may not be served for long: %s", key, exc)
+        return _jittered(self.periods.converged_s)
 
     def _due_s(self, key: Key, done: Reconciled) -> float:
         """Return after how many seconds the next pass is due."""
@@ -225,10 +259,14 @@ class Passes:
             ),
         )
 
-    async def _report(self, key: Key, document: Json, memory: AgentMemory, done: Reconciled) -> None:
+    async def _report(
+        self, key: Key, document: Json, memory: AgentMemory, done: Reconciled, *, opened_by: str | None
+    ) -> None:
         marker = done.observed.collection.marker
         settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)
         status = converged_status(settings, done, old=memory.status, now=self._now())
+        if self.handover is not None:
+            status["access"] = access_status(settings, opened_by)
         since = (document.get("status") or {}).get("reindexSince")
         if since and (self.turns.is_held_by(key) or is_running(done.observed)):
             status["reindexSince"] = since

@@ -1,5 +1,6 @@
 """The point store of each agent's connection, shared by all agents of one connection."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Self, TypeVar
@@ -17,13 +18,14 @@ T = TypeVar("T")
 
 
 class PointStores:
-    """Gives stores by connection.
+    """Gives stores by connection, or where each agent has Secrets of its own, by agent.
 
     Args:
         table: the objects as they last came.
         secrets: where keys and certificates are read: once a change of the connection, and when the server refuses.
         open_store: makes the store of an endpoint.
         namespaces: where labels are read; None where no namespace has any.
+        secrets_of: the Secrets of one agent, by slug, in the place of `secrets`.
     """
 
     def __init__(
@@ -33,11 +35,14 @@ class PointStores:
         open_store: Callable[[Endpoint], PointStore],
         *,
         namespaces: Namespaces | None = None,
+        secrets_of: Callable[[str], Secrets] | None = None,
     ) -> None:
         self._table = table
         self._secrets = secrets
+        self._secrets_of = secrets_of
         self._open_store = open_store
-        self._linked: dict[Key, LinkedPoints] = {}
+        self._linked: dict[tuple[Key, str], LinkedPoints] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._sharing = Sharing(namespaces)
         self._parsed: dict[Key, tuple[Json, QdrantConnection]] = {}
 
@@ -51,15 +56,17 @@ class PointStores:
         document = self._table.get(key)
         if document is not None and key.namespace != settings.namespace:
             await self._check_shared(key, document, settings.namespace)
-        known = self._linked.get(key)
+        place = key, settings.slug if self._secrets_of else ""
+        known = self._linked.get(place)
         if document is not None and known is not None and known.spec == document.get("spec"):
             return await known.opened()
         if known is not None:
-            del self._linked[key]
+            del self._linked[place]
             await known.close()
         if document is None:
             raise StoreUnavailable(f"the QdrantConnection {key.namespace}/{key.name} of this agent does not exist")
-        linked = self._linked.setdefault(key, LinkedPoints(document, Link(self._secrets, self._open_store)))
+        secrets = self._secrets_of(settings.slug) if self._secrets_of else self._secrets
+        linked = self._linked.setdefault(place, LinkedPoints(document, Link(secrets, self._open_store)))
         return await linked.opened()
 
     def capabilities_of(self, settings: AgentSettings) -> frozenset[str]:
@@ -67,6 +74,13 @@ class PointStores:
         document = self._table.get(Key(QDRANT_CONNECTION, settings.connection_namespace, settings.connection))
         status = (document or {}).get("status") or {}
         return frozenset(status.get("capabilities") or ())
+
+    def forget(self, slug: str) -> None:
+        """Close the stores that an agent has to itself, after their last use."""
+        for place in [place for place in self._linked if place[1] == slug]:
+            closing = asyncio.get_running_loop().create_task(self._linked.pop(place).close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     async def _check_shared(self, key: Key, document: Json, namespace: str) -> None:
         """Pass where the connection is for the namespace; parsed once a change, because every request asks."""

@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from agentmemory_operator.domain.access import Caller
+from agentmemory_operator.domain.access import Caller, Reviewed
 from agentmemory_operator.errors import TransientError, Unauthenticated
-from agentmemory_operator.ports import Reviewed
 from agentmemory_operator.services.callers import KNOWN_S, REFUSED_S, REVIEWS_AT_ONCE, Callers
 from tests.support.clocks import FakeClock
 

@@ -181,3 +181,19 @@ def test_what_a_server_can_do_is_what_its_connection_s_status_says(
 
     assert bench.stores.capabilities_of(agent()) == wanted
     assert bench.stores.capabilities_of(agent("elsewhere")) == frozenset()
+
+
+async def test_agents_with_secrets_of_their_own_have_stores_of_their_own() -> None:
+    bench = Bench(KEYED)
+    own = {slug: FakeSecrets({("agents", "qdrant", "k"): f"token of {slug}"}) for slug in ("one", "two")}
+    stores = PointStores(bench.table, bench.secrets, bench._open, secrets_of=own.__getitem__)
+    one, two = (effective_settings(parse_agent_memory(memory_document(slug))) for slug in own)
+
+    assert await stores.store_for(one) is not await stores.store_for(two)
+    assert await stores.store_for(one) is await stores.store_for(one)
+    assert [endpoint.api_key for endpoint in bench.opened] == ["token of one", "token of two"]
+    assert bench.secrets.reads == 0
+
+    stores.forget("one")
+    await asyncio.sleep(0)
+    assert bench.closed == ["token of one"]

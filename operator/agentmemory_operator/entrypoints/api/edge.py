@@ -76,7 +76,8 @@ class Edge:
                 await self._app(scope, receive, exchange)
                 return
             with self._pressure.admit() as scope[HOLD]:
-                scope[CALLER] = await self._guard.admit(authorization)
+                scope[CALLER] = caller = await self._guard.admit(authorization)
+                self._pressure.check_rate(caller)
                 await self._app(scope, receive, exchange)
         except ProblemRaised as refusal:
             await refusal.problem.response(scope[REQUEST_ID])(scope, receive, exchange)

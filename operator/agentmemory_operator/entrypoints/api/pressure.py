@@ -1,10 +1,13 @@
-"""How much is served at once: beyond that callers are sent away with 429 before memory grows."""
+"""How much is served at once, and how often to one caller: beyond that callers are sent away with 429."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from agentmemory_operator.entrypoints.api.problems import OVERLOADED, Problem, ProblemRaised
+from agentmemory_operator.domain.access import Caller
+from agentmemory_operator.domain.allowance import Allowances
+from agentmemory_operator.entrypoints.api.problems import OVERLOADED, RATE_LIMITED, Problem, ProblemRaised
 
 HOLD = "hold"
 RETRY_AFTER_S = 1
@@ -18,10 +21,12 @@ class Limits:
     Attributes:
         requests: under way at once.
         body_bytes: of the bodies of all requests under way.
+        caller_rate: requests of one caller in a second, and as many at once; 0 is any number.
     """
 
     requests: int = 512
     body_bytes: int = 32 * MIB
+    caller_rate: int = 0
 
 
 class Hold:
@@ -51,6 +56,19 @@ class Pressure:
         self.limits = limits
         self.requests = 0
         self.body_bytes = 0
+        rate = limits.caller_rate
+        self._allowances = Allowances(rate, 1 / rate) if rate else None
+
+    def check_rate(self, caller: Caller) -> None:
+        """Count a request of a caller; the table of callers is bounded.
+
+        Raises:
+            ProblemRaised: there were too many in the last second.
+        """
+        if self._allowances is None or self._allowances.take(caller, time.monotonic()):
+            return
+        detail = f"more than {self.limits.caller_rate} requests in a second: try again in {RETRY_AFTER_S} s"
+        raise ProblemRaised(Problem(type=RATE_LIMITED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
 
     @contextmanager
     def admit(self) -> Iterator[Hold]:

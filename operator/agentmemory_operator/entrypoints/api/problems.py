@@ -104,6 +104,13 @@ OVERLOADED = ProblemType(
     "This process has as many requests, or as many bytes of bodies, under way as it may. Nothing was written. Try "
     "again after `Retry-After` seconds.",
 )
+RATE_LIMITED = ProblemType(
+    "rate-limited",
+    429,
+    "The caller asks too often",
+    "Each caller has so many requests a second, of this process. Nothing was written. Try again after `Retry-After` "
+    "seconds.",
+)
 INTERNAL_ERROR = ProblemType(
     "internal-error", 500, "Unexpected error", "A fault of this API; its log has more under the `request_id`."
 )
@@ -149,6 +156,7 @@ PROBLEMS: tuple[ProblemType, ...] = (
     UNSUPPORTED_MEDIA_TYPE,
     INVALID_REQUEST,
     OVERLOADED,
+    RATE_LIMITED,
     INTERNAL_ERROR,
     STORE_REJECTED,
     AGENT_MISCONFIGURED,

@@ -1,0 +1,51 @@
+"""Qdrant's access tokens: JWTs signed with an API key, here for the points of one collection only.
+
+Source: qdrant.tech/documentation/security, "Granular access control with JWT". The name is compared as it stands in a
+request's path, so a token for an alias works through the alias only, and goes on working when the alias moves.
+"""
+
+import warnings
+from typing import Any
+
+import jwt
+from jwt.types import Options
+from jwt.warnings import InsecureKeyLengthWarning
+
+ALGORITHM = "HS256"
+POINTS_ONLY = "prw"
+# Whether it has ended is for whoever asks to judge.
+SIGNED: Options = {"verify_exp": False, "require": ["exp"]}
+
+
+class QdrantTokens:
+    """Implements ports.PointsTokens."""
+
+    def can_sign(self, api_key: str) -> bool:
+        """Tell whether tokens can be signed with it: not with what is a token itself."""
+        try:
+            jwt.get_unverified_header(api_key)
+        except jwt.InvalidTokenError:
+            return True
+        return False
+
+    def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str:
+        """Return a token for the points of one collection or alias."""
+        claims = {"sub": collection, "exp": expires_at_s, "access": _access(collection)}
+        with warnings.catch_warnings():
+            # How long the key is, is for the server's owner to say.
+            warnings.simplefilter("ignore", InsecureKeyLengthWarning)
+            return jwt.encode(claims, api_key, algorithm=ALGORITHM)
+
+    def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:
+        """Return when a token ends; None of what this key did not sign for this collection."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", InsecureKeyLengthWarning)
+                claims: dict[str, Any] = jwt.decode(token, api_key, algorithms=[ALGORITHM], options=SIGNED)
+        except jwt.InvalidTokenError:
+            return None
+        return int(claims["exp"]) if claims.get("access") == _access(collection) else None
+
+
+def _access(collection: str) -> list[dict[str, str]]:
+    return [{"collection": collection, "access": POINTS_ONLY}]

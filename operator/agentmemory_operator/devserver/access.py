@@ -1,0 +1,138 @@
+"""Who gets in: the API key, and where asked for, tokens signed with it (HS256) that open some collections only.
+
+As qdrant.tech/documentation/security says, "Granular access control with JWT"; recorded of a real server: a token is
+compared with the name that stands in the path, so one for an alias opens the alias and not what lies behind it.
+"""
+
+import hmac
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+from jwt.types import Options
+from jwt.warnings import InsecureKeyLengthWarning
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from agentmemory_operator.devserver.problems import Problem, forbidden, not_built
+from agentmemory_operator.devserver.requests import problem_response
+
+OPEN_PATHS = frozenset({"/", "/healthz", "/livez", "/readyz"})
+LEEWAY_S = 30
+SIGNED: Options = {"verify_aud": False}
+KNOWN_CLAIMS = frozenset({"sub", "exp", "access", "subject"})
+MANAGE, READ = "m", "r"
+# Posted, these change nothing.
+READING = frozenset({"points", "points/query", "points/query/batch", "points/scroll", "points/count", "facet"})
+WRITERS, BEYOND_POINTS = frozenset({"rw", "prw"}), frozenset({"rw"})
+
+
+class Guard:
+    """Refuses requests without the key, or beyond what their token opens.
+
+    Args:
+        has_jwt_rbac: tokens are taken too.
+    """
+
+    def __init__(self, app: ASGIApp, api_key: str, *, has_jwt_rbac: bool = False) -> None:
+        self._app = app
+        self._key = api_key
+        self._has_jwt_rbac = has_jwt_rbac
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on if it may."""
+        if scope["type"] != "http" or scope["path"] in OPEN_PATHS:
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+        given = _given(scope)
+        if any(hmac.compare_digest(value, self._key.encode()) for value in given):
+            await self._app(scope, receive, send)
+            return
+        claims = next(filter(None, map(self._claims, given)), None) if self._has_jwt_rbac else None
+        if claims is None:
+            text = "Must provide an API key or an Authorization bearer token"
+            await PlainTextResponse(text, 401)(scope, receive, send)
+            return
+        try:
+            _check(claims, _Call.of(scope["method"], scope["path"]))
+        except Problem as problem:
+            await problem_response(problem, started)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _claims(self, token: bytes) -> dict[str, Any] | None:
+        """Return what the token claims, None of what the key did not sign or what has ended."""
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", InsecureKeyLengthWarning)
+                return jwt.decode(token, self._key, algorithms=["HS256"], leeway=LEEWAY_S, options=SIGNED)
+        except jwt.InvalidTokenError:
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What a request is about.
+
+    Attributes:
+        collection: as the path names it; empty of what concerns the whole server.
+        rest: of the path behind it.
+    """
+
+    method: str
+    collection: str
+    rest: str
+
+    @classmethod
+    def of(cls, method: str, path: str) -> "_Call":
+        first, _, named = path.removeprefix("/").partition("/")
+        collection, _, rest = named.partition("/")
+        is_of_collection = first == "collections" and collection not in ("", "aliases")
+        return cls(method, collection if is_of_collection else "", rest)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it may change something."""
+        return self.method != "GET" and not (self.method == "POST" and self.rest in READING)
+
+
+def _check(claims: dict[str, Any], call: _Call) -> None:
+    """Pass where the claims allow the call.
+
+    Raises:
+        Problem: 403 where they do not, 501 for claims that this server cannot judge.
+    """
+    if unknown := claims.keys() - KNOWN_CLAIMS:
+        raise not_built(f"the claims {sorted(unknown)} of a token")
+    access = claims.get("access", MANAGE)
+    if access in (MANAGE, READ):
+        if access == READ and call.writes:
+            raise forbidden("Global manage access is required")
+        return
+    if not call.collection:
+        raise forbidden("Global access is required")
+    mode = next((entry["access"] for entry in access if entry["collection"] == call.collection), None)
+    if mode is None:
+        raise forbidden(f"Access to collection {call.collection} is required")
+    _check_mode(mode, call)
+
+
+def _check_mode(mode: str, call: _Call) -> None:
+    if call.rest == "" and call.method != "GET":
+        raise forbidden("Global manage access is required")
+    if call.writes and mode not in WRITERS:
+        raise forbidden(f"Write access to collection {call.collection} is required")
+    is_of_points = call.rest in ("", "exists", "facet") or call.rest.partition("/")[0] == "points"
+    if not is_of_points and mode not in BEYOND_POINTS:
+        raise forbidden(f"Only access to the points of collection {call.collection} is given")
+
+
+def _given(scope: Scope) -> list[bytes]:
+    return [
+        value if name == b"api-key" else value[len(b"Bearer ") :]
+        for name, value in scope["headers"]
+        if name == b"api-key" or (name == b"authorization" and value[:7].lower() == b"bearer ")
+    ]

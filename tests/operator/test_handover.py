@@ -1,0 +1,185 @@
+"""What the API may do in Qdrant: a token for the points of one agent, renewed, replaced and taken back.
+
+The operator here is the ordinary one with shorter waiting times; the development Qdrant takes tokens.
+"""
+
+import base64
+import pathlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import jwt
+import pytest
+
+from agentmemory_operator.adapters.kubernetes_handover import SECRET_PREFIX
+from agentmemory_operator.adapters.qdrant_tokens import QdrantTokens
+from agentmemory_operator.domain.handover import slot_of
+from tests.support.controlplane import ControlPlane, free_port
+from tests.support.operator import ForkedOperator, Nursery, running, start_api, start_qdrant, wait_until
+from tests.support.workspace import MERGE, SIZE, Workspace
+
+pytestmark = pytest.mark.usefixtures("quick_operator")
+
+# Outside a cluster operator and API take the namespace `default` for their own.
+SECRETS = "/api/v1/namespaces/default/secrets"
+PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "resync_s": 1.0}
+KEY, NEW_KEY = "a key of at least thirty-two characters", "another key of thirty-two characters"
+KEY_REF = {"name": "qdrant-key", "key": "api-key"}
+VECTOR = [1.0] * SIZE
+UNPROVEN: Any = {"verify_signature": False}
+
+
+@pytest.fixture(scope="module")
+def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
+    """The operator, looking again after a second."""
+    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
+    yield nursery.start(periods=PERIODS)
+    nursery.close()
+
+
+@pytest.fixture(scope="module")
+def api(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    program, url = start_api(control_plane, tmp_path_factory.mktemp("api"))
+    with running(program), httpx.Client(base_url=url, timeout=30) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def guarded_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A development Qdrant server that takes the key, and tokens."""
+    program, url = start_qdrant(tmp_path_factory.mktemp("guarded"), api_key=KEY, has_jwt_rbac=True)
+    with running(program):
+        yield url
+
+
+@pytest.fixture
+def guarded(control_plane: ControlPlane, guarded_url: str, api: httpx.Client) -> Iterator[Workspace]:
+    made = agent_on(control_plane, guarded_url)
+    wait_until(lambda: is_served(api, made), seconds=10, what="the agent in the API")
+    yield made
+    made.clean()
+
+
+def agent_on(control_plane: ControlPlane, url: str) -> Workspace:
+    """Return a namespace with a connection that has a key, and an agent that is Ready."""
+    made = Workspace(control_plane, control_plane.create_namespace(), url)
+    made.create_secret("qdrant-key", **{"api-key": KEY})
+    made.connect(apiKeySecretRef=KEY_REF)
+    made.create(scoring={"scoreThreshold": -1, "minSimilarity": -1})
+    made.wait_ready(seconds=20)
+    return made
+
+
+def is_served(api: httpx.Client, workspace: Workspace) -> bool:
+    asked = {"user_id": "u", "vector": VECTOR}
+    return api.post(f"/v1/agents/{workspace.slug}/search", json=asked).status_code == 200
+
+
+def handed_over(workspace: Workspace) -> str:
+    """Return what the API has in the place of the connection's key."""
+    data = secret_of(workspace).json()["data"]
+    slot = slot_of((workspace.namespace, "qdrant-key", "api-key"))
+    return base64.b64decode(data[slot]).decode()
+
+
+def secret_of(workspace: Workspace) -> httpx.Response:
+    return workspace.control_plane.http.get(f"{SECRETS}/{SECRET_PREFIX}{workspace.slug}")
+
+
+def ends_at(token: str) -> int:
+    return int(jwt.decode(token, options=UNPROVEN)["exp"])
+
+
+def test_the_api_works_with_a_token_that_opens_its_agents_points_only(
+    guarded: Workspace, control_plane: ControlPlane, guarded_url: str, api: httpx.Client
+) -> None:
+    other = agent_on(control_plane, guarded_url)
+    memory = {"user_id": "u", "content": "the safe opens with 4711", "vector": VECTOR}
+    assert api.post(f"/v1/agents/{guarded.slug}/memories", json=memory).status_code == 201
+    token = handed_over(guarded)
+
+    def ask(path: str) -> int:
+        return httpx.post(f"{guarded_url}/collections/{path}", json={}, headers={"api-key": token}).status_code
+
+    assert guarded.status()["access"]["qdrant"] == "Token"
+    assert ask(f"{guarded.alias}/points/count") == 200
+    assert ask(f"{guarded.physical}/points/count") == 403
+    assert ask(f"{other.alias}/points/count") == 403
+    assert ask("aliases") == 403
+    assert KEY not in [base64.b64decode(value).decode() for value in secret_of(guarded).json()["data"].values()]
+    other.clean()
+
+
+def test_a_token_that_has_ended_is_replaced_and_the_api_goes_on(guarded: Workspace, api: httpx.Client) -> None:
+    ended = QdrantTokens().mint(KEY, guarded.alias, expires_at_s=int(time.time()) - 600)
+    slot = slot_of((guarded.namespace, "qdrant-key", "api-key"))
+    body = {"stringData": {slot: ended}}
+    path = f"{SECRETS}/{SECRET_PREFIX}{guarded.slug}"
+    guarded.control_plane.http.patch(path, json=body, headers=MERGE).raise_for_status()
+
+    guarded.request_pass()
+
+    wait_until(lambda: ends_at(handed_over(guarded)) > time.time() + 3600, seconds=10, what="another token")
+    assert is_served(api, guarded)
+
+
+def test_a_key_that_is_rotated_replaces_the_tokens(
+    control_plane: ControlPlane, api: httpx.Client, tmp_path: pathlib.Path
+) -> None:
+    port = free_port()
+    program, url = start_qdrant(tmp_path, port=port, api_key=KEY, has_jwt_rbac=True)
+    with running(program):
+        workspace = agent_on(control_plane, url)
+        wait_until(lambda: is_served(api, workspace), seconds=10, what="the agent in the API")
+        before = handed_over(workspace)
+
+    program, _ = start_qdrant(tmp_path, port=port, api_key=NEW_KEY, has_jwt_rbac=True)
+    with running(program):
+        workspace.change_secret("qdrant-key", **{"api-key": NEW_KEY})
+
+        wait_until(lambda: is_served(api, workspace), seconds=15, what="a search with a new token")
+        assert handed_over(workspace) != before
+        assert QdrantTokens().expiry_s(handed_over(workspace), NEW_KEY, workspace.alias)
+        workspace.clean()
+
+
+def test_a_server_without_tokens_is_reached_with_its_key_and_status_says_so(
+    control_plane: ControlPlane, api: httpx.Client, tmp_path: pathlib.Path
+) -> None:
+    program, url = start_qdrant(tmp_path, api_key=KEY)
+    with running(program):
+        workspace = agent_on(control_plane, url)
+        wait_until(lambda: is_served(api, workspace), seconds=10, what="the agent in the API")
+
+        assert workspace.status()["access"]["qdrant"] == "Key"
+        assert handed_over(workspace) == KEY
+        workspace.clean()
+
+
+def test_a_suspended_agent_goes_on_being_served(guarded: Workspace, api: httpx.Client) -> None:
+    guarded.patch(suspend=True)
+    guarded.control_plane.http.delete(f"{SECRETS}/{SECRET_PREFIX}{guarded.slug}").raise_for_status()
+    guarded.request_pass()
+
+    wait_until(lambda: secret_of(guarded).status_code == 200, seconds=10, what="the Secret")
+    assert is_served(api, guarded)
+
+
+def test_what_an_agent_had_is_taken_back_when_it_is_gone(guarded: Workspace) -> None:
+    assert secret_of(guarded).status_code == 200
+
+    guarded.delete()
+
+    wait_until(lambda: secret_of(guarded).status_code == 404, seconds=10, what="the end of the Secret")
+
+
+def test_people_are_told_once_that_nobody_may_read(guarded: Workspace) -> None:
+    assert guarded.status()["access"]["readers"] == 0
+    assert "add a subject with the verb read" in guarded.events(kind="Normal")["NobodyMayRead"]
+
+    subject = {"kind": "ServiceAccount", "namespace": guarded.namespace, "name": "bot", "verbs": ["read"]}
+    guarded.patch(access={"subjects": [subject]})
+
+    wait_until(lambda: guarded.status()["access"]["readers"] == 1, seconds=10, what="a reader")
