@@ -65,6 +65,7 @@ def guarded(control_plane: ControlPlane, guarded_url: str, api: httpx.Client) ->
 def agent_on(control_plane: ControlPlane, url: str) -> Workspace:
     """Return a namespace with a connection that has a key, and an agent that is Ready."""
     made = Workspace(control_plane, control_plane.create_namespace(), url)
+    made.qdrant.headers["api-key"] = KEY
     made.create_secret("qdrant-key", **{"api-key": KEY})
     made.connect(apiKeySecretRef=KEY_REF)
     made.create(scoring={"scoreThreshold": -1, "minSimilarity": -1})
@@ -142,6 +143,7 @@ def test_a_key_that_is_rotated_replaces_the_tokens(
         wait_until(lambda: is_served(api, workspace), seconds=15, what="a search with a new token")
         assert handed_over(workspace) != before
         assert QdrantTokens().expiry_s(handed_over(workspace), NEW_KEY, workspace.alias)
+        workspace.qdrant.headers["api-key"] = NEW_KEY
         workspace.clean()
 
 
