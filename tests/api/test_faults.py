@@ -137,6 +137,8 @@ def test_a_text_that_the_embedder_refuses_spoils_only_its_item(
     embedder: tuple[FakeOpenAI, str], client: httpx.Client
 ) -> None:
     service, _ = embedder
+    # Once it has answered, a refusal is one of the text and not of the form of the numbers.
+    assert client.post(MEMORIES, json=TEXT | {"content": "first"}).status_code == 201
     # The whole batch, then the first text alone; the second one is embedded.
     service.faults = [failure(400, "too long"), failure(400, "too long")]
 
