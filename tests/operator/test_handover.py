@@ -17,6 +17,8 @@ from agentmemory_operator.adapters.kubernetes_handover import SECRET_PREFIX
 from agentmemory_operator.adapters.qdrant_tokens import QdrantTokens
 from agentmemory_operator.domain.handover import slot_of
 from tests.support.controlplane import ControlPlane, free_port
+from tests.support.fake_openai import FakeOpenAI, failure
+from tests.support.http_server import serve
 from tests.support.operator import ForkedOperator, Nursery, running, start_api, start_qdrant, wait_until
 from tests.support.workspace import MERGE, SIZE, Workspace
 
@@ -185,3 +187,28 @@ def test_people_are_told_once_that_nobody_may_read(guarded: Workspace) -> None:
     guarded.patch(access={"subjects": [subject]})
 
     wait_until(lambda: guarded.status()["access"]["readers"] == 1, seconds=10, what="a reader")
+
+
+def test_an_embedding_key_that_is_rotated_reaches_the_api(workspace: Workspace, api: httpx.Client) -> None:
+    provider = FakeOpenAI()
+    workspace.create_secret("openai", key="old")
+    with serve(provider.app()) as url:
+        ref = {"name": "openai", "key": "key"}
+        embedding = {"provider": "openai", "model": "m", "dimensions": SIZE, "baseURL": f"{url}/v1", "secretRef": ref}
+        workspace.create_ready(embedding=embedding)
+        wait_until(lambda: asked(api, workspace, "one") == 200, seconds=10, what="the agent in the API")
+
+        workspace.change_secret("openai", key="new")
+        workspace.request_pass()
+        in_place = base64.b64encode(b"new").decode()
+        wait_until(
+            lambda: in_place in secret_of(workspace).json()["data"].values(), seconds=10, what="the key in the Secret"
+        )
+        provider.faults = [failure(401)]
+
+        assert asked(api, workspace, "two") == 200
+        assert provider.keys[-3:] == ["Bearer old", "Bearer old", "Bearer new"]
+
+
+def asked(api: httpx.Client, workspace: Workspace, query: str) -> int:
+    return api.post(f"/v1/agents/{workspace.slug}/search", json={"user_id": "u", "query": query}).status_code

@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -44,6 +45,7 @@ from agentmemory_operator.services.metered_embedder import MeteredEmbedder
 from agentmemory_operator.services.objects import ObjectTable
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.recall import Recall
+from agentmemory_operator.services.rekeyed_embedder import RekeyedEmbedder
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.standing import Standing
 from agentmemory_operator.services.sweeper import Sweeper
@@ -112,13 +114,18 @@ class Api:
         self._sweeper = Sweeper(directory, chains, windows)
 
     async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
-        # In a cluster a manifest's baseURL must not receive a key that the object does not name.
-        api_key = None if self._settings.is_in_cluster else self._settings.openai_api_key
-        if source.secret_name and source.secret_key:
-            secrets = self._secrets_of(settings.slug)
-            api_key = await secrets.read(settings.namespace, source.secret_name, source.secret_key)
         files = ModelFiles(folder=self._settings.models, may_download=self._settings.may_download_models)
-        embedder = build_embedder(source, settings.embedding, api_key=api_key, files=files)
+
+        def make(api_key: str | None) -> Embedder:
+            return build_embedder(source, settings.embedding, api_key=api_key, files=files)
+
+        if source.secret_name and source.secret_key:
+            reference = settings.namespace, source.secret_name, source.secret_key
+            read_key = partial(self._secrets_of(settings.slug).read, *reference)
+            embedder: Embedder = RekeyedEmbedder(await read_key(), read_key, make)
+        else:
+            # In a cluster a manifest's baseURL must not receive a key that the object does not name.
+            embedder = make(None if self._settings.is_in_cluster else self._settings.openai_api_key)
         metered = MeteredEmbedder(embedder, self._meter, provider=source.provider)
         return CachedEmbedder(metered, entries=settings.embedding.cache_entries, meter=self._meter)
 
