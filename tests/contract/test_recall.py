@@ -1,5 +1,6 @@
 """Search over a real engine."""
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +19,7 @@ from agentmemory_operator.ports import Vector
 from agentmemory_operator.services.memories import ListRequest
 from agentmemory_operator.services.recall import SearchAnswer, SearchRequest
 from agentmemory_operator.services.remember import NewMemory
-from tests.support.agents import EVERYTHING, World, open_world, vector_of
+from tests.support.agents import EVERYTHING, SIZE, World, open_world, vector_of
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 BY_RECENCY = replace(EVERYTHING, weights=Weights(0, 1, 0))
@@ -287,11 +288,67 @@ async def test_many_memories_about_the_same_few_things_still_yield_the_true_best
         for number in range(4):
             query = near(topics[number % 5])
             answer = await search(world, vector=query, explain=True)
-            shares.append(len(set(contents(answer)) & true_best(memories, query, world)) / 10)
+            best = true_best(memories, query, world)
+            shares.append(len(set(contents(answer)) & best) / 10)
+            assert answer.candidates is not None
+            assert set(contents(answer)) == best or not answer.candidates.is_exact
 
-        assert answer.candidates is not None
-        assert not answer.candidates.is_exact
         assert sum(shares) / len(shares) >= 0.99
+
+
+def at_angle(degrees: float) -> list[float]:
+    """Return a vector at an angle to the first axis, where the questions of these tests lie."""
+    return [math.cos(math.radians(degrees)), math.sin(math.radians(degrees)), *[0.0] * (SIZE - 2)]
+
+
+async def add_fan(world: World, *, count: int, age_days: float) -> None:
+    """Store memories of one age, each 1 degree further from the question than the one before."""
+    created_at = world.clock.now_ms() - int(age_days * DAY_MS)
+    for number in range(count):
+        await world.add(f"m{number}", vector=at_angle(number), created_at=created_at, importance=0.0)
+
+
+@pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
+async def test_the_nearest_are_proven_the_best_where_only_similarity_counts(qdrant_url: str, distance: str) -> None:
+    async with open_world(qdrant_url, distance=distance) as world:
+        await add_fan(world, count=20, age_days=1)
+        world.rank_by(replace(BY_SIMILARITY, candidates=5))
+
+        answer = await search(world, vector=at_angle(0), top_k=5, explain=True)
+
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.eligible, answer.candidates.is_exact) == (5, 20, True)
+
+
+async def test_an_answer_that_leaves_out_a_newer_memory_is_not_called_exact(world: World) -> None:
+    await add_fan(world, count=20, age_days=1000)
+    await world.add("new", vector=at_angle(60), importance=1.0)
+    world.rank_by(replace(EVERYTHING, candidates=5))
+    short = await search(world, vector=at_angle(0), top_k=1, explain=True)
+    world.rank_by(replace(EVERYTHING, candidates=100))
+
+    whole = await search(world, vector=at_angle(0), top_k=1, explain=True)
+
+    assert (contents(short), contents(whole)) == (["m0"], ["new"])
+    assert short.candidates is not None
+    assert whole.candidates is not None
+    assert (short.candidates.is_exact, whole.candidates.is_exact) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_exact"), [(Weights(0.95, 0.03, 0.02), True), (Weights(0.9, 0.05, 0.05), False)]
+)
+async def test_few_of_many_are_proven_the_best_where_similarity_outweighs_all_that_time_and_use_can_add(
+    world: World, weights: Weights, *, is_exact: bool
+) -> None:
+    """Beyond 30 degrees similarity lacks .13; time and use may add up to .05, or .1, to it."""
+    await add_fan(world, count=60, age_days=1000)
+    world.rank_by(replace(EVERYTHING, weights=weights, candidates=24))
+
+    answer = await search(world, vector=at_angle(0), top_k=2, explain=True)
+
+    assert answer.candidates is not None
+    assert answer.candidates.is_exact is is_exact
 
 
 def true_best(memories: list[NewMemory], query: list[float], world: World) -> set[str]:
@@ -323,7 +380,7 @@ async def test_searches_and_pages_keep_within_the_engine_s_strict_mode(world: Wo
     world.rank_by(replace(EVERYTHING, max_query_limit=12))
 
     # The collection is shared with other tests.
-    await _set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=2)
+    await _set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=16)
     try:
         answer = await search(world, top_k=12, explain=True)
         page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=1000))

@@ -4,36 +4,30 @@ The nearest alone miss what ranks high for being new, much used, or both in some
 more lists, each the nearest of such a class; sets up to 3,000 are scored whole. Source of the numbers: `docs/adr/0006`.
 """
 
-import math
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from agentmemory_operator.domain.classes import (
+    EVERYTHING,
+    NEW,
+    NEW_AND_MUCH_USED,
+    RATHER_NEW_AND_USED,
+    USED,
+    MemoryClass,
+)
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.expressions import Formula, variables_of
-from agentmemory_operator.domain.filters import Condition, Filter, both
+from agentmemory_operator.domain.filters import Filter, both
 from agentmemory_operator.domain.trees import combined
-from agentmemory_operator.domain.variables import ACCESS_COUNT, AGE_DAYS, DAY_MS, IDLE_DAYS, IMPORTANCE
+from agentmemory_operator.domain.variables import ACCESS_COUNT, AGE_DAYS, IDLE_DAYS, IMPORTANCE
 
 # What the engine scores: sets up to this size whole, larger ones by lists that share it.
 SCORED = 3_000
 ANY_NUMBER = 2**32
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Class:
-    """Memories that may rank high without being among the nearest: at least this new, important and used."""
-
-    recency: float = 0.0
-    importance: float = 0.0
-    accesses: int = 0
-
-
-_NEW = _Class(recency=0.9)
-_USED = _Class(importance=0.75, accesses=3)
-_RATHER_NEW_AND_USED = _Class(recency=0.5, importance=0.5, accesses=3)
-_NEW_AND_MUCH_USED = _Class(recency=0.85, importance=0.6, accesses=5)
+Query = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +35,13 @@ class CandidatePlan:
     """Lists of nearest memories, one for each filter; their union is scored.
 
     Attributes:
+        classes: of what memories each list holds the nearest.
         limit: of each list.
         is_exact: the one list holds everything that the filter lets through.
+        is_thorough: lists are made by comparing everything, not by the index.
     """
 
+    classes: tuple[MemoryClass, ...] = (EVERYTHING,)
     filters: tuple[Filter, ...]
     limit: int
     is_exact: bool
@@ -52,13 +49,18 @@ class CandidatePlan:
     search_ef: int | None
     rescore: bool = True
     oversampling: float = 1.0
+    is_thorough: bool = False
 
     @property
     def total(self) -> int:
         """How many candidates there may be."""
         return self.limit * len(self.filters)
 
-    def query(self, vector: Sequence[float], *, distance: str) -> dict[str, Any]:
+    def searched_exactly(self) -> "CandidatePlan":
+        """Return the plan whose lists miss nothing that belongs on them; far dearer."""
+        return replace(self, is_thorough=True, rescore=True)
+
+    def query(self, vector: Sequence[float], *, distance: str) -> Query:
         """Return the engine's query for the candidates.
 
         They are scored by the vectors themselves; without `rescore` by the compressed copies, except in a small set,
@@ -89,6 +91,8 @@ class CandidatePlan:
 
     def _params(self, *, rescore: bool) -> dict[str, Any]:
         """Return the parameters of a search in the index; always explicit, the engine's default differs by method."""
+        if self.is_thorough:
+            return {"exact": True}
         quantization: dict[str, Any] = {"rescore": rescore}
         if rescore and self.oversampling > 1:
             quantization["oversampling"] = self.oversampling
@@ -105,19 +109,19 @@ def plan_candidates(
         beside: lists that are asked for besides those by similarity, where not everything is scored.
     """
     most = ranking.max_query_limit or ANY_NUMBER
-    filters: tuple[Filter, ...] = (filter_,)
+    classes: tuple[MemoryClass, ...] = (EVERYTHING,)
     limit = min(max(ranking.candidates or SCORED, top_k), most)
     if eligible > limit:
         limit = min(limit, most // (1 + beside))
     if ranking.candidates is None and eligible > limit:
-        classes = _classes_beyond_similarity(ranking)
-        lists = (filter_, *(both(filter_, _condition_of(class_, ranking, now_ms)) for class_ in classes))
+        lists = (EVERYTHING, *_classes_beyond_similarity(ranking))
         # Lists too short for the answer would lose what similarity alone finds.
-        filters = lists if most // (len(lists) + beside) >= top_k else filters
-        count = len(filters) + beside
+        classes = lists if most // (len(lists) + beside) >= top_k else classes
+        count = len(classes) + beside
         limit = min(max(SCORED // count, top_k), most // count)
     return CandidatePlan(
-        filters=filters,
+        classes=classes,
+        filters=(filter_, *(both(filter_, class_.condition(ranking.types, now_ms)) for class_ in classes[1:])),
         limit=limit,
         is_exact=eligible <= limit,
         min_similarity=ranking.min_similarity,
@@ -144,14 +148,14 @@ def gate_of(distance: str, min_similarity: float) -> float | None:
     return 1 / min_similarity - 1 if min_similarity > 0 else None
 
 
-def _classes_beyond_similarity(ranking: Ranking) -> tuple[_Class, ...]:
+def _classes_beyond_similarity(ranking: Ranking) -> tuple[MemoryClass, ...]:
     match _ranks_by_time_and_use(ranking):
         case True, True:
-            return _NEW, _RATHER_NEW_AND_USED, _NEW_AND_MUCH_USED
+            return NEW, RATHER_NEW_AND_USED, NEW_AND_MUCH_USED
         case True, False:
-            return (_NEW,)
+            return (NEW,)
         case False, True:
-            return (_USED,)
+            return (USED,)
     return ()
 
 
@@ -161,30 +165,3 @@ def _ranks_by_time_and_use(ranking: Ranking) -> tuple[bool, bool]:
         return ranking.weights.recency > 0, ranking.weights.utility > 0
     names = variables_of(combined(ranking))
     return not names.isdisjoint((AGE_DAYS, IDLE_DAYS)), not names.isdisjoint((IMPORTANCE, ACCESS_COUNT))
-
-
-def _condition_of(class_: _Class, ranking: Ranking, now_ms: int) -> Condition:
-    must: list[Condition] = [_is_as_new(class_.recency, ranking, now_ms)] if class_.recency else []
-    if class_.importance:
-        must.append({"key": "importance", "range": {"gte": class_.importance}})
-        must.append({"key": "accessCount", "range": {"gte": class_.accesses}})
-    return {"must": must}
-
-
-def _is_as_new(recency: float, ranking: Ranking, now_ms: int) -> Condition:
-    names_by_half_life: dict[float, list[str]] = defaultdict(list)
-    for type_ in ranking.types:
-        if type_.half_life_days is not None:
-            names_by_half_life[type_.half_life_days].append(type_.name)
-    age_in_half_lives = math.log2(1 / recency)
-    return {
-        "should": [
-            {
-                "must": [
-                    {"key": "type", "match": {"any": names}},
-                    {"key": "createdAt", "range": {"gte": now_ms - int(age_in_half_lives * half_life * DAY_MS)}},
-                ]
-            }
-            for half_life, names in names_by_half_life.items()
-        ]
-    }

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.domain.candidates import CandidatePlan, gate_of, similarity_formula, similarity_of
+from agentmemory_operator.domain.candidates import CandidatePlan, Query, gate_of, similarity_formula, similarity_of
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.expressions import Formula, variables_of
@@ -20,8 +20,6 @@ from agentmemory_operator.domain.typed_expressions import Scoring
 
 HALF_SCORE = 10.0
 """BM25 score whose keyword term is 0.5: one to two rare words in common."""
-
-Query = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

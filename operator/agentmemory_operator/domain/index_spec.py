@@ -169,7 +169,7 @@ class ShardingSpec(Model):
 class StrictModeSpec(Model):
     """Limits that the server holds every caller of the collection to; the API keeps within them by itself.
 
-    Bounds leave room for what the API itself asks: lists and batches of 1,000, two searches at once, its own indexes.
+    Bounds leave room for what the API itself asks: lists and batches of 1,000, 16 searches at once, its own indexes.
     """
 
     enabled: bool | None = Field(
@@ -198,7 +198,7 @@ class StrictModeSpec(Model):
         default=None, ge=1000, le=4_294_967_294, description="Most points in one write, 1000..4294967294."
     )
     search_max_batchsize: int | None = Field(
-        default=None, ge=2, le=4_294_967_294, description="Most searches in one request, 2..4294967294."
+        default=None, ge=16, le=4_294_967_294, description="Most searches in one request, 16..4294967294."
     )
     max_points_count: int | None = Field(
         default=None,

@@ -1,13 +1,16 @@
 """Search: one engine request that finds candidates, scores them by the object's ranking and returns the best."""
 
+import asyncio
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.domain.capabilities import MIN_MAX
 from agentmemory_operator.domain.criteria import Criterion, unindexed
 from agentmemory_operator.domain.effective import Ranking
+from agentmemory_operator.domain.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
 from agentmemory_operator.domain.filters import Selection, visible
 from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of
@@ -94,7 +97,7 @@ class Candidates:
     Attributes:
         scored: memories that the engine scored: candidates with at least the object's `minSimilarity`.
         eligible: memories that the filters let through.
-        is_exact: every eligible memory was a candidate, so the answer is the true best.
+        is_exact: proven that the answer is the true best: nothing that was not a candidate can rank as high.
     """
 
     scored: int
@@ -142,9 +145,8 @@ class Recall:
         if errors := _errors_of(request, agent):
             raise RequestInvalid(errors)
         look = await _look(agent, request, now_ms=self._clock.now_ms())
-        points, matches = await _ask(agent, request, look)
-        points = [point for point in points if point["score"] > LEFT_OUT]
-        kept = [point for point in points if point["score"] >= look.threshold]
+        asked = await _ask(agent, request, look)
+        points, kept, matches = _ranked(asked.points), look.kept(asked.points), asked.matches
         self._access_counts.note(agent.settings.slug, [point["id"] for point in kept])
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
         return SearchAnswer(
@@ -153,7 +155,7 @@ class Recall:
             total_candidates=max(len(points), min(look.eligible, look.plan.total)),
             removed_by_threshold=len(points) - len(kept),
             took_ms=(time.perf_counter() - started_s) * 1000,
-            candidates=Candidates(scored=len(matches), eligible=look.eligible, is_exact=look.plan.is_exact)
+            candidates=Candidates(scored=len(matches), eligible=look.eligible, is_exact=asked.is_exact)
             if request.explain
             else None,
             warnings=_warnings_of(agent, request),
@@ -171,6 +173,14 @@ class _Look:
     eligible: int
     plan: CandidatePlan
     fusion: Fusion | None
+
+    def kept(self, points: Sequence[Json]) -> list[Json]:
+        """Return the points that are good enough for the answer."""
+        return [point for point in _ranked(points) if point["score"] >= self.threshold]
+
+
+def _ranked(points: Sequence[Json]) -> list[Json]:
+    return [point for point in points if point["score"] > LEFT_OUT]
 
 
 async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
@@ -205,9 +215,53 @@ def _ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
     return replace(ranking, model=replace(ranking.model, min_priority=request.min_priority))
 
 
-async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[Json], dict[str, Match]]:
-    """Return the best points by score, and with `explain` how all candidates match, nearest first, in one request."""
-    question = _question(agent, request, look, await _vector_of(agent, request))
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the engine answered.
+
+    Attributes:
+        matches: how all candidates match, nearest first; only with `explain`, as is `is_exact`.
+    """
+
+    points: list[Json]
+    matches: Mapping[str, Match] = field(default_factory=dict)
+    is_exact: bool = False
+
+
+async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> _Asked:
+    vector = await _vector_of(agent, request)
+    question = _question(agent, request, look, vector)
+    body = _body(agent, question, look) | {"with_payload": True}
+    if request.explain:
+        return await _explained(agent, request, look, vector=vector, bodies=[body, *question.lists], question=question)
+    return _Asked(await agent.store.query(agent.alias, body))
+
+
+async def _explained(
+    agent: Agent, request: SearchRequest, look: _Look, *, vector: Vector, bodies: list[Json], question: Question
+) -> _Asked:
+    """Return the answer, how all candidates match, and whether nothing better was missed, in one request."""
+    thorough = replace(look, plan=look.plan.searched_exactly())
+    proof = _body(agent, _question(agent, request, thorough, vector), look)
+    ends = ask_ends(look.plan, vector, distance=agent.distance, document=_document_of(agent, request, look))
+    points, *found = await agent.store.query_batch(agent.alias, [*bodies, proof, *ends])
+    lists, (best, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
+    unseen = Unseen(
+        ranking=look.ranking,
+        distance=agent.distance,
+        ends=read_ends(look.plan, beyond, distance=agent.distance),
+        by_words=read_words_end(look.plan, beyond),
+        fusion=look.fusion,
+        types=request.types,
+    )
+    is_same = {point["id"] for point in look.kept(points)} == {point["id"] for point in look.kept(best)}
+    scores = [point["score"] for point in best]
+    # Hundreds of cells take tens of milliseconds.
+    is_settled_ = partial(is_settled, unseen, scores, top_k=look.top_k, threshold=look.threshold)
+    return _Asked(points, question.matches(lists), is_same and await asyncio.to_thread(is_settled_))
+
+
+def _body(agent: Agent, question: Question, look: _Look) -> Json:
     scoring = score_query(
         look.ranking,
         now_ms=look.now_ms,
@@ -217,18 +271,21 @@ async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> tuple[list[
         has_extremes=MIN_MAX in agent.capabilities,
     )
     scoring["defaults"] |= question.defaults
-    body: Json = {"prefetch": list(question.lists), "query": scoring, "limit": look.top_k, "with_payload": True}
-    if not request.explain:
-        return await agent.store.query(agent.alias, body), {}
-    points, *found = await agent.store.query_batch(agent.alias, [body, *question.lists])
-    return points, question.matches(found)
+    return {"prefetch": list(question.lists), "query": scoring, "limit": look.top_k}
 
 
 def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
-    if look.fusion is None or agent.keyword is None:
+    document = _document_of(agent, request, look)
+    if look.fusion is None or document is None:
         return ask_by_meaning(look.plan, vector, distance=agent.distance)
-    document = keyword_document(request.query or "", agent.keyword.language)
     return ask_by_both(look.plan, vector, document, distance=agent.distance, fusion=look.fusion)
+
+
+def _document_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
+    """Return what is looked for by words, None where nothing is."""
+    if look.fusion is None or agent.keyword is None:
+        return None
+    return keyword_document(request.query or "", agent.keyword.language)
 
 
 async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:

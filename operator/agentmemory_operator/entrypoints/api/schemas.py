@@ -52,7 +52,7 @@ class CandidatesOut(Answer):
 
     scored: int
     eligible: int
-    exact: bool = Field(description="Every eligible memory was scored.")
+    exact: bool = Field(description="Proven: no memory that was not scored can rank as high.")
 
 
 class ExplainOut(Answer):

@@ -1,0 +1,169 @@
+"""What is called exact is exact: short lists over small random sets, compared with every memory scored."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agentmemory_operator.domain.candidates import plan_candidates
+from agentmemory_operator.domain.classes import EVERYTHING as EVERY_CLASS
+from agentmemory_operator.domain.classes import NEW, NEW_AND_MUCH_USED, RATHER_NEW_AND_USED, USED, MemoryClass
+from agentmemory_operator.domain.effective import Ranking
+from agentmemory_operator.domain.exactness import End, Unseen, is_settled
+from agentmemory_operator.domain.fusion import Fusion
+from agentmemory_operator.domain.presets import Weights
+from agentmemory_operator.domain.scoring_models import Confidence, Importance, Model, Priority
+from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.trees import LEFT_OUT, combined
+from agentmemory_operator.domain.typed_expressions import checked_expression
+from agentmemory_operator.domain.variables import DAY_MS, Scored, values_of
+from tests.support.agents import EVERYTHING
+
+NOW_MS = 1_795_000_000_000
+TYPES = (MemoryType("fact", 365), MemoryType("episodic", 14, boost=1.2), MemoryType("semantic", None))
+EXPRESSION = checked_expression(
+    "similarity * (0.5 + decay(ageDays, 30)) + 0.2 * importance + 0.3 * keyword", TYPES, "Cosine"
+)
+MODELS: list[Model | None] = [None, None, Confidence(), Priority(), Importance(), EXPRESSION]
+LISTS = [(), (NEW,), (USED,), (NEW, RATHER_NEW_AND_USED, NEW_AND_MUCH_USED)]
+HALF_LIVES = [0.1, 0.2, 0.4, 0.9, 1.5, 3.0]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A memory and the payload that filters look at; an importance of None is not on the point."""
+
+    scored: Scored
+    payload: Mapping[str, Any]
+
+
+@st.composite
+def memories(draw: st.DrawFn) -> Memory:
+    type_ = draw(st.sampled_from([*(type_.name for type_ in TYPES), "gone"]))
+    half_life = next((t.half_life_days for t in TYPES if t.name == type_), None) or 50
+    created_at = NOW_MS - int(draw(st.sampled_from(HALF_LIVES)) * half_life * DAY_MS)
+    importance = draw(st.sampled_from([None, 0.0, 0.4, 0.5, 0.6, 0.75, 1.0]))
+    payload = {"type": type_, "createdAt": created_at, "accessCount": draw(st.sampled_from([0, 2, 3, 5, 200]))}
+    payload |= {} if importance is None else {"importance": importance}
+    scored = Scored(
+        type=type_,
+        similarity=draw(st.integers(-20, 100)) / 100,
+        keyword=draw(st.sampled_from([0.0, 0.0, 0.2, 0.5, 0.9])),
+        created_at=created_at,
+        access_count=payload["accessCount"],
+        importance=0.5 if importance is None else importance,
+    )
+    return Memory(scored, payload)
+
+
+@st.composite
+def rankings(draw: st.DrawFn) -> Ranking:
+    return replace(
+        EVERYTHING,
+        types=TYPES,
+        model=draw(st.sampled_from(MODELS)),
+        weights=draw(st.sampled_from([Weights(0.5, 0.3, 0.2), Weights(0.9, 0.05, 0.05), Weights(0.2, 0.2, 0.6)])),
+        min_similarity=draw(st.sampled_from([-1.0, 0.1, 0.5])),
+    )
+
+
+def holds(condition: Mapping[str, Any], payload: Mapping[str, Any]) -> bool:
+    """Tell whether the engine's condition holds, for those that classes are made of."""
+    if "must" in condition or "should" in condition:
+        should = condition.get("should", ())
+        return all(holds(part, payload) for part in condition.get("must", ())) and (
+            not should or any(holds(part, payload) for part in should)
+        )
+    if "is_empty" in condition:
+        return condition["is_empty"]["key"] not in payload
+    if condition["key"] not in payload:
+        return False
+    value = payload[condition["key"]]
+    return value in condition["match"]["any"] if "match" in condition else bool(value >= condition["range"]["gte"])
+
+
+def listed(stored: Sequence[Memory], class_: MemoryClass, *, limit: int, least: float) -> tuple[list[Memory], End]:
+    """Return the nearest of a class, and where their list ends."""
+    condition = class_.condition(TYPES, NOW_MS)
+    near = [m for m in stored if m.scored.similarity >= least and holds(condition, m.payload)]
+    near.sort(key=lambda memory: -memory.scored.similarity)
+    return near[:limit], End(class_, near[limit].scored.similarity if len(near) > limit else None)
+
+
+def score_of(memory: Memory, ranking: Ranking, fusion: Fusion | None) -> float:
+    scored = memory.scored if fusion else replace(memory.scored, keyword=0.0)
+    if fusion and fusion.method == "Score":
+        weight = fusion.keyword_weight
+        scored = replace(scored, similarity=(1 - weight) * scored.similarity + weight * scored.keyword)
+    return combined(ranking).evaluate(values_of(scored, now_ms=NOW_MS))
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(memories(), max_size=30),
+    rankings(),
+    st.sampled_from(LISTS),
+    st.integers(1, 6),
+    st.integers(1, 3),
+    st.sampled_from([-10.0, 0.3, 0.6]),
+    st.sampled_from([None, None, Fusion(keyword_weight=0.4), Fusion(method="None")]),
+)
+def test_no_unseen_memory_is_better_than_an_answer_called_exact(
+    stored: list[Memory],
+    ranking: Ranking,
+    classes: tuple[MemoryClass, ...],
+    limit: int,
+    top_k: int,
+    threshold: float,
+    fusion: Fusion | None,
+) -> None:
+    lists = [listed(stored, class_, limit=limit, least=ranking.min_similarity) for class_ in (EVERY_CLASS, *classes)]
+    seen = [memory for near, _ in lists for memory in near]
+    worded = sorted((m for m in stored if m.scored.keyword and fusion), key=lambda memory: -memory.scored.keyword)
+    seen += worded[:limit]
+    ends = [end for _, end in lists]
+    by_words = worded[limit].scored.keyword if len(worded) > limit else None
+    unseen = Unseen(ranking=ranking, distance="Cosine", ends=ends, by_words=by_words, fusion=fusion)
+    scores = sorted({id(m): score_of(m, ranking, fusion) for m in seen}.values(), reverse=True)[:top_k]
+
+    if is_settled(unseen, scores, top_k=top_k, threshold=threshold):
+        may = [m for m in stored if m.scored.similarity >= ranking.min_similarity or (fusion and m.scored.keyword)]
+        best = sorted((score_of(memory, ranking, fusion) for memory in may), reverse=True)[:top_k]
+        assert [s for s in best if s >= threshold and s > LEFT_OUT] == [
+            s for s in scores if s >= threshold and s > LEFT_OUT
+        ]
+
+
+def weighted(**more: Any) -> Unseen:
+    plan = plan_candidates(EVERYTHING, {"must": []}, eligible=10**5, top_k=10, now_ms=NOW_MS)
+    ends = [End(class_, 0.5) for class_ in plan.classes]
+    return Unseen(**{"ranking": EVERYTHING, "distance": "Cosine", "ends": ends} | more)
+
+
+def test_what_is_not_among_the_new_is_at_most_rather_new() -> None:
+    """Similarity .5 weighs .5; a recency of .9 weighs .3; and a utility of up to 1 weighs .2."""
+    unseen = weighted(ends=[End(EVERY_CLASS, 0.5), End(NEW, None)])
+
+    assert not unseen.may_reach(0.25 + 0.9 * 0.3 + 0.2 + 1e-5)
+    assert unseen.may_reach(0.25 + 0.9 * 0.3 + 0.2 - 1e-5)
+
+
+@pytest.mark.parametrize("similarity", [0.0, 0.5, 0.9])
+def test_a_list_that_is_not_full_leaves_nothing_out(similarity: float) -> None:
+    assert not weighted(ends=[End(EVERY_CLASS, None), End(NEW, similarity)]).may_reach(-100)
+
+
+def test_ranks_beyond_a_list_prove_nothing() -> None:
+    assert weighted(fusion=Fusion(method="RRF"), by_words=0.1).may_reach(100)
+
+
+def test_only_the_types_asked_for_count() -> None:
+    """Nobody says how fast a type that the object no longer lists ages: its recency is .5, whatever its age."""
+    ranking = replace(EVERYTHING, types=TYPES)
+    ends = [End(EVERY_CLASS, 0.5)]
+
+    assert weighted(ranking=ranking, ends=ends, types=("fact",)).may_reach(0.7)
+    assert not weighted(ranking=ranking, ends=ends, types=("gone",)).may_reach(0.7)
