@@ -14,11 +14,11 @@ from agentmemory_operator.domain.candidates import CandidatePlan, Query, gate_of
 from agentmemory_operator.domain.classes import Box, MemoryClass
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR
 from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.expressions import Expression, Ranges
+from agentmemory_operator.domain.expressions import Ranges
 from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.hybrid import keyword_of
 from agentmemory_operator.domain.intervals import Interval
-from agentmemory_operator.domain.trees import combined
+from agentmemory_operator.domain.scoring import score_bounds
 from agentmemory_operator.domain.variables import KEYWORD, RANGES, SIMILARITY, ranges_of
 
 # The engine's scores lie up to 1e-5 beside the oracle's, which the bound is of; relative to scores above 1.
@@ -60,8 +60,7 @@ class Unseen:
 
     def may_reach(self, floor: float) -> bool:
         """Tell whether the oracle may give one of them more than `floor`; False is certain."""
-        tree = combined(self.ranking)
-        return any(self._score(tree, ranges) > floor for name in self._type_names for ranges in self._cells_of(name))
+        return any(self._score(ranges) > floor for name in self._type_names for ranges in self._cells_of(name))
 
     @property
     def _type_names(self) -> set[str]:
@@ -77,11 +76,11 @@ class Unseen:
                 numbers = {**ranges_of(self.distance).numbers, **cell, **matches}
                 yield Ranges(numbers, frozenset({type_name}))
 
-    def _score(self, tree: Expression, ranges: Ranges) -> float:
+    def _score(self, ranges: Ranges) -> float:
         # Ranks below the end of a list are not known.
         if self.fusion is not None and self.fusion.method == "RRF":
             return math.inf
-        return tree.bounds(ranges).high
+        return score_bounds(self.ranking, ranges).high
 
     def _matches(self, ends: Sequence[float | None]) -> Box | None:
         """Return how memories may match that are left out by lists ending so; None where there are none."""
