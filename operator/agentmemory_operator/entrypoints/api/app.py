@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import openapi, routes
@@ -34,6 +35,8 @@ from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.metrics import CONTENT_TYPE, Gauge, Metric, render
+
+METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 logger = logging.getLogger(__name__)
 
@@ -186,4 +189,14 @@ def _add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def of_framework(request: Request, error: HTTPException) -> Response:
-        return problem_of_status(error.status_code, error.headers).response(request.scope[REQUEST_ID])
+        # The framework names the methods of the first route of the path alone.
+        headers = {"Allow": ", ".join(_methods_of(app, request))} if error.status_code == 405 else error.headers
+        return problem_of_status(error.status_code, headers).response(request.scope[REQUEST_ID])
+
+
+def _methods_of(app: FastAPI, request: Request) -> list[str]:
+    """Return the methods that the request's path has."""
+    scopes = {method: {**request.scope, "method": method} for method in METHODS}
+    return [
+        method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in app.routes)
+    ]

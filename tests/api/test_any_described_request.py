@@ -1,0 +1,52 @@
+"""Requests that the OpenAPI document allows or forbids, made up by schemathesis: every answer is a described one."""
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from tests.api.test_openapi import PATHS
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    unsupported_method,
+]
+OPERATIONS = [(path, method) for path, methods in PATHS.items() for method in sorted(methods)]
+FAST = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
+@pytest.fixture(scope="module")
+def described(client: httpx.Client) -> schemathesis.BaseSchema:
+    return schemathesis.openapi.from_url(str(client.base_url.join("/openapi.json")))
+
+
+@pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
+@pytest.mark.parametrize(("path", "method"), OPERATIONS)
+def test_every_answer_is_a_described_one(
+    described: schemathesis.BaseSchema, path: str, method: str, mode: GenerationMode
+) -> None:
+    operation = described[path][method.upper()]
+    if mode is GenerationMode.NEGATIVE and not (operation.query or operation.body):
+        pytest.skip("any text may stand in a path: there is nothing to violate")
+
+    @FAST
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def ask(case: schemathesis.Case) -> None:
+        # An agent made up is a 404 each time, and nothing behind it is seen.
+        case.path_parameters |= {"agent": "probe"} if "agent" in case.path_parameters else {}
+        case.call_and_validate(checks=CHECKS, timeout=30)
+
+    ask()
