@@ -5,6 +5,7 @@ is held never mixes two vector spaces.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
@@ -19,6 +20,9 @@ from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder, Json, PointStore
 from agentmemory_operator.services.sizes import Sizes
+
+# Seconds until a collection that lacks what its object asks for is read again.
+LOOK_AGAIN_S = 1.0
 
 StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 """Gives the store of an agent's connection, the same object until the connection changes; its maker closes it."""
@@ -86,7 +90,19 @@ class _Entry:
     claims: dict[str, Claim] = field(default_factory=dict)
     opened: Agent | None = None
     is_stale: bool = True
+    read_s: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def agent_at(self, store: PointStore) -> Agent | None:
+        """Return the agent as last opened, None where its collection has to be read again.
+
+        The object may be known here before the operator has brought its collection in line, which is no event here.
+        """
+        opened = self.opened
+        if opened is None or self.is_stale or opened.store is not store:
+            return None
+        is_waiting = opened.settings.has_keyword and opened.keyword is None
+        return None if is_waiting and time.monotonic() - self.read_s >= LOOK_AGAIN_S else opened
 
     @property
     def settings(self) -> AgentSettings:
@@ -146,9 +162,7 @@ class AgentDirectory:
         entry = self._entry(slug)
         store = await self._make_store(entry.settings)
         async with entry.lock:
-            opened = entry.opened
-            if opened is None or entry.is_stale or opened.store is not store:
-                opened = await self._reopen(entry, store)
+            opened = entry.agent_at(store) or await self._reopen(entry, store)
             capabilities = self._capabilities_of(entry.settings)
             if opened.capabilities != capabilities:
                 # A server that was upgraded is another one, the collection is the same.
@@ -157,7 +171,7 @@ class AgentDirectory:
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> Agent:
         settings, before = entry.settings, entry.opened
-        entry.is_stale = False
+        entry.is_stale, entry.read_s = False, time.monotonic()
         try:
             source, keyword, distance = await _read_collection(store, settings)
             entry.opened = Agent(

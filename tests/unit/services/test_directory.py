@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.embedders import CallerVectors
-from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.collection import EmbeddingSource, KeywordSource
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.domain.presets import Weights
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder
+from agentmemory_operator.services import directory
 from agentmemory_operator.services.directory import AgentDirectory, Claim
 from tests.support.agents import EVERYTHING, settings_of
 
@@ -22,6 +23,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.embedding: dict[str, Any] | None = EMBEDDING
+        self.keyword: dict[str, Any] | None = None
         self.is_there = True
         self.described = 0
 
@@ -29,7 +31,8 @@ class FakeStore:
         self.described += 1
         if not self.is_there:
             raise NotFound(collection)
-        metadata = {"agentmemory": {"embedding": self.embedding}} if self.embedding else None
+        marker = {"embedding": self.embedding, "keyword": self.keyword}
+        metadata = {"agentmemory": marker} if self.embedding else None
         return {"config": {"metadata": metadata, "params": {"vectors": {"size": 8, "distance": "Cosine"}}}}
 
 
@@ -166,4 +169,28 @@ async def test_an_upgraded_server_is_known_at_once_and_the_collection_is_not_rea
     after = await world.directory.open("bot")
 
     assert (before.capabilities, after.capabilities) == (frozenset(), {"minMax"})
+    assert world.store.described == 1
+
+
+async def test_keywords_come_into_force_when_the_collection_has_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the operator does to a collection is no event here."""
+    monkeypatch.setattr(directory, "LOOK_AGAIN_S", 0.0)
+    world.put(has_keyword=True)
+    before = await world.directory.open("bot")
+
+    world.store.keyword = {"language": "english", "window": 2}
+    after = await world.directory.open("bot")
+    await world.directory.open("bot")
+
+    assert (before.keyword, after.keyword) == (None, KeywordSource(language="english", window=2))
+    assert world.store.described == 2
+
+
+async def test_a_collection_without_the_keywords_asked_for_is_not_read_with_each_request(world: World) -> None:
+    world.put(has_keyword=True)
+    for _ in range(5):
+        await world.directory.open("bot")
+
     assert world.store.described == 1
