@@ -227,12 +227,8 @@ class HandoverStore(Protocol):
 class PointsTokens(Protocol):
     """Tokens for the points of one collection, signed with a server's API key."""
 
-    def can_sign(self, api_key: str) -> bool:
-        """Tell whether tokens can be signed with it: not with what is a token itself."""
-        ...
-
-    def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str:
-        """Return a token for the points of one collection or alias."""
+    def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str | None:
+        """Return a token for the points of one collection or alias; None where the key is a token itself."""
         ...
 
     def expiry_s(self, token: str, api_key: str, collection: str) -> int | None:

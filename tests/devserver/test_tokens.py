@@ -65,6 +65,7 @@ CALLS = [
 @pytest.mark.parametrize(("name", "is_named"), [("memories", True), ("memories__1", False), ("other", False)])
 def test_a_points_only_token_opens_the_points_of_the_name_it_has(guarded: Server, name: str, is_named: bool) -> None:
     minted = QdrantTokens().mint(KEY, "memories", expires_at_s=NOW + 600)
+    assert minted is not None
 
     answers = [ask(guarded, minted, method, path.format(name), body).status_code for method, path, body, _ in CALLS]
 

@@ -20,16 +20,10 @@ SIGNED: Options = {"verify_exp": False, "require": ["exp"]}
 class QdrantTokens:
     """Implements ports.PointsTokens."""
 
-    def can_sign(self, api_key: str) -> bool:
-        """Tell whether tokens can be signed with it: not with what is a token itself."""
-        try:
-            jwt.get_unverified_header(api_key)
-        except jwt.InvalidTokenError:
-            return True
-        return False
-
-    def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str:
-        """Return a token for the points of one collection or alias."""
+    def mint(self, api_key: str, collection: str, *, expires_at_s: int) -> str | None:
+        """Return a token for the points of one collection or alias; None where the key is a token itself."""
+        if _is_token(api_key):
+            return None
         claims = {"sub": collection, "exp": expires_at_s, "access": _access(collection)}
         with warnings.catch_warnings():
             # How long the key is, is for the server's owner to say.
@@ -45,6 +39,14 @@ class QdrantTokens:
         except jwt.InvalidTokenError:
             return None
         return int(claims["exp"]) if claims.get("access") == _access(collection) else None
+
+
+def _is_token(api_key: str) -> bool:
+    try:
+        jwt.get_unverified_header(api_key)
+    except jwt.InvalidTokenError:
+        return False
+    return True
 
 
 def _access(collection: str) -> list[dict[str, str]]:
