@@ -1,6 +1,6 @@
 # Everything a developer or CI does. Needs Python >= 3.11 and make; `make help` lists the targets.
 PYTHON ?= python3
-PIP := .venv/bin/pip install --quiet --disable-pip-version-check --no-compile
+PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 # The faults run in one process: they start servers and clusters of their own.
 PYTEST := .venv/bin/python -m pytest
 

@@ -4,9 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from qdrant_client import AsyncQdrantClient
-from qdrant_client.http.api_client import SendAsync
-
+from agentmemory_operator.adapters.qdrant_sdk import AsyncQdrantClient, SendAsync
 from agentmemory_operator.ports import Tracer
 
 # The calls that send a body and change nothing.

@@ -5,10 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import assert_never
 
-from qdrant_client import AsyncQdrantClient, models
-from qdrant_client.common.client_exceptions import QdrantException, ResourceExhaustedResponse
-from qdrant_client.http.exceptions import ApiException, ResponseHandlingException, UnexpectedResponse
-
 from agentmemory_operator.adapters.qdrant_calls import CallWatch, watch_calls
 from agentmemory_operator.adapters.qdrant_configuration import (
     KEYWORD_CONFIG,
@@ -20,6 +16,15 @@ from agentmemory_operator.adapters.qdrant_configuration import (
     sparse_vectors_of,
     update_of,
     vector_of,
+)
+from agentmemory_operator.adapters.qdrant_sdk import (
+    ApiException,
+    AsyncQdrantClient,
+    QdrantException,
+    ResourceExhaustedResponse,
+    ResponseHandlingException,
+    UnexpectedResponse,
+    models,
 )
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport
 from agentmemory_operator.adapters.tls import trust_of, untrusted

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from qdrant_client import models
-
+from agentmemory_operator.adapters.qdrant_sdk import models
 from agentmemory_operator.domain.collection import (
     KEYWORD_VECTOR,
     METADATA_KEY,

@@ -8,10 +8,9 @@ import ssl
 
 import aiohttp
 import httpx
-from qdrant_client import AsyncQdrantClient
-from qdrant_client.http.api_client import SendAsync
-from qdrant_client.http.exceptions import ResponseHandlingException
 from yarl import URL
+
+from agentmemory_operator.adapters.qdrant_sdk import AsyncQdrantClient, ResponseHandlingException, SendAsync
 
 # Below the 5 s after which the server closes an idle connection.
 KEEP_ALIVE_S = 4.0

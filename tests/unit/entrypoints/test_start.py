@@ -31,3 +31,11 @@ def test_a_verb_that_prints_imports_no_vendor_package(arguments: list[str]) -> N
 
 def test_validate_imports_the_rules_language_and_no_client() -> None:
     assert imported_by("validate", "-f", "examples/quickstart") == {"cel"}
+
+
+def test_the_official_client_does_not_bring_fastembed_along() -> None:
+    probe = (
+        "import sys, agentmemory_operator.main.operator; print(*({'qdrant_client', 'fastembed'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == ["qdrant_client"]
