@@ -23,7 +23,10 @@ RULES = [
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "get", "patch"]},
 ]
-LEASE = [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]}]
+AT_HOME = [
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "update", "delete"]},
+]
 KUBE_SYSTEM = [{"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}]
 
 
@@ -59,10 +62,11 @@ def program(control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib
     home, second = control_plane.create_namespace("home-"), control_plane.create_namespace()
     kubeconfig = login(control_plane, home, tmp_path)
     allow(control_plane, home, KUBE_SYSTEM, namespace=None)
-    allow(control_plane, home, LEASE, namespace=home)
+    allow(control_plane, home, AT_HOME, namespace=home)
     for namespace in (workspace.namespace, second):
         allow(control_plane, home, RULES, namespace=namespace)
     options = ["--namespace", workspace.namespace, "--namespace", second, "--lease-namespace", home]
+    options += ["--api-namespace", home]
     with running(Program(tmp_path / "log", *AGENTMEMORY, "operator", *options, KUBECONFIG=str(kubeconfig))) as made:
         made.wait_for(LEADING)
         yield made
