@@ -9,8 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.domain.candidates import plan_candidates
+from agentmemory_operator.domain.classes import (
+    BY_HORIZON,
+    BY_IDLENESS_AND_ACCESSES,
+    BY_IDLENESS_AND_IMPORTANCE,
+    BY_TIME,
+    BY_TIME_AND_USE,
+    BY_USE,
+    MemoryClass,
+)
 from agentmemory_operator.domain.classes import EVERYTHING as EVERY_CLASS
-from agentmemory_operator.domain.classes import NEW, NEW_AND_MUCH_USED, RATHER_NEW_AND_USED, USED, MemoryClass
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.exactness import End, Unseen, is_settled
 from agentmemory_operator.domain.fusion import Fusion
@@ -28,8 +36,16 @@ EXPRESSION = checked_expression(
     "similarity * (0.5 + decay(ageDays, 30)) + 0.2 * importance + 0.3 * keyword", TYPES, "Cosine"
 )
 MODELS: list[Model | None] = [None, None, Confidence(), Priority(), Importance(), EXPRESSION]
-LISTS = [(), (NEW,), (USED,), (NEW, RATHER_NEW_AND_USED, NEW_AND_MUCH_USED)]
-HALF_LIVES = [0.1, 0.2, 0.4, 0.9, 1.5, 3.0]
+LISTS = [
+    (),
+    BY_TIME,
+    BY_USE,
+    BY_TIME_AND_USE,
+    BY_IDLENESS_AND_ACCESSES,
+    BY_IDLENESS_AND_IMPORTANCE,
+    (*BY_HORIZON, MemoryClass(type_names=("semantic",))),
+]
+HALF_LIVES = [0.002, 0.02, 0.1, 0.2, 0.4, 0.9, 1.5, 3.0]
 
 
 @dataclass(frozen=True)
@@ -47,6 +63,9 @@ def memories(draw: st.DrawFn) -> Memory:
     created_at = NOW_MS - int(draw(st.sampled_from(HALF_LIVES)) * half_life * DAY_MS)
     importance = draw(st.sampled_from([None, 0.0, 0.4, 0.5, 0.6, 0.75, 1.0]))
     payload = {"type": type_, "createdAt": created_at, "accessCount": draw(st.sampled_from([0, 2, 3, 5, 200]))}
+    last = draw(st.sampled_from([None, 0, 1, 4, 18, 25, 200]))
+    last_ms = None if last is None else max(created_at, NOW_MS - last * DAY_MS)
+    payload |= {} if last_ms is None else {"lastAccessedAt": last_ms}
     payload |= {} if importance is None else {"importance": importance}
     scored = Scored(
         type=type_,
@@ -54,6 +73,7 @@ def memories(draw: st.DrawFn) -> Memory:
         keyword=draw(st.sampled_from([0.0, 0.0, 0.2, 0.5, 0.9])),
         created_at=created_at,
         access_count=payload["accessCount"],
+        last_accessed_at=last_ms,
         importance=0.5 if importance is None else importance,
     )
     return Memory(scored, payload)
@@ -145,7 +165,7 @@ def weighted(**more: Any) -> Unseen:
 
 def test_what_is_not_among_the_new_is_at_most_rather_new() -> None:
     """Similarity .5 weighs .5; a recency of .9 weighs .3; and a utility of up to 1 weighs .2."""
-    unseen = weighted(ends=[End(EVERY_CLASS, 0.5), End(NEW, None)])
+    unseen = weighted(ends=[End(EVERY_CLASS, 0.5), End(BY_TIME[0], None)])
 
     assert not unseen.may_reach(0.25 + 0.9 * 0.3 + 0.2 + 1e-5)
     assert unseen.may_reach(0.25 + 0.9 * 0.3 + 0.2 - 1e-5)
@@ -153,7 +173,7 @@ def test_what_is_not_among_the_new_is_at_most_rather_new() -> None:
 
 @pytest.mark.parametrize("similarity", [0.0, 0.5, 0.9])
 def test_a_list_that_is_not_full_leaves_nothing_out(similarity: float) -> None:
-    assert not weighted(ends=[End(EVERY_CLASS, None), End(NEW, similarity)]).may_reach(-100)
+    assert not weighted(ends=[End(EVERY_CLASS, None), End(BY_TIME[0], similarity)]).may_reach(-100)
 
 
 def test_ranks_beyond_a_list_prove_nothing() -> None:

@@ -1,6 +1,6 @@
 """Which memories the engine scores: it combines signals only for candidates that a prefetch names.
 
-The nearest alone miss what ranks high for being new, much used, or both in some measure. So large sets get up to three
+The nearest alone miss what ranks high for being new, much used, or both in some measure. So large sets get up to four
 more lists, each the nearest of such a class; sets up to 3,000 are scored whole. Source of the numbers: `docs/adr/0006`.
 """
 
@@ -9,17 +9,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.domain.classes import (
+    BY_HORIZON,
+    BY_IDLENESS,
+    BY_IDLENESS_AND_ACCESSES,
+    BY_IDLENESS_AND_IMPORTANCE,
+    BY_TIME,
+    BY_TIME_AND_USE,
+    BY_USE,
     EVERYTHING,
-    NEW,
-    NEW_AND_MUCH_USED,
-    RATHER_NEW_AND_USED,
-    USED,
     MemoryClass,
 )
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.expressions import Formula, variables_of
 from agentmemory_operator.domain.filters import Filter, both
-from agentmemory_operator.domain.trees import combined
+from agentmemory_operator.domain.scoring_models import Confidence, Importance, Priority
+from agentmemory_operator.domain.trees import KNOWLEDGE_TYPE
+from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.domain.variables import ACCESS_COUNT, AGE_DAYS, IDLE_DAYS, IMPORTANCE
 
 # What the engine scores: sets up to this size whole, larger ones by lists that share it.
@@ -149,19 +154,26 @@ def gate_of(distance: str, min_similarity: float) -> float | None:
 
 
 def _classes_beyond_similarity(ranking: Ranking) -> tuple[MemoryClass, ...]:
-    match _ranks_by_time_and_use(ranking):
-        case True, True:
-            return NEW, RATHER_NEW_AND_USED, NEW_AND_MUCH_USED
-        case True, False:
-            return (NEW,)
-        case False, True:
-            return (USED,)
-    return ()
+    match ranking.model:
+        case None:
+            return _CLASSES[ranking.weights.recency > 0, ranking.weights.utility > 0]
+        case Confidence():
+            return BY_IDLENESS_AND_ACCESSES
+        case Importance():
+            return BY_IDLENESS_AND_IMPORTANCE
+        case Priority():
+            has_bank = any(type_.name == KNOWLEDGE_TYPE for type_ in ranking.types)
+            return (*BY_HORIZON, MemoryClass(type_names=(KNOWLEDGE_TYPE,))) if has_bank else BY_HORIZON
+        case Scoring(root=root):
+            return _classes_for(variables_of(root))
 
 
-def _ranks_by_time_and_use(ranking: Ranking) -> tuple[bool, bool]:
-    """Tell whether a score depends on how new a memory is, and on how important or much used."""
-    if ranking.model is None:
-        return ranking.weights.recency > 0, ranking.weights.utility > 0
-    names = variables_of(combined(ranking))
-    return not names.isdisjoint((AGE_DAYS, IDLE_DAYS)), not names.isdisjoint((IMPORTANCE, ACCESS_COUNT))
+def _classes_for(names: frozenset[str]) -> tuple[MemoryClass, ...]:
+    by_use = not names.isdisjoint((IMPORTANCE, ACCESS_COUNT))
+    if IDLE_DAYS in names:
+        return BY_IDLENESS_AND_IMPORTANCE if IMPORTANCE in names else BY_IDLENESS
+    return _CLASSES[AGE_DAYS in names, by_use]
+
+
+_CLASSES = {(True, True): BY_TIME_AND_USE, (True, False): BY_TIME, (False, True): BY_USE, (False, False): ()}
+"""By whether a score depends on how new a memory is, and on how important or much used."""

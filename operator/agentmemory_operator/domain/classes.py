@@ -2,13 +2,21 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.filters import Condition
 from agentmemory_operator.domain.intervals import Interval
 from agentmemory_operator.domain.taxonomy import MemoryType
-from agentmemory_operator.domain.variables import ACCESS_COUNT, AGE_DAYS, DAY_MS, DEFAULT_IMPORTANCE, IMPORTANCE, RANGES
+from agentmemory_operator.domain.variables import (
+    ACCESS_COUNT,
+    AGE_DAYS,
+    DAY_MS,
+    DEFAULT_IMPORTANCE,
+    IDLE_DAYS,
+    IMPORTANCE,
+    RANGES,
+)
 
 Box = Mapping[str, Interval]
 """Between what some variables lie; the others have any value."""
@@ -16,19 +24,31 @@ Box = Mapping[str, Interval]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryClass:
-    """Memories that are at least this new, important and used; of a type that does not fade, all are new."""
+    """Memories that are at least this new, important and used.
+
+    Attributes:
+        recency: by the half-life of the type; of a type that does not fade, all memories are new.
+        age_days, idle_days: at most; infinite is any.
+        type_names: only these; empty is any.
+    """
 
     recency: float = 0.0
+    age_days: float = math.inf
+    idle_days: float = math.inf
     importance: float = 0.0
     accesses: int = 0
+    type_names: tuple[str, ...] = ()
 
     def condition(self, types: Sequence[MemoryType], now_ms: int) -> Condition:
         """Return the condition that holds for the memories of the class."""
         must: list[Condition] = [self._is_new(types, now_ms)] if self.recency else []
+        must.extend(self._is_recent(now_ms))
         if self.importance:
             must.append(self._is_important())
         if self.accesses:
             must.append({"key": "accessCount", "range": {"gte": self.accesses}})
+        if self.type_names:
+            must.append({"key": "type", "match": {"any": list(self.type_names)}})
         return {"must": must}
 
     def box(self, type_: MemoryType | None) -> Box | None:
@@ -37,16 +57,24 @@ class MemoryClass:
         Args:
             type_: None is a type that the object does not list.
         """
-        if self.recency and type_ is None:
+        name = None if type_ is None else type_.name
+        if (self.recency and type_ is None) or (self.type_names and name not in self.type_names):
             return None
-        box: dict[str, Interval] = {}
-        if self.recency and type_ is not None and type_.half_life_days is not None:
-            box[AGE_DAYS] = Interval(0.0, self._oldest_ms(type_.half_life_days) / DAY_MS)
-        if self.importance:
-            box[IMPORTANCE] = Interval(self.importance, RANGES[IMPORTANCE].high)
-        if self.accesses:
-            box[ACCESS_COUNT] = Interval(self.accesses, RANGES[ACCESS_COUNT].high)
-        return box
+        box = {
+            AGE_DAYS: Interval(0.0, self._oldest_ms(type_) / DAY_MS),
+            IDLE_DAYS: Interval(0.0, _ms(self.idle_days) / DAY_MS),
+            IMPORTANCE: Interval(self.importance, RANGES[IMPORTANCE].high),
+            ACCESS_COUNT: Interval(self.accesses, RANGES[ACCESS_COUNT].high),
+        }
+        return {variable: interval for variable, interval in box.items() if interval != RANGES[variable]}
+
+    def _is_recent(self, now_ms: int) -> Iterator[Condition]:
+        if math.isfinite(self.age_days):
+            yield _is_since("createdAt", now_ms - _ms(self.age_days))
+        if math.isfinite(self.idle_days):
+            since_ms = now_ms - _ms(self.idle_days)
+            # A memory that was never accessed is idle since it was created; one that was, not for longer.
+            yield {"should": [_is_since("lastAccessedAt", since_ms), _is_since("createdAt", since_ms)]}
 
     def _is_important(self) -> Condition:
         is_enough: Condition = {"key": "importance", "range": {"gte": self.importance}}
@@ -64,15 +92,42 @@ class MemoryClass:
         is_of_type: Condition = {"key": "type", "match": {"any": names}}
         if half_life_days is None:
             return is_of_type
-        since_ms = now_ms - self._oldest_ms(half_life_days)
-        return {"must": [is_of_type, {"key": "createdAt", "range": {"gte": since_ms}}]}
+        since_ms = now_ms - self._faded_ms(half_life_days)
+        return {"must": [is_of_type, _is_since("createdAt", since_ms)]}
 
-    def _oldest_ms(self, half_life_days: float) -> int:
+    def _oldest_ms(self, type_: MemoryType | None) -> float:
+        if not self.recency or type_ is None or type_.half_life_days is None:
+            return _ms(self.age_days)
+        return min(_ms(self.age_days), self._faded_ms(type_.half_life_days))
+
+    def _faded_ms(self, half_life_days: float) -> int:
         return int(math.log2(1 / self.recency) * half_life_days * DAY_MS)
 
 
+def _is_since(key: str, time_ms: int) -> Condition:
+    return {"key": key, "range": {"gte": time_ms}}
+
+
+def _ms(days: float) -> int:
+    return int(min(days, RANGES[AGE_DAYS].high) * DAY_MS)
+
+
 EVERYTHING = MemoryClass()
-NEW = MemoryClass(recency=0.9)
-USED = MemoryClass(importance=0.75, accesses=3)
-RATHER_NEW_AND_USED = MemoryClass(recency=0.5, importance=0.5, accesses=3)
-NEW_AND_MUCH_USED = MemoryClass(recency=0.85, importance=0.6, accesses=5)
+
+# What may rank high without being near, by what a score depends on. Source of the numbers: `docs/adr/0006`.
+BY_TIME = (MemoryClass(recency=0.9),)
+BY_USE = (MemoryClass(importance=0.75, accesses=3),)
+BY_TIME_AND_USE = (
+    MemoryClass(recency=0.9),
+    MemoryClass(recency=0.5, importance=0.5, accesses=3),
+    MemoryClass(recency=0.85, importance=0.6, accesses=5),
+    MemoryClass(recency=0.97, importance=0.7, accesses=3),
+)
+BY_IDLENESS = (MemoryClass(idle_days=10), MemoryClass(idle_days=30))
+BY_IDLENESS_AND_ACCESSES = (MemoryClass(idle_days=30, accesses=3), MemoryClass(idle_days=20, accesses=20))
+BY_IDLENESS_AND_IMPORTANCE = (
+    MemoryClass(idle_days=5, importance=0.5),
+    MemoryClass(idle_days=15, importance=0.7),
+    MemoryClass(idle_days=2, importance=0.5),
+)
+BY_HORIZON = (MemoryClass(age_days=1), MemoryClass(age_days=7), MemoryClass(age_days=7, importance=0.6))

@@ -21,15 +21,15 @@ FILTER = visible(Selection(user_id="u"), NOW_MS)
     [
         (10, 10, None, 1, 3000, True),
         (3000, 10, None, 1, 3000, True),
-        (3001, 10, None, 4, 3000, False),
-        (100_000, 5000, None, 4, 20_000, False),
+        (3001, 10, None, 5, 3000, False),
+        (100_000, 5000, None, 5, 25_000, False),
         (4000, 10_000, None, 1, 10_000, True),
         (50, 10, 30, 1, 30, False),
         (50, 40, 30, 1, 40, False),
         (30, 10, 30, 1, 30, True),
     ],
 )
-def test_small_sets_are_scored_whole_and_large_ones_by_four_lists(
+def test_small_sets_are_scored_whole_and_large_ones_by_five_lists(
     eligible: int, top_k: int, candidates: int | None, *, lists: int, total: int, is_exact: bool
 ) -> None:
     ranking = replace(EVERYTHING, candidates=candidates)
@@ -42,11 +42,11 @@ def test_small_sets_are_scored_whole_and_large_ones_by_four_lists(
 @pytest.mark.parametrize(
     ("eligible", "top_k", "most", "lists", "total", "is_exact"),
     [
-        (10**5, 10, 1000, 4, 1000, False),
+        (10**5, 10, 1000, 5, 1000, False),
         (10**5, 500, 1000, 1, 1000, False),
         (1000, 10, 1000, 1, 1000, True),
-        (2999, 10, 1000, 4, 1000, False),
-        (10**5, 10, 10**6, 4, 3000, False),
+        (2999, 10, 1000, 5, 1000, False),
+        (10**5, 10, 10**6, 5, 3000, False),
     ],
 )
 def test_a_limit_of_the_engine_is_kept_by_all_lists_together(
@@ -82,7 +82,7 @@ def test_every_list_keeps_to_the_filter() -> None:
 def test_the_search_ef_of_the_object_reaches_the_index_search() -> None:
     lists = plan_query(replace(EVERYTHING, search_ef=200), 10**5)["prefetch"]
 
-    assert [list_["params"]["hnsw_ef"] for list_ in lists] == [200] * 4
+    assert [list_["params"]["hnsw_ef"] for list_ in lists] == [200] * 5
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_the_union_of_large_lists_is_compared_by_the_vectors_unless_the_object_s
 ) -> None:
     query = plan_query(replace(EVERYTHING, rescore=rescore, oversampling=oversampling), 10**5)
 
-    assert [list_["params"] for list_ in query["prefetch"]] == [in_lists] * 4
+    assert [list_["params"] for list_ in query["prefetch"]] == [in_lists] * 5
     assert query["params"] == at_the_end
 
 
