@@ -7,10 +7,28 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.domain.candidates import gate_of, plan_candidates, similarity_of
+from agentmemory_operator.domain.classes import (
+    BY_HORIZON,
+    BY_IDLENESS,
+    BY_IDLENESS_AND_ACCESSES,
+    BY_IDLENESS_AND_IMPORTANCE,
+    BY_TIME,
+    BY_TIME_AND_USE,
+    BY_USE,
+    MemoryClass,
+)
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.filters import Selection, visible
 from agentmemory_operator.domain.presets import Weights
+from agentmemory_operator.domain.scoring_models import Confidence, Importance, Model, Priority
+from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.typed_expressions import Scoring, checked_expression
 from tests.support.agents import EVERYTHING
+
+
+def expression(text: str) -> Scoring:
+    return checked_expression(text, EVERYTHING.types, "Cosine")
+
 
 NOW_MS = 1_795_000_000_000
 FILTER = visible(Selection(user_id="u"), NOW_MS)
@@ -66,6 +84,34 @@ def test_a_signal_without_weight_gets_no_list(weights: Weights, lists: int) -> N
     plan = plan_candidates(replace(EVERYTHING, weights=weights), FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
 
     assert len(plan.filters) == lists
+
+
+@pytest.mark.parametrize(
+    ("model", "classes"),
+    [
+        (Confidence(), BY_IDLENESS_AND_ACCESSES),
+        (Importance(), BY_IDLENESS_AND_IMPORTANCE),
+        (Priority(), BY_HORIZON),
+        (expression("similarity * decay(idleDays, 30)"), BY_IDLENESS),
+        (expression("similarity + importance - 0.01 * idleDays"), BY_IDLENESS_AND_IMPORTANCE),
+        (expression("similarity * decay(ageDays, 30)"), BY_TIME),
+        (expression("similarity * decay(ageDays, 30) + 0.1 * ln(1 + accessCount)"), BY_TIME_AND_USE),
+        (expression("similarity + importance"), BY_USE),
+        (expression("similarity"), ()),
+    ],
+)
+def test_a_model_gets_lists_of_what_it_depends_on(model: Model, classes: tuple[MemoryClass, ...]) -> None:
+    plan = plan_candidates(replace(EVERYTHING, model=model), FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
+
+    assert plan.classes[1:] == classes
+
+
+def test_a_type_with_a_horizon_of_its_own_gets_a_list() -> None:
+    ranking = replace(EVERYTHING, model=Priority(), types=(*EVERYTHING.types, MemoryType("semantic", 365)))
+
+    plan = plan_candidates(ranking, FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
+
+    assert plan.classes[1:] == (*BY_HORIZON, MemoryClass(type_names=("semantic",)))
 
 
 def plan_query(ranking: Ranking, eligible: int, distance: str = "Cosine") -> dict[str, Any]:
