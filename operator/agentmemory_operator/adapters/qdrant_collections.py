@@ -25,6 +25,7 @@ from agentmemory_operator.adapters.qdrant_sdk import (
     ResponseHandlingException,
     UnexpectedResponse,
     models,
+    without,
 )
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport
 from agentmemory_operator.adapters.tls import trust_of, untrusted
@@ -105,7 +106,7 @@ class QdrantCollections:
     def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10, ca_pem: str | None = None) -> None:
         self._has_jwt_rbac: dict[str, bool | None] = {}
         # The default Accept-Encoding makes the server compress, which costs 40 ms a call (docs/adr/0004).
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), without("fastembed"):
             # Whether a key may go over plain http is for the connection's author to say; a cluster's network often may.
             warnings.filterwarnings("ignore", message="Api key is used with an insecure connection")
             self._client = AsyncQdrantClient(

@@ -34,8 +34,11 @@ def test_validate_imports_the_rules_language_and_no_client() -> None:
 
 
 def test_the_official_client_does_not_bring_fastembed_along() -> None:
-    probe = (
-        "import sys, agentmemory_operator.main.operator; print(*({'qdrant_client', 'fastembed'} & set(sys.modules)))"
+    lines = (
+        "import sys",
+        "from agentmemory_operator.adapters.qdrant_collections import QdrantCollections",
+        "QdrantCollections('http://127.0.0.1:6333')",
+        "print(*({'qdrant_client', 'fastembed'} & set(sys.modules)))",
     )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True, timeout=60)
-    assert done.stdout.split() == ["qdrant_client"]
+    done = subprocess.run([sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["qdrant_client"], done.stderr
