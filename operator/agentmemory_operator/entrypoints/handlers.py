@@ -5,7 +5,7 @@ and leave retries to one place, the work queue (docs/adr/0003).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import kopf
@@ -42,10 +42,15 @@ def build_registry(
 
         @kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"take-{plural}")
         async def take(event: kopf.RawEvent, body: kopf.Body, _kind: str = kind, **__: Any) -> None:
-            document = {"apiVersion": API_VERSION, "kind": _kind} | dict(event["object"])
-            feed.take(event["type"] or "ADDED", document)
+            feed.take(event["type"] or "ADDED", {"apiVersion": API_VERSION, "kind": _kind} | _kept(event["object"]))
 
     return registry
+
+
+def _kept(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object without the record of who wrote which field: most of its size, and nobody here reads it."""
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    return {**document, "metadata": metadata}
 
 
 def operator_settings() -> kopf.OperatorSettings:
