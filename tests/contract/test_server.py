@@ -1,5 +1,6 @@
 """What a server says of itself, as the operator reads it."""
 
+import asyncio
 import pathlib
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -120,3 +121,11 @@ async def test_a_key_that_is_wrong_is_found_though_the_version_is_told_to_anybod
 ) -> None:
     with dev_qdrant(tmp_path, api_key="secret") as url, pytest.raises(StoreRejected):
         await opened(url).server()
+
+
+async def test_many_may_ask_at_the_same_time(opened: Callable[[str], QdrantCollections]) -> None:
+    with serve(Answers((200, CLUSTER), APP | {"jwt_rbac": True}).app()) as url:
+        store = opened(url)
+        servers = await asyncio.gather(*(store.server() for _ in range(20)))
+
+    assert servers == [Server("1.19.0", 3, True)] * 20

@@ -139,8 +139,11 @@ class QdrantCollections:
             await self._client.collection_exists(ANY_NAME)
             version = str((await self._client.info()).version)
         has_jwt_rbac = known.get(version)
-        self._has_jwt_rbac = {version: await self._jwt_rbac() if has_jwt_rbac is None else has_jwt_rbac}
-        return Server(version, await self._peers(), self._has_jwt_rbac[version])
+        if has_jwt_rbac is None:
+            has_jwt_rbac = await self._jwt_rbac()
+        # Others may ask at the same time: what they keep is theirs.
+        self._has_jwt_rbac = {version: has_jwt_rbac}
+        return Server(version, await self._peers(), has_jwt_rbac)
 
     async def _peers(self) -> int | None:
         try:
