@@ -126,6 +126,11 @@ async def test_a_key_that_is_wrong_is_found_though_the_version_is_told_to_anybod
 async def test_many_may_ask_at_the_same_time(opened: Callable[[str], QdrantCollections]) -> None:
     with serve(Answers((200, CLUSTER), APP | {"jwt_rbac": True}).app()) as url:
         store = opened(url)
-        servers = await asyncio.gather(*(store.server() for _ in range(20)))
+
+        async def ask(number: int) -> Server:
+            await asyncio.sleep(number / 500)
+            return await store.server()
+
+        servers = await asyncio.gather(*map(ask, range(20)))
 
     assert servers == [Server("1.19.0", 3, True)] * 20
