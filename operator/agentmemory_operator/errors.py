@@ -15,6 +15,7 @@ AgentMemoryError
     │   ├── StoreUntrusted     its certificate is none that we trust; nothing was sent
     │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
+    ├── RerankerUnavailable    a search is answered in the order of its scores
     ├── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
     └── LeadershipLost         another operator may lead; nothing was written, and the process ends
 
@@ -141,6 +142,10 @@ class DeletionWaiting(StoreUnavailable):
 
 class EmbedderUnavailable(TransientError):
     """The embedding provider cannot be reached or refuses for now."""
+
+
+class RerankerUnavailable(TransientError):
+    """A cross-encoder is being loaded, fails or takes too long; met within a search, which goes on without."""
 
 
 class OutcomeUnknown(TransientError):

@@ -14,6 +14,7 @@ from agentmemory_operator.domain.access import Reviewed
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.handover import HandedOver
+from agentmemory_operator.domain.lease import Lease
 from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.planning import Change
 from agentmemory_operator.domain.resources import Metadata
@@ -168,6 +169,19 @@ class Embedder(Protocol):
         Raises:
             EmbedderUnavailable: the provider is away or throttles, after retries.
             SpecInvalid: the provider refuses for good (key, model) or answers another size than declared.
+        """
+        ...
+
+
+class Reranker(Protocol):
+    """Reads a question and a memory together, which finds out more than comparing their vectors."""
+
+    async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
+        """Return how well each text answers the query, in order; larger is better, on a scale of the model's own.
+
+        Raises:
+            SpecInvalid: there is no such model here.
+            RerankerUnavailable: it fails or takes too long.
         """
         ...
 
@@ -336,26 +350,6 @@ class Cluster(Namespaces, Protocol):
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
         """Tell people; an event that cannot be posted is dropped."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lease:
-    """Who of several operators may write.
-
-    Attributes:
-        holder: identity of a process; empty when it was given back.
-        duration_s: how long it binds the others after its last renewal.
-        acquired_at, renewed_at: the holder's wall clock, RFC 3339, for people.
-        transitions: how often the holder changed.
-        version: changes with every write; empty before the first.
-    """
-
-    holder: str = ""
-    duration_s: int = 0
-    acquired_at: str = ""
-    renewed_at: str = ""
-    transitions: int = 0
-    version: str = ""
 
 
 class LeaseStore(Protocol):

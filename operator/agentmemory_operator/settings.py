@@ -29,7 +29,7 @@ class Settings:
         max_requests, max_body_mib: of the retrieval API, under way at once.
         max_caller_rate: requests a second of one caller; 0 is any number.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
-        models: folder of the models of provider fastembed.
+        models: folder of the models of provider fastembed and of the cross-encoders.
         api_url: the retrieval API that `search` and `remember` ask.
         is_in_cluster: decides the defaults of `auth` and `log_format`.
     """

@@ -20,9 +20,10 @@ from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenRevie
 from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport
 from agentmemory_operator.domain.access import Caller
 from agentmemory_operator.domain.handover import HandedOver, Owner
+from agentmemory_operator.domain.lease import Lease
 from agentmemory_operator.domain.resources import API_VERSION, Metadata
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.ports import Event, Lease
+from agentmemory_operator.ports import Event
 from tests.support.controlplane import ControlPlane
 from tests.support.installation import (
     NAMESPACE,

@@ -24,6 +24,7 @@ from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import NewMemory, Remember, Stored
 from agentmemory_operator.services.windows import Windows
 from tests.support.clocks import FakeClock
+from tests.support.fakes import FakeReranker
 
 SIZE = 8
 EVERYTHING = Ranking(
@@ -78,13 +79,14 @@ class World:
 
     agent: Agent
     clock: FakeClock = field(default_factory=FakeClock)
+    reranker: FakeReranker = field(default_factory=FakeReranker)
 
     def __post_init__(self) -> None:
         self.chains, self.windows = Chains(self.clock), Windows(self.clock)
         self.remember = Remember(self.clock, self.chains, self.windows)
         self.memories = Memories(self.clock, self.chains, self.windows)
         self.counts = self.new_counts("w0")
-        self.recall = Recall(self.clock, self.counts)
+        self.recall = Recall(self.clock, self.counts, self.reranker)
 
     chains: Chains = field(init=False)
     windows: Windows = field(init=False)

@@ -10,6 +10,8 @@ import httpx
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
+from agentmemory_operator.adapters.fastembed_reranker import FastEmbedReranker
+from agentmemory_operator.adapters.onnx_models import ModelFiles
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.devserver import create_app as create_devserver
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR, METADATA_KEY, EmbeddingSource
@@ -114,6 +116,7 @@ def build_services(
     *documents: Document,
     api_keys: Mapping[str, str] | None = None,
     meter: ApiMeter | None = None,
+    models: pathlib.Path | None = None,
 ) -> Services:
     """Return the use cases over one Qdrant server, knowing these objects."""
     meter, clock = meter or ApiMeter(), SystemClock()
@@ -137,7 +140,7 @@ def build_services(
     counts = AccessCounts(directory.open, clock, writer="test")
     return Services(
         directory=directory,
-        recall=Recall(clock, counts),
+        recall=Recall(clock, counts, FastEmbedReranker(ModelFiles(folder=models))),
         remember=Remember(clock, chains, windows),
         memories=Memories(clock, chains, windows),
         access_counts=counts,
@@ -153,9 +156,10 @@ def running_api(
     standing: Standing = ALWAYS_READY,
     limits: Limits | None = None,
     meter: ApiMeter | None = None,
+    models: pathlib.Path | None = None,
 ) -> Iterator[Stack]:
     """Serve the API for agents whose collections exist."""
-    services = build_services(qdrant_url, *documents, meter=meter)
+    services = build_services(qdrant_url, *documents, meter=meter, models=models)
     app = create_app(services, guard or OpenGuard(), standing=standing, limits=limits)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

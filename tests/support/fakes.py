@@ -279,3 +279,21 @@ def connection_document(name: str = "main", *, namespace: str = "agents", **spec
         "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}", "generation": 1},
         "spec": {"url": "http://qdrant:6333"} | spec,
     }
+
+
+@dataclass(slots=True)
+class FakeReranker:
+    """Implements ports.Reranker: the later in the alphabet, the better; remembers what it read.
+
+    Attributes:
+        error: raised instead.
+    """
+
+    read: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
+    error: AgentMemoryError | None = None
+
+    async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
+        self.read.append((model, query, tuple(texts)))
+        if self.error:
+            raise self.error
+        return [float(ord(text[0])) for text in texts]

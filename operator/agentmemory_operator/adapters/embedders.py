@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder, ModelFiles
+from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder
+from agentmemory_operator.adapters.onnx_models import ModelFiles
 from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import EmbeddingSettings

@@ -13,8 +13,9 @@ from agentmemory_operator.adapters.kubernetes_transport import (
     KubernetesRejected,
     KubernetesTransport,
 )
+from agentmemory_operator.domain.lease import Lease
 from agentmemory_operator.errors import Conflict, NotFound, TransientError
-from agentmemory_operator.ports import Json, Lease
+from agentmemory_operator.ports import Json
 
 LEASE_NAME = "agentmemory-operator"
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")

@@ -9,6 +9,7 @@ from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
 from agentmemory_operator.domain.profiles import DEFAULT_EXPECTED_MEMORIES
+from agentmemory_operator.domain.reranking import Reranking
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
 from agentmemory_operator.domain.rules import (
     FASTEMBED_DEFAULT_MODEL,
@@ -71,6 +72,7 @@ class Ranking:
         search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
         rescore: candidates are compared by the vectors themselves, not by their compressed copies.
         fusion: how a search by words too ranks.
+        rerank: what reads the best again; None is nothing.
         max_query_limit: the most results that the engine's strict mode lets one request have; None is any number.
         oversampling: how many times more candidates than wanted are rescored, at least 1.
         score_threshold: on the combined score.
@@ -90,6 +92,7 @@ class Ranking:
     oversampling: float = 1.0
     max_query_limit: int | None = None
     fusion: Fusion = field(default_factory=Fusion)
+    rerank: Reranking | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +222,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,
         max_query_limit=_max_query_limit(memory.spec.index),
+        rerank=Reranking(**given["rerank"]) if "rerank" in given else None,
         fusion=Fusion(**given.get("fusion", {})),
     )
 

@@ -6,6 +6,7 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.model import Model
+from agentmemory_operator.domain.reranking import DEFAULT_CANDIDATES, MAX_CANDIDATES
 from agentmemory_operator.domain.schema import INT_OR_STRING, validated
 from agentmemory_operator.domain.syntax import MAX_LENGTH
 
@@ -139,6 +140,23 @@ class FusionSpec(Model):
     )
 
 
+class RerankSpec(Model):
+    """A cross-encoder that reads the best results again, beside the query."""
+
+    model: Annotated[str, Field(min_length=1, max_length=256)] = Field(
+        description="A cross-encoder that fastembed lists, as Xenova/ms-marco-MiniLM-L-6-v2 (docs/scoring.md). It runs"
+        " inside the API's process, by an optional package and a folder of models; where it cannot, searches answer in"
+        " the order of their scores, with a warning."
+    )
+    candidates: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_CANDIDATES,
+        description="How many of the best by the combined score are read, 1..200. Each is one pass of the model on the"
+        f" API's processors, at every search; beyond 5 s the search answers without. Default: {DEFAULT_CANDIDATES}.",
+    )
+
+
 class ScoringSpec(Model):
     """How search ranks; every figure acts on the next request."""
 
@@ -196,6 +214,11 @@ class ScoringSpec(Model):
         default=None,
         description="How similarity and keywords become one number, which ranks in the similarity's place; not with"
         " model Expression, which names keyword itself. Default: by score, keywordWeight 0.7.",
+    )
+    rerank: RerankSpec | None = Field(
+        default=None,
+        description="Reads the best results again by a cross-encoder, and answers in its order; scores and thresholds"
+        " stay. Default: off. Acts on the next search that has a query.",
     )
     candidates: Literal["Auto"] | Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,

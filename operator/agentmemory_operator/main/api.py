@@ -12,13 +12,14 @@ from uuid import uuid4
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import build_embedder
-from agentmemory_operator.adapters.fastembed_embedder import ModelFiles
+from agentmemory_operator.adapters.fastembed_reranker import FastEmbedReranker
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes_lease import own_namespace
 from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
+from agentmemory_operator.adapters.onnx_models import ModelFiles
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.api.app import create_app
@@ -91,6 +92,7 @@ class Api:
     ) -> None:
         self._settings = settings
         self._meter = meter
+        self._files = ModelFiles(folder=settings.models, may_download=settings.may_download_models)
         self._secrets_of: Callable[[str], Secrets] = lambda slug: (
             HandedOverSecrets(in_cluster.handover_store, slug) if in_cluster else cluster
         )
@@ -104,7 +106,7 @@ class Api:
         self.feed = ApiFeed(table, directory, stores.forget)
         self.services = Services(
             directory=directory,
-            recall=Recall(clock, access_counts),
+            recall=Recall(clock, access_counts, FastEmbedReranker(self._files)),
             remember=Remember(clock, chains, windows),
             memories=Memories(clock, chains, windows),
             access_counts=access_counts,
@@ -114,10 +116,8 @@ class Api:
         self._sweeper = Sweeper(directory, chains, windows)
 
     async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
-        files = ModelFiles(folder=self._settings.models, may_download=self._settings.may_download_models)
-
         def make(api_key: str | None) -> Embedder:
-            return build_embedder(source, settings.embedding, api_key=api_key, files=files)
+            return build_embedder(source, settings.embedding, api_key=api_key, files=self._files)
 
         if source.secret_name and source.secret_key:
             reference = settings.namespace, source.secret_name, source.secret_key

@@ -12,8 +12,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
+from agentmemory_operator.domain.lease import Lease
 from agentmemory_operator.errors import Conflict, LeadershipLost, TransientError
-from agentmemory_operator.ports import Lease, LeaseStore
+from agentmemory_operator.ports import LeaseStore
 
 log = logging.getLogger(__name__)
 

@@ -16,15 +16,17 @@ from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of
 from agentmemory_operator.domain.keywords import keyword_document
 from agentmemory_operator.domain.records import MemoryRecord, record_of
+from agentmemory_operator.domain.reranking import Reranking
 from agentmemory_operator.domain.scoring import Terms, score, score_query
 from agentmemory_operator.domain.scoring_models import Priority
 from agentmemory_operator.domain.trees import LEFT_OUT
 from agentmemory_operator.domain.variables import DEFAULT_CONFIDENCE, Scored
 from agentmemory_operator.errors import FieldError, RequestInvalid
-from agentmemory_operator.ports import Clock, Json, Vector
+from agentmemory_operator.ports import Clock, Json, Reranker, Vector
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.checks import check_presence, check_types, check_vector, scaled
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.reranking import read_again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +83,7 @@ class Found:
         terms: only with `explain`.
         match: how the memory and the question match; only with `explain`.
         rank_before: place by similarity alone among the candidates, from 1; only with `explain`.
+        rerank: the cross-encoder's number; None where it did not read this one.
     """
 
     record: MemoryRecord
@@ -88,6 +91,7 @@ class Found:
     terms: Terms | None = None
     match: Match | None = None
     rank_before: int | None = None
+    rerank: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +101,7 @@ class Candidates:
     Attributes:
         scored: memories that the engine scored: candidates with at least the object's `minSimilarity`.
         eligible: memories that the filters let through.
-        is_exact: proven that the answer is the true best: nothing that was not a candidate can rank as high.
+        is_exact: proven that the best by score are the true best: nothing that was not a candidate can rank as high.
     """
 
     scored: int
@@ -114,8 +118,8 @@ class SearchAnswer:
         total_candidates: memories that competed: those the filters let through, at most as many as the engine scores.
             It may lag 10 s behind what another process writes.
         removed_by_threshold: results that the answer would hold besides, were there no threshold.
-        took_ms: embedding and engine together.
-        warnings: what makes this search dear, with the way out.
+        took_ms: embedding, engine and reranking together.
+        warnings: what makes this search dear, or why nothing was reranked, with the way out.
     """
 
     results: tuple[Found, ...]
@@ -130,9 +134,10 @@ class SearchAnswer:
 class Recall:
     """Answers searches; notes what was returned in the access counts."""
 
-    def __init__(self, clock: Clock, access_counts: AccessCounts) -> None:
+    def __init__(self, clock: Clock, access_counts: AccessCounts, reranker: Reranker) -> None:
         self._clock = clock
         self._access_counts = access_counts
+        self._reranker = reranker
 
     async def search(self, agent: Agent, request: SearchRequest) -> SearchAnswer:
         """Return the memories that rank best.
@@ -147,28 +152,41 @@ class Recall:
         look = await _look(agent, request, now_ms=self._clock.now_ms())
         asked = await _ask(agent, request, look)
         points, kept, matches = _ranked(asked.points), look.kept(asked.points), asked.matches
-        self._access_counts.note(agent.settings.slug, [point["id"] for point in kept])
+        reread = await read_again(self._reranker, look.rerank, request.query, kept)
+        answered = reread.points[: look.top_k]
+        self._access_counts.note(agent.settings.slug, [point["id"] for point in answered])
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
         return SearchAnswer(
-            results=tuple(_found(point, placed.get(point["id"]), look) for point in kept),
+            results=tuple(
+                _found(point, placed.get(point["id"]), look, rerank=reread.numbers.get(point["id"]))
+                for point in answered
+            ),
             generation=agent.settings.ranking_generation,
             total_candidates=max(len(points), min(look.eligible, look.plan.total)),
-            removed_by_threshold=len(points) - len(kept),
+            removed_by_threshold=len(points[: look.top_k]) - len(kept[: look.top_k]),
             took_ms=(time.perf_counter() - started_s) * 1000,
             candidates=Candidates(scored=len(matches), eligible=look.eligible, is_exact=asked.is_exact)
             if request.explain
             else None,
-            warnings=_warnings_of(agent, request),
+            warnings=_warnings_of(agent, request) + reread.warnings,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
-    """One search with every default filled in."""
+    """One search with every default filled in.
+
+    Attributes:
+        top_k: results of the answer.
+        fetched: results of the engine: more where more are read again than answered.
+        rerank: None where nothing is read again.
+    """
 
     ranking: Ranking
     now_ms: int
     top_k: int
+    fetched: int
+    rerank: Reranking | None
     threshold: float
     eligible: int
     plan: CandidatePlan
@@ -189,15 +207,19 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
     filter_ = visible(selection, now_ms)
     eligible = await agent.sizes.get(request.user_id, selection, lambda: agent.store.count(agent.alias, filter_))
     top_k = ranking.limit if request.top_k is None else request.top_k
+    rerank = ranking.rerank if request.query is not None else None
+    fetched = max(top_k, rerank.candidates) if rerank else top_k
     fusion = _fusion(agent, request)
     beside = 0 if fusion is None else 1
     return _Look(
         ranking=ranking,
         now_ms=now_ms,
         top_k=top_k,
+        fetched=fetched,
+        rerank=rerank,
         threshold=ranking.score_threshold if request.threshold is None else request.threshold,
         eligible=eligible,
-        plan=plan_candidates(ranking, filter_, eligible=eligible, top_k=top_k, now_ms=now_ms, beside=beside),
+        plan=plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside),
         fusion=fusion,
     )
 
@@ -257,7 +279,7 @@ async def _explained(
     is_same = {point["id"] for point in look.kept(points)} == {point["id"] for point in look.kept(best)}
     scores = [point["score"] for point in best]
     # Hundreds of cells take tens of milliseconds.
-    is_settled_ = partial(is_settled, unseen, scores, top_k=look.top_k, threshold=look.threshold)
+    is_settled_ = partial(is_settled, unseen, scores, top_k=look.fetched, threshold=look.threshold)
     return _Asked(points, question.matches(lists), is_same and await asyncio.to_thread(is_settled_))
 
 
@@ -271,7 +293,7 @@ def _body(agent: Agent, question: Question, look: _Look) -> Json:
         has_extremes=MIN_MAX in agent.capabilities,
     )
     scoring["defaults"] |= question.defaults
-    return {"prefetch": list(question.lists), "query": scoring, "limit": look.top_k}
+    return {"prefetch": list(question.lists), "query": scoring, "limit": look.fetched}
 
 
 def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
@@ -294,10 +316,10 @@ async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
     return (await agent.embedder.embed([request.query or ""]))[0]
 
 
-def _found(point: Json, placed: tuple[int, Match] | None, look: _Look) -> Found:
+def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank: float | None) -> Found:
     record = record_of(point["payload"])
     if placed is None:
-        return Found(record, point["score"])
+        return Found(record, point["score"], rerank=rerank)
     rank, match = placed
     memory = Scored(
         type=record.type,
@@ -311,7 +333,7 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look) -> Found:
         last_accessed_at=record.last_accessed_at,
         tags=record.tags,
     )
-    return Found(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank)
+    return Found(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)
 
 
 def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:

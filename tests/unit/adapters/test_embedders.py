@@ -3,7 +3,8 @@ import pathlib
 import pytest
 
 from agentmemory_operator.adapters.embedders import build_embedder
-from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder, ModelFiles
+from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder
+from agentmemory_operator.adapters.onnx_models import ModelFiles
 from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder
 from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.domain.collection import EmbeddingSource

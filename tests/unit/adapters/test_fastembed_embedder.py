@@ -4,7 +4,8 @@ import pathlib
 
 import pytest
 
-from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder, ModelFiles
+from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder
+from agentmemory_operator.adapters.onnx_models import ModelFiles
 from agentmemory_operator.errors import SpecInvalid
 from tests.support.tiny_model import NAME, SIZE, write_model
 

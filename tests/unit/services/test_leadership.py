@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from agentmemory_operator.domain.lease import Lease
 from agentmemory_operator.errors import AgentMemoryError, Conflict, LeadershipLost, TransientError
-from agentmemory_operator.ports import Lease
 from agentmemory_operator.services.leadership import Leadership, LeaseTiming
 
 TIMING = LeaseTiming()

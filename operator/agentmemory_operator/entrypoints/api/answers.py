@@ -116,6 +116,7 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
         "score_threshold": ranking.score_threshold,
         "min_similarity": ranking.min_similarity,
         "candidates": ranking.candidates or "Auto",
+        "rerank": ranking.rerank and asdict(ranking.rerank),
         "distance": agent.distance,
         "embedding": {"provider": source.provider, "model": source.model, "dimensions": source.dimensions},
         "keyword": agent.keyword and {"language": agent.keyword.language, **asdict(ranking.fusion)},
@@ -164,7 +165,7 @@ def _match(found: Found) -> Json:
 def _standing(found: Found, answer: SearchAnswer) -> Json:
     looked = answer.candidates
     candidates = looked and {"scored": looked.scored, "eligible": looked.eligible, "exact": looked.is_exact}
-    return {"rank_before": found.rank_before, "candidates": candidates}
+    return {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": candidates}
 
 
 def _weights(ranking: Ranking) -> Json:

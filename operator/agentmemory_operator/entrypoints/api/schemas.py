@@ -52,7 +52,7 @@ class CandidatesOut(Answer):
 
     scored: int
     eligible: int
-    exact: bool = Field(description="Proven: no memory that was not scored can rank as high.")
+    exact: bool = Field(description="Proven: no memory that was not scored can rank as high by score.")
 
 
 class ExplainOut(Answer):
@@ -74,6 +74,9 @@ class ExplainOut(Answer):
     half_life_days: float | None = Field(description="null: the memory does not decay.")
     score: float
     rank_before: int | None = Field(description="Place by similarity alone.")
+    rerank: float | None = Field(
+        description="The cross-encoder's number, by which those that have one are ordered; null: not read."
+    )
     candidates: CandidatesOut | None
 
 
@@ -85,14 +88,14 @@ class FoundOut(MemoryOut):
 
 
 class SearchOut(Answer):
-    """The answer of a search, best first."""
+    """The answer of a search, best first: by score, and what was reranked by the cross-encoder's number."""
 
     results: list[FoundOut]
     generation: int = Field(description="Generation of the object whose settings ranked.")
     total_candidates: int
     removed_by_threshold: int
     took_ms: float
-    warnings: list[str] = Field(description="What makes this search dear, with the way out.")
+    warnings: list[str] = Field(description="What makes this search dear, or why nothing was reranked.")
 
 
 class StoredOut(Answer):
@@ -186,6 +189,13 @@ class KeywordOut(Answer):
     k: int = Field(description="Of the method RRF.")
 
 
+class RerankOut(Answer):
+    """A cross-encoder that reads the best again."""
+
+    model: str
+    candidates: int = Field(description="How many of the best by score it reads.")
+
+
 class AgentDetailOut(AgentOut):
     """An agent's settings in force."""
 
@@ -205,6 +215,7 @@ class AgentDetailOut(AgentOut):
     score_threshold: float
     min_similarity: float
     candidates: int | Literal["Auto"]
+    rerank: RerankOut | None = Field(description="null: results are in the order of their scores.")
     distance: str
     embedding: EmbeddingOut
     keyword: KeywordOut | None = Field(description="null: searches are by meaning alone.")
