@@ -17,7 +17,7 @@ from tests.support.workspace import AGENT, SIZE, Workspace, confirm_delete, is_r
 
 pytestmark = pytest.mark.faults
 
-MOST_STEPS = 60
+MOST_STEPS = 150
 POINTS = 3
 TICKET = ("metadata.ticket", "keyword")
 # Looked at again soon where the engine works: the steps are the same ones.
