@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing, closing
+from typing import Any
 
 from agentmemory_operator.adapters.kubernetes_events import KubernetesEvents
 from agentmemory_operator.adapters.kubernetes_transport import (
@@ -29,6 +30,8 @@ PLURALS = {kind.name: kind.plural for kind in KINDS}
 # So short that a connection which died in silence is noticed within a minute.
 WATCH_TIMEOUT_S = 50
 WATCH_RETRY_S = 1.0
+# A thousand objects in one answer are 7 MB of JSON, and ten times that in memory while it is read.
+PAGE = "100"
 
 
 class KubernetesCluster:
@@ -143,12 +146,17 @@ class KubernetesCluster:
         return await self._list(kind, _folder(kind))
 
     async def _list(self, kind: str, path: str) -> tuple[list[Json], str]:
-        try:
-            answer = await self._transport.call("GET", path)
-        except NotFound as exc:
-            raise TransientError(f"the kind {kind} is unknown to the API server: apply the CRDs") from exc
-        items = [{"apiVersion": API_VERSION, "kind": kind} | item for item in answer["items"]]
-        return items, answer["metadata"]["resourceVersion"]
+        items: list[Json] = []
+        query = [("limit", PAGE)]
+        while True:
+            try:
+                answer = await self._transport.call("GET", path, query=query)
+            except NotFound as exc:
+                raise TransientError(f"the kind {kind} is unknown to the API server: apply the CRDs") from exc
+            items += [kept_part(kind, item) for item in answer["items"]]
+            if not (rest := answer["metadata"].get("continue")):
+                return items, answer["metadata"]["resourceVersion"]
+            query = [("limit", PAGE), ("continue", rest)]
 
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
         """Return one object."""
@@ -216,7 +224,13 @@ class KubernetesCluster:
                     document = event["object"]
                     version = document["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        yield event["type"], {"apiVersion": API_VERSION, "kind": kind} | document
+                        yield event["type"], kept_part(kind, document)
+
+
+def kept_part(kind: str, document: Mapping[str, Any]) -> Json:
+    """Return the object without the record of who wrote which field: most of its size, and nobody here reads it."""
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    return {**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
 
 
 def _folder(kind: str, namespace: str = "") -> str:

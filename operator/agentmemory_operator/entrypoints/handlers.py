@@ -5,13 +5,14 @@ and leave retries to one place, the work queue (docs/adr/0003).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import kopf
 from kubernetes.aio import client
 
-from agentmemory_operator.domain.resources import API_VERSION, GROUP, VERSION
+from agentmemory_operator.adapters.kubernetes_cluster import kept_part
+from agentmemory_operator.domain.resources import GROUP, VERSION
 from agentmemory_operator.services.feeds import OperatorFeed
 
 KINDS = {"agentmemories": "AgentMemory", "qdrantconnections": "QdrantConnection"}
@@ -42,15 +43,9 @@ def build_registry(
 
         @kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"take-{plural}")
         async def take(event: kopf.RawEvent, body: kopf.Body, _kind: str = kind, **__: Any) -> None:
-            feed.take(event["type"] or "ADDED", {"apiVersion": API_VERSION, "kind": _kind} | _kept(event["object"]))
+            feed.take(event["type"] or "ADDED", kept_part(_kind, event["object"]))
 
     return registry
-
-
-def _kept(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object without the record of who wrote which field: most of its size, and nobody here reads it."""
-    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
-    return {**document, "metadata": metadata}
 
 
 def operator_settings() -> kopf.OperatorSettings:

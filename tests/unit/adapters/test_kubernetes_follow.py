@@ -71,3 +71,23 @@ async def test_lists_watches_and_bookmarks_are_signs_of_life() -> None:
     assert (kind, heard) == ("ADDED", 4)
     assert isinstance(document, dict)
     assert server.timeouts == [str(WATCH_TIMEOUT_S)]
+
+
+async def test_a_long_list_comes_page_by_page_and_without_who_wrote_which_field() -> None:
+    names = [f"memory-{number}" for number in range(5)]
+
+    async def answer(request: Request) -> Response:
+        start = int(request.query_params.get("continue", "0"))
+        items = [
+            {"metadata": {"name": name, "managedFields": [{"manager": "any"}]}} for name in names[start : start + 2]
+        ]
+        more = {"continue": str(start + 2)} if start + 2 < len(names) else {}
+        return JSONResponse({"items": items, "metadata": {"resourceVersion": "7"} | more})
+
+    with serve(Starlette(routes=[Route("/{path:path}", answer)])) as url:
+        cluster = KubernetesCluster(client.Configuration(host=url))
+        documents, version = await cluster.list_objects("AgentMemory")
+        await cluster.close()
+
+    assert [document["metadata"] for document in documents] == [{"name": name} for name in names]
+    assert version == "7"
