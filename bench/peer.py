@@ -62,7 +62,11 @@ def main() -> None:
     conversations = json.loads(args.data.read_text(encoding="utf-8"))["conversations"]
     embedding = {"provider": "openai", "model": "peer", "dimensions": args.dimensions, "baseURL": args.embeddings}
     # The peer keeps no vectors of texts that it saw, so neither does the product here.
-    spec = {"embedding": embedding | {"cacheEntries": 0}, "scoring": SCORING}
+    spec = {
+        "embedding": embedding | {"cacheEntries": 0},
+        "scoring": SCORING,
+        "index": {"keyword": {"enabled": True}},
+    }
     with tempfile.TemporaryDirectory(prefix="agentmemory-peer-") as folder:
         agents = [AGENT, f"{AGENT}-batches"]
         with running(Path(folder), agents, args.qdrant, spec=spec) as stack:
@@ -78,7 +82,8 @@ def measure_peer(args: argparse.Namespace, stack: Stack) -> Measured:
     """Run mem0 in its own environment."""
     script = Path(__file__).with_name("peer_mem0.py")
     options = [str(args.data), stack.qdrant_url, args.embeddings, str(args.dimensions), str(TOP_K)]
-    command = [str(args.peer_python), str(script), *options]
+    # -P: the folder of the script holds modules that are named as ones of the standard library are.
+    command = [str(args.peer_python), "-P", str(script), *options]
     answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
     return Measured(
         name="mem0, infer=False",
