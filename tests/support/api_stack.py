@@ -21,7 +21,7 @@ from agentmemory_operator.domain.presets import KEYWORD_INDEXES, RETRIEVAL_INDEX
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
 from agentmemory_operator.entrypoints.api.auth import Guard, OpenGuard
 from agentmemory_operator.entrypoints.api.pressure import Limits
-from agentmemory_operator.entrypoints.api.routes import Services
+from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter

@@ -25,7 +25,7 @@ from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.pressure import MIB, Limits
-from agentmemory_operator.entrypoints.api.routes import Services
+from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.entrypoints.cli import ApiOptions
 from agentmemory_operator.entrypoints.following import follow, follow_folder, sources
 from agentmemory_operator.entrypoints.operating import cancel

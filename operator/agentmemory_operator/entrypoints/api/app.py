@@ -31,8 +31,8 @@ from agentmemory_operator.entrypoints.api.problems import (
     problem_of_fields,
     problem_of_status,
 )
-from agentmemory_operator.entrypoints.api.routes import Services
 from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut
+from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.metrics import CONTENT_TYPE, Gauge, Metric, render
 

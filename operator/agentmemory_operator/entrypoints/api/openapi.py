@@ -16,6 +16,11 @@ REF = "#/components/schemas/{model}"
 TITLE = "AgentMemory retrieval API"
 DESCRIPTION = "Long-term memories of agents. Agents and their settings come from AgentMemory objects; see `/v1/agents`."
 
+READ_PROBLEMS = (401, 403, 404, 422, 429, 500, 502, 503)
+SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 429, 500, 502, 503)
+WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
+"""Statuses of the errors of an endpoint that reads, that reads by a body, and that writes."""
+
 _BODIES = (requests.MemoryIn, requests.BatchIn, requests.SearchIn)
 _ANSWERS = (
     schemas.AgentsOut,

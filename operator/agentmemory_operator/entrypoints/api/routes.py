@@ -1,21 +1,19 @@
 """The routes under `/v1`: each reads a request, calls one use case and renders its answer."""
 
 import asyncio
-from dataclasses import dataclass, field
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from agentmemory_operator.domain.effective import AgentSettings
-from agentmemory_operator.domain.identity import is_id
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.batches import Item, read_items, render_results
 from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, parse_json, read_body, read_model
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
-from agentmemory_operator.entrypoints.api.openapi import describe
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.requests import BatchIn, ListParameters, MemoryIn, SearchIn, UserParameters
 from agentmemory_operator.entrypoints.api.rights import GuardedRoute, caller_of
 from agentmemory_operator.entrypoints.api.schemas import (
@@ -27,14 +25,10 @@ from agentmemory_operator.entrypoints.api.schemas import (
     SearchOut,
     StoredOut,
 )
-from agentmemory_operator.errors import AgentMemoryError, NotFound
-from agentmemory_operator.services.access_counts import AccessCounts
-from agentmemory_operator.services.api_metering import ApiMeter
+from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, services_of
+from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.services.authorisation import readable_agents
-from agentmemory_operator.services.directory import AgentDirectory
-from agentmemory_operator.services.memories import Memories
-from agentmemory_operator.services.recall import Recall
-from agentmemory_operator.services.remember import NewMemory, Remember
+from agentmemory_operator.services.remember import NewMemory
 
 GENERATION_HEADER = "X-AgentMemory-Generation"
 # Agents whose memories are counted at the same time, for the list of agents.
@@ -42,29 +36,13 @@ COUNTED_AT_ONCE = 8
 PREFERRED_TYPE = "fact"
 READ_IN_THREAD_BYTES = 256 << 10
 
-_READ_PROBLEMS = (401, 403, 404, 422, 429, 500, 502, 503)
-_SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 429, 500, 502, 503)
-_WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
-
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
-    """The use cases behind the routes."""
-
-    directory: AgentDirectory
-    recall: Recall
-    remember: Remember
-    memories: Memories
-    access_counts: AccessCounts
-    meter: ApiMeter = field(default_factory=ApiMeter)
 
 
 @router.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
 async def list_agents(request: Request) -> Response:
     """Return every agent that the caller may read, by name."""
-    services, gate = _services(request), asyncio.Semaphore(COUNTED_AT_ONCE)
+    services, gate = services_of(request), asyncio.Semaphore(COUNTED_AT_ONCE)
     readable = readable_agents(services.directory, caller_of(request))
 
     async def line(settings: AgentSettings) -> dict[str, Any]:
@@ -74,12 +52,10 @@ async def list_agents(request: Request) -> Response:
     return answers.json_response({"results": await asyncio.gather(*map(line, readable))})
 
 
-@router.get(
-    "/{agent}", summary="Read an agent's settings in force", **describe(AgentDetailOut, problems=_READ_PROBLEMS)
-)
+@router.get("/{agent}", summary="Read an agent's settings in force", **describe(AgentDetailOut, problems=READ_PROBLEMS))
 async def get_agent(agent: str, request: Request) -> Response:
     """Return types, weights, thresholds and embedding; 503 until the agent can be used."""
-    services = _services(request)
+    services = services_of(request)
     opened = await services.directory.open(agent)
     return answers.json_response(answers.agent_detail(opened, memories=await services.memories.count(opened)))
 
@@ -87,13 +63,13 @@ async def get_agent(agent: str, request: Request) -> Response:
 @router.post(
     "/{agent}/memories",
     summary="Store a memory",
-    **describe(StoredOut, problems=_WRITE_PROBLEMS, status=201, body=MemoryIn),
+    **describe(StoredOut, problems=WRITE_PROBLEMS, status=201, body=MemoryIn),
 )
 async def store_memory(
     agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
 ) -> Response:
     """Store one memory, durably; the same Idempotency-Key and body again give the same memory."""
-    services = _services(request)
+    services = services_of(request)
     default_type = _default_type(services.directory.settings(agent))
     sent = await read_model(request, MemoryIn)
     memory = sent.new_memory(default_type=default_type, idempotency_key=idempotency_key)
@@ -106,14 +82,14 @@ async def store_memory(
 @router.post(
     "/{agent}/memories/batch",
     summary="Store memories",
-    **describe(BatchOut, problems=_WRITE_PROBLEMS, body=BatchIn),
+    **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn),
 )
 async def store_batch(agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None) -> Response:
     """Store up to 1,000 memories; one bad item does not lose the others.
 
     The same Idempotency-Key and body again give the same memories.
     """
-    services = _services(request)
+    services = services_of(request)
     default_type = _default_type(services.directory.settings(agent))
     body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
 
@@ -127,19 +103,19 @@ async def store_batch(agent: str, request: Request, idempotency_key: Annotated[I
     return answers.json_response({"results": render_results(items, stored, request_id=request.scope[REQUEST_ID])})
 
 
-@router.get("/{agent}/memories", summary="List memories", **describe(PageOut, problems=_READ_PROBLEMS))
+@router.get("/{agent}/memories", summary="List memories", **describe(PageOut, problems=READ_PROBLEMS))
 async def list_memories(agent: str, request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
     """Return a user's memories, newest first, page by page."""
-    services = _services(request)
+    services = services_of(request)
     opened = await services.directory.open(agent)
     return answers.json_response(answers.page(await services.memories.list(opened, parameters.list_request())))
 
 
-@router.get("/{agent}/memories/{id}", summary="Read a memory", **describe(MemoryOut, problems=_READ_PROBLEMS))
+@router.get("/{agent}/memories/{id}", summary="Read a memory", **describe(MemoryOut, problems=READ_PROBLEMS))
 async def get_memory(agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]) -> Response:
     """Return one memory, superseded or not; another user's is not found."""
-    services = _services(request)
-    memory_id = _known_id(id)
+    services = services_of(request)
+    memory_id = known_id(id)
     opened = await services.directory.open(agent)
     record = await services.memories.get(opened, memory_id, user_id=parameters.user_id)
     return answers.json_response(answers.memory(record))
@@ -148,14 +124,14 @@ async def get_memory(agent: str, id: str, request: Request, parameters: Annotate
 @router.delete(
     "/{agent}/memories/{id}",
     summary="Delete a memory",
-    **describe(None, problems=(*_READ_PROBLEMS, 409, 504), status=204),
+    **describe(None, problems=(*READ_PROBLEMS, 409, 504), status=204),
 )
 async def delete_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
     """Delete the newest version of a memory; the one that it replaced answers again."""
-    services = _services(request)
-    memory_id = _known_id(id)
+    services = services_of(request)
+    memory_id = known_id(id)
     opened = await services.directory.open(agent)
     await services.memories.delete(opened, memory_id, user_id=parameters.user_id)
     return Response(status_code=204)
@@ -166,14 +142,14 @@ async def delete_memory(
     summary="Search memories",
     **describe(
         SearchOut,
-        problems=_SEARCH_PROBLEMS,
+        problems=SEARCH_PROBLEMS,
         body=SearchIn,
         headers={GENERATION_HEADER: "Generation of the object whose settings ranked."},
     ),
 )
 async def search_memories(agent: str, request: Request) -> Response:
     """Return the memories that rank best by the agent's settings."""
-    services = _services(request)
+    services = services_of(request)
     services.directory.settings(agent)  # an unknown agent is 404, whatever the body
     sent = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
@@ -183,20 +159,9 @@ async def search_memories(agent: str, request: Request) -> Response:
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 
 
-def _services(request: Request) -> Services:
-    return cast(Services, request.app.state.services)
-
-
 def _default_type(settings: AgentSettings) -> str | None:
     """Return the type of a memory that names none; None leaves it to the use case, which takes the first."""
     return PREFERRED_TYPE if any(type_.name == PREFERRED_TYPE for type_ in settings.ranking.types) else None
-
-
-def _known_id(sent: str) -> str:
-    """Return the id in its stored spelling; what is no id belongs to no memory."""
-    if not is_id(sent.lower()):
-        raise NotFound(f"there is no memory {sent[:64]!r}: an id is a UUID")
-    return sent.lower()
 
 
 async def _count(services: Services, slug: str) -> int | None:
