@@ -1,0 +1,39 @@
+"""What every module of routes needs: the use cases behind them, and how a path names a memory."""
+
+from dataclasses import dataclass, field
+from typing import cast
+
+from starlette.requests import Request
+
+from agentmemory_operator.domain.identity import is_id
+from agentmemory_operator.errors import NotFound
+from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.api_metering import ApiMeter
+from agentmemory_operator.services.directory import AgentDirectory
+from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.recall import Recall
+from agentmemory_operator.services.remember import Remember
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The use cases behind the routes."""
+
+    directory: AgentDirectory
+    recall: Recall
+    remember: Remember
+    memories: Memories
+    access_counts: AccessCounts
+    meter: ApiMeter = field(default_factory=ApiMeter)
+
+
+def services_of(request: Request) -> Services:
+    """Return the use cases of the application that got the request."""
+    return cast(Services, request.app.state.services)
+
+
+def known_id(sent: str) -> str:
+    """Return the id in its stored spelling; what is no id belongs to no memory."""
+    if not is_id(sent.lower()):
+        raise NotFound(f"there is no memory {sent[:64]!r}: an id is a UUID")
+    return sent.lower()
