@@ -11,8 +11,7 @@ import pytest
 
 from agentmemory_operator.ports import Json, PointStore
 from agentmemory_operator.services import access_counts
-from agentmemory_operator.services.recall import SearchRequest
-from tests.support.agents import World, vector_of
+from tests.support.agents import World, search_request, vector_of
 from tests.support.crashes import CrashingStore, Moment
 
 
@@ -24,7 +23,7 @@ async def test_returned_memories_are_counted_at_the_flush_and_not_before(world: 
     await world.add("a")
     world.clock.move(days=1)
     for _ in range(3):
-        await world.recall.search(world.agent, SearchRequest(user_id="u", vector=vector_of("a")))
+        await world.recall.search(world.agent, search_request(user_id="u", vector=vector_of("a")))
     assert await counted(world) == {"a": 0}
 
     await world.counts.flush()
@@ -36,7 +35,7 @@ async def test_returned_memories_are_counted_at_the_flush_and_not_before(world: 
 
 async def test_what_the_threshold_removed_is_not_counted(world: World) -> None:
     await world.add("a")
-    await world.recall.search(world.agent, SearchRequest(user_id="u", vector=vector_of("a"), threshold=5))
+    await world.recall.search(world.agent, search_request(user_id="u", vector=vector_of("a"), threshold=5))
 
     await world.counts.flush()
 

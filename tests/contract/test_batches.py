@@ -17,10 +17,9 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
 )
 from agentmemory_operator.ports import Json, Vector
-from agentmemory_operator.services.recall import SearchRequest
 from agentmemory_operator.services.remember import NewMemory, Outcome, Stored
 from agentmemory_operator.services.sizes import Sizes
-from tests.support.agents import World, vector_of
+from tests.support.agents import World, search_request, vector_of
 from tests.support.crashes import CrashingStore, Moment
 
 
@@ -197,7 +196,7 @@ async def test_of_many_texts_the_provider_is_asked_for_the_refused_one_alone_at_
 
 
 async def test_a_search_right_after_finds_what_was_stored(world: World) -> None:
-    request = SearchRequest(user_id="u", vector=vector_of("b"), top_k=5)
+    request = search_request(user_id="u", vector=vector_of("b"), top_k=5)
     assert (await world.recall.search(world.agent, request)).results == ()
 
     await world.remember.store(world.agent, batch("a", "b"))
@@ -208,7 +207,7 @@ async def test_a_search_right_after_finds_what_was_stored(world: World) -> None:
 
 
 async def test_another_replica_finds_it_too_though_it_counted_before(world: World) -> None:
-    other, request = replace(world.agent, sizes=Sizes()), SearchRequest(user_id="u", vector=vector_of("b"), top_k=5)
+    other, request = replace(world.agent, sizes=Sizes()), search_request(user_id="u", vector=vector_of("b"), top_k=5)
     assert (await world.recall.search(other, request)).results == ()
 
     await world.remember.store(world.agent, batch("a", "b"))

@@ -22,8 +22,7 @@ from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.typed_expressions import Scoring, checked_expression
 from agentmemory_operator.domain.variables import DAY_MS, Scored, values_of
 from agentmemory_operator.errors import RequestInvalid, StoreRejected
-from agentmemory_operator.services.recall import SearchRequest
-from tests.support.agents import EVERYTHING, World, open_world, vector_of
+from tests.support.agents import EVERYTHING, World, open_world, search_request, vector_of
 from tests.support.drawing import examples_of
 from tests.support.http_server import serve
 
@@ -298,7 +297,7 @@ async def test_a_search_uses_min_and_max_where_the_server_is_said_to_know_them(s
     url, knows_them = served
     async with open_world(url, ranking=expression("min(similarity, 0.3) + max(importance, 0.6)")) as world:
         await world.add("a", vector=vector_of("query"), importance=0.9)
-        request = SearchRequest(user_id="u", vector=vector_of("query"))
+        request = search_request(user_id="u", vector=vector_of("query"))
         spelled = await world.recall.search(world.agent, request)
         able = replace(world.agent, capabilities=frozenset({"minMax"}))
         if knows_them:
@@ -320,7 +319,7 @@ async def test_a_search_may_ask_for_a_least_priority(
         await world.add("little", vector=vector_of("query"), importance=0.1)
 
         answer = await world.recall.search(
-            world.agent, SearchRequest(user_id="u", vector=vector_of("query"), min_priority=least)
+            world.agent, search_request(user_id="u", vector=vector_of("query"), min_priority=least)
         )
 
     assert [found.record.content for found in answer.results] == contents
@@ -331,5 +330,5 @@ async def test_a_least_priority_is_refused_where_there_is_none(served: tuple[str
     async with open_world(served[0]) as world:
         with pytest.raises(RequestInvalid, match="min_priority"):
             await world.recall.search(
-                world.agent, SearchRequest(user_id="u", vector=vector_of("query"), min_priority=0.1)
+                world.agent, search_request(user_id="u", vector=vector_of("query"), min_priority=0.1)
             )

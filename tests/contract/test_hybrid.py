@@ -12,8 +12,8 @@ from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.hybrid import keyword_of
 from agentmemory_operator.domain.presets import Weights
 from agentmemory_operator.errors import RequestInvalid
-from agentmemory_operator.services.recall import SearchAnswer, SearchRequest
-from tests.support.agents import EVERYTHING, World, open_world, vector_of
+from agentmemory_operator.services.recall import SearchAnswer
+from tests.support.agents import EVERYTHING, World, open_world, search_request, vector_of
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 FRUIT = ("apple pie", "pear tart", "plum cake", "green apple", "cherry pie", "grape", "an apple a day", "bread")
@@ -33,7 +33,7 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
 
 
 async def search(world: World, query: str | None = "apples", near: str = "q", **more: Any) -> SearchAnswer:
-    request = SearchRequest(user_id="u", query=query, vector=vector_of(near), **more)
+    request = search_request(user_id="u", query=query, vector=vector_of(near), **more)
     return await world.recall.search(world.agent, request)
 
 
@@ -151,7 +151,7 @@ async def test_hybrid_needs_keywords_and_a_query(qdrant_url: str, world: World) 
         await search(world, query=None, hybrid=True)
     async with open_world(qdrant_url) as plain:
         with pytest.raises(RequestInvalid) as no_keywords:
-            await plain.recall.search(plain.agent, SearchRequest(user_id="u", vector=vector_of("q"), hybrid=True))
+            await plain.recall.search(plain.agent, search_request(user_id="u", vector=vector_of("q"), hybrid=True))
 
     assert [error.field for error in no_query.value.errors] == ["query"]
     assert [error.field for error in no_keywords.value.errors] == ["hybrid"]

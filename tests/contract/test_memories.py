@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import Conflict, NotFound, RequestInvalid
-from agentmemory_operator.services.memories import ListRequest
 from agentmemory_operator.services.remember import NewMemory
-from tests.support.agents import World, vector_of
+from tests.support.agents import World, list_request, vector_of
 
 UNKNOWN = "018f0000-0000-7000-8000-000000000000"
 
@@ -18,7 +17,7 @@ async def pages(world: World, limit: int) -> list[list[str]]:
     """Return the contents of each page."""
     found, cursor = [], None
     while True:
-        page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=limit, cursor=cursor))
+        page = await world.memories.list(world.agent, list_request(user_id="u", limit=limit, cursor=cursor))
         found.append([record.content for record in page.records])
         cursor = page.next_cursor
         if cursor is None:
@@ -95,10 +94,10 @@ async def test_a_thousand_memories_of_one_time_are_paged(world: World) -> None:
 
 async def test_a_page_goes_on_after_its_last_memory_was_deleted(world: World) -> None:
     await store_at(world, 7, 7, 7)
-    first = await world.memories.list(world.agent, ListRequest(user_id="u", limit=1))
+    first = await world.memories.list(world.agent, list_request(user_id="u", limit=1))
     await world.memories.delete(world.agent, first.records[0].id, user_id="u")
 
-    rest = await world.memories.list(world.agent, ListRequest(user_id="u", cursor=first.next_cursor))
+    rest = await world.memories.list(world.agent, list_request(user_id="u", cursor=first.next_cursor))
 
     assert [record.content for record in rest.records] == ["1", "2"]
 
@@ -116,7 +115,7 @@ async def test_pages_hold_what_was_there_throughout_once_whatever_is_written_bet
     leaving = sorted(set(ids) - staying)
     found, cursor = [], None
     while True:
-        page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=3, cursor=cursor))
+        page = await world.memories.list(world.agent, list_request(user_id="u", limit=3, cursor=cursor))
         found += [record.content for record in page.records]
         cursor = page.next_cursor
         if cursor is None:
@@ -133,7 +132,7 @@ async def test_pages_hold_what_was_there_throughout_once_whatever_is_written_bet
 
 async def test_a_changed_cursor_is_refused(world: World) -> None:
     await store_at(world, 3, 2, 1)
-    cursor = (await world.memories.list(world.agent, ListRequest(user_id="u", limit=1))).next_cursor
+    cursor = (await world.memories.list(world.agent, list_request(user_id="u", limit=1))).next_cursor
     assert cursor is not None
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=+"
 
@@ -142,7 +141,7 @@ async def test_a_changed_cursor_is_refused(world: World) -> None:
             changed = cursor[:place] + letter + cursor[place + 1 :]
             if changed != cursor:
                 with pytest.raises(RequestInvalid, match="cursor"):
-                    await world.memories.list(world.agent, ListRequest(user_id="u", cursor=changed))
+                    await world.memories.list(world.agent, list_request(user_id="u", cursor=changed))
 
 
 @pytest.mark.parametrize(
@@ -150,10 +149,10 @@ async def test_a_changed_cursor_is_refused(world: World) -> None:
 )
 async def test_a_cursor_of_another_list_is_refused(world: World, other: dict[str, Any]) -> None:
     await store_at(world, 3, 2, 1)
-    cursor = (await world.memories.list(world.agent, ListRequest(user_id="u", limit=1))).next_cursor
+    cursor = (await world.memories.list(world.agent, list_request(user_id="u", limit=1))).next_cursor
 
     with pytest.raises(RequestInvalid, match="first page"):
-        await world.memories.list(world.agent, ListRequest(**{"user_id": "u", "cursor": cursor} | other))
+        await world.memories.list(world.agent, list_request(**{"user_id": "u", "cursor": cursor} | other))
 
 
 @pytest.mark.parametrize(
@@ -161,7 +160,7 @@ async def test_a_cursor_of_another_list_is_refused(world: World, other: dict[str
 )
 async def test_a_cursor_that_is_not_ours_is_refused(world: World, cursor: str) -> None:
     with pytest.raises(RequestInvalid, match="cursor"):
-        await world.memories.list(world.agent, ListRequest(user_id="u", cursor=cursor))
+        await world.memories.list(world.agent, list_request(user_id="u", cursor=cursor))
 
 
 async def test_a_list_is_narrowed_by_type_tag_and_session(world: World) -> None:

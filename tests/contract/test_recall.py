@@ -16,10 +16,9 @@ from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.variables import DAY_MS, Scored
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.ports import Vector
-from agentmemory_operator.services.memories import ListRequest
-from agentmemory_operator.services.recall import SearchAnswer, SearchRequest
+from agentmemory_operator.services.recall import SearchAnswer
 from agentmemory_operator.services.remember import NewMemory
-from tests.support.agents import EVERYTHING, SIZE, World, open_world, vector_of
+from tests.support.agents import EVERYTHING, SIZE, World, list_request, open_world, search_request, vector_of
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
 BY_RECENCY = replace(EVERYTHING, weights=Weights(0, 1, 0))
@@ -27,7 +26,7 @@ BY_RECENCY = replace(EVERYTHING, weights=Weights(0, 1, 0))
 
 async def search(world: World, near: str = "q", **more: Any) -> SearchAnswer:
     vector = more.pop("vector", vector_of(near))
-    return await world.recall.search(world.agent, SearchRequest(**{"user_id": "u", "vector": vector} | more))
+    return await world.recall.search(world.agent, search_request(**{"user_id": "u", "vector": vector} | more))
 
 
 def contents(answer: SearchAnswer) -> list[str]:
@@ -122,22 +121,22 @@ async def test_filters_narrow_what_competes(world: World) -> None:
     await world.add("b", metadata={"ticket": 8})
     await world.add("c", user_id="v", metadata={"ticket": 7})
 
-    answer = await search(world, filters=read_filters({"NOT": [{"metadata.ticket": 8}]}))
+    answer = await search(world, criterion=read_filters({"NOT": [{"metadata.ticket": 8}]}))
 
     assert (contents(answer), answer.total_candidates) == (["a"], 1)
-    assert contents(await search(world, filters=read_filters({"OR": [{"tags": "x"}, {"metadata.ticket": 8}]}))) != []
-    assert contents(await search(world, filters=read_filters({"metadata.ticket": 9}))) == []
+    assert contents(await search(world, criterion=read_filters({"OR": [{"tags": "x"}, {"metadata.ticket": 8}]}))) != []
+    assert contents(await search(world, criterion=read_filters({"metadata.ticket": 9}))) == []
 
 
 async def test_a_filter_on_metadata_without_an_index_is_warned_of_until_it_is_indexed(world: World) -> None:
-    filters = read_filters({"metadata.ticket": {"gte": 7}})
-    before = await search(world, filters=filters)
+    criterion = read_filters({"metadata.ticket": {"gte": 7}})
+    before = await search(world, criterion=criterion)
     indexed = dict(world.agent.settings.indexes) | {"metadata.ticket": "integer"}
     world.agent = replace(world.agent, settings=replace(world.agent.settings, indexes=indexed))
 
     assert "{field: metadata.ticket, type: float} to spec.index.payloadIndexes" in before.warnings[0]
-    assert (await search(world, filters=filters)).warnings == ()
-    assert (await search(world, filters=read_filters({"type": "fact"}))).warnings == ()
+    assert (await search(world, criterion=criterion)).warnings == ()
+    assert (await search(world, criterion=read_filters({"type": "fact"}))).warnings == ()
 
 
 async def test_the_object_decides_how_many_and_how_good(world: World) -> None:
@@ -383,7 +382,7 @@ async def test_searches_and_pages_keep_within_the_engine_s_strict_mode(world: Wo
     await _set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=16)
     try:
         answer = await search(world, top_k=12, explain=True)
-        page = await world.memories.list(world.agent, ListRequest(user_id="u", limit=1000))
+        page = await world.memories.list(world.agent, list_request(user_id="u", limit=1000))
         with pytest.raises(RequestInvalid, match="top_k"):
             await search(world, top_k=13)
     finally:

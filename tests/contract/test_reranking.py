@@ -10,8 +10,8 @@ from agentmemory_operator.domain.presets import Weights
 from agentmemory_operator.domain.reranking import Reranking
 from agentmemory_operator.errors import AgentMemoryError, RerankerUnavailable, SpecInvalid
 from agentmemory_operator.ports import Vector
-from agentmemory_operator.services.recall import SearchAnswer, SearchRequest
-from tests.support.agents import EVERYTHING, SIZE, World
+from agentmemory_operator.services.recall import SearchAnswer
+from tests.support.agents import EVERYTHING, SIZE, World, search_request
 
 # By similarity to the query: a, b, c, d, e.
 CONTENTS = "abcde"
@@ -41,7 +41,7 @@ def rerank(world: World, *, candidates: int = 3, **more: Any) -> None:
 
 
 async def search(world: World, **more: Any) -> SearchAnswer:
-    return await world.recall.search(world.agent, SearchRequest(**{"user_id": "u", "query": "q"} | more))
+    return await world.recall.search(world.agent, search_request(**{"user_id": "u", "query": "q"} | more))
 
 
 def contents(answer: SearchAnswer) -> str:

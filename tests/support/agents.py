@@ -4,7 +4,7 @@ import contextlib
 import random
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import aiohttp
@@ -13,6 +13,7 @@ from agentmemory_operator.adapters.embedders import CallerVectors
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR, METADATA_KEY, EmbeddingSource, KeywordSource
 from agentmemory_operator.domain.effective import AgentSettings, EmbeddingSettings, Ranking
+from agentmemory_operator.domain.filters import Selection
 from agentmemory_operator.domain.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import Embedder, PointStore
@@ -20,7 +21,7 @@ from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.memories import ListRequest, Memories
-from agentmemory_operator.services.recall import Recall
+from agentmemory_operator.services.recall import Recall, SearchRequest
 from agentmemory_operator.services.remember import NewMemory, Remember, Stored
 from agentmemory_operator.services.windows import Windows
 from tests.support.clocks import FakeClock
@@ -42,6 +43,24 @@ def vector_of(seed: object, size: int = SIZE) -> list[float]:
     """Return a vector that depends on the seed alone."""
     generator = random.Random(str(seed))
     return [generator.gauss(0, 1) for _ in range(size)]
+
+
+_SELECTED = frozenset(part.name for part in fields(Selection))
+
+
+def search_request(user_id: str = "u", **more: Any) -> SearchRequest:
+    """Return a search; what of `more` belongs to the selection goes there."""
+    return SearchRequest(**_selected(more | {"user_id": user_id}))
+
+
+def list_request(user_id: str = "u", **more: Any) -> ListRequest:
+    """Return a list; what of `more` belongs to the selection goes there."""
+    return ListRequest(**_selected(more | {"user_id": user_id}))
+
+
+def _selected(given: dict[str, Any]) -> dict[str, Any]:
+    selection = Selection(**{name: value for name, value in given.items() if name in _SELECTED})
+    return {"selection": selection} | {name: value for name, value in given.items() if name not in _SELECTED}
 
 
 def settings_of(slug: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, generation: int = 1) -> AgentSettings:
@@ -129,7 +148,7 @@ class World:
         return [record.content for record in await self.rows(user_id)]
 
     async def rows(self, user_id: str = "u", **more: Any) -> list[Any]:
-        page = await self.memories.list(self.agent, ListRequest(user_id=user_id, limit=1000, **more))
+        page = await self.memories.list(self.agent, list_request(user_id=user_id, limit=1000, **more))
         return list(page.records)
 
 

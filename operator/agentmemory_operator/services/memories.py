@@ -17,36 +17,17 @@ from agentmemory_operator.services.windows import Windows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListRequest:
-    """Which memories of a user to list.
+    """A page of a user's memories.
 
     Attributes:
-        types: any of them.
-        tags: all of them.
-        namespace: first parts of a memory's namespace.
+        selection: which memories are listed.
         limit: 1..1,000.
         cursor: of the page before.
     """
 
-    user_id: str
-    types: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    session_id: str | None = None
-    namespace: tuple[str, ...] = ()
-    include_superseded: bool = False
+    selection: Selection
     limit: int = 50
     cursor: str | None = None
-
-    @property
-    def selection(self) -> Selection:
-        """Which memories are listed."""
-        return Selection(
-            user_id=self.user_id,
-            types=self.types,
-            tags=self.tags,
-            session_id=self.session_id,
-            namespace=self.namespace,
-            include_superseded=self.include_superseded,
-        )
 
 
 @dataclass(frozen=True, slots=True)

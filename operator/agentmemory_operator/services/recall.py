@@ -8,7 +8,7 @@ from functools import partial
 
 from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.domain.capabilities import MIN_MAX
-from agentmemory_operator.domain.criteria import Criterion, unindexed
+from agentmemory_operator.domain.criteria import unindexed
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
 from agentmemory_operator.domain.filters import Selection, visible
@@ -34,45 +34,22 @@ class SearchRequest:
     """What to look for. One of `query` and `vector`; both where callers send vectors and there are keywords.
 
     Attributes:
+        selection: which memories compete.
         top_k: 1..10,000; None is the object's `limit`.
         threshold: on the combined score; None is the object's `scoreThreshold`.
         min_priority: 0..1, only with the model Priority; None is the object's `minPriority`.
-        tags: a memory must carry all of them.
-        namespace: first parts of a memory's namespace.
-        at_time: Unix milliseconds; only what was true then, superseded or not.
         hybrid: search by words too; None does where there are keywords and a query.
         explain: also return the terms of each score, at the price of a second engine request.
     """
 
-    user_id: str
+    selection: Selection
     query: str | None = None
     vector: Sequence[float] | None = None
     top_k: int | None = None
     threshold: float | None = None
     min_priority: float | None = None
-    types: tuple[str, ...] = ()
-    tags: tuple[str, ...] = ()
-    session_id: str | None = None
-    namespace: tuple[str, ...] = ()
-    filters: Criterion | None = None
-    at_time: int | None = None
-    include_superseded: bool = False
     hybrid: bool | None = None
     explain: bool = False
-
-    @property
-    def selection(self) -> Selection:
-        """Which memories compete."""
-        return Selection(
-            user_id=self.user_id,
-            types=self.types,
-            tags=self.tags,
-            session_id=self.session_id,
-            namespace=self.namespace,
-            at_time=self.at_time,
-            include_superseded=self.include_superseded,
-            criterion=self.filters,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +182,7 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
     ranking = _ranking_of(agent, request)
     selection = request.selection
     filter_ = visible(selection, now_ms)
-    eligible = await agent.sizes.get(request.user_id, selection, lambda: agent.store.count(agent.alias, filter_))
+    eligible = await agent.sizes.get(selection.user_id, selection, lambda: agent.store.count(agent.alias, filter_))
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None
     fetched = max(top_k, rerank.candidates) if rerank else top_k
@@ -274,7 +251,7 @@ async def _explained(
         ends=read_ends(look.plan, beyond, distance=agent.distance),
         by_words=read_words_end(look.plan, beyond),
         fusion=look.fusion,
-        types=request.types,
+        types=request.selection.types,
     )
     is_same = {point["id"] for point in look.kept(points)} == {point["id"] for point in look.kept(best)}
     scores = [point["score"] for point in best]
@@ -337,7 +314,8 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
 
 
 def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
-    missing = unindexed(request.filters, agent.settings.indexes) if request.filters else {}
+    criterion = request.selection.criterion
+    missing = unindexed(criterion, agent.settings.indexes) if criterion else {}
     return tuple(
         f"filters: no index serves {key}, so every memory behind the other conditions is read: add"
         f" {{field: {key}, type: {type_}}} to spec.index.payloadIndexes"
@@ -362,7 +340,7 @@ def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
 
 
 def _errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
-    errors = check_types(request.types, agent, field="types")
+    errors = check_types(request.selection.types, agent, field="types")
     errors += _check_top_k(request, agent)
     if request.min_priority is not None and not isinstance(agent.settings.ranking.model, Priority):
         way_out = "leave it out, or set spec.scoring.model to Priority"

@@ -6,6 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.domain.criteria_reading import read_filters
+from agentmemory_operator.domain.filters import Selection
 from agentmemory_operator.domain.variables import MAX_DECAY_RATE
 from agentmemory_operator.entrypoints.api.fields import (
     Content,
@@ -143,20 +144,23 @@ class SearchIn(Body):
         Raises:
             RequestInvalid: `filters` are wrong.
         """
-        return SearchRequest(
+        selection = Selection(
             user_id=self.user_id,
+            types=tuple(self.types or ()),
+            tags=tuple(self.tags or ()),
+            session_id=self.session_id,
+            namespace=tuple(self.namespace),
+            at_time=self.at_time,
+            include_superseded=self.include_superseded,
+            criterion=read_filters(self.filters),
+        )
+        return SearchRequest(
+            selection=selection,
             query=self.query,
             vector=self.vector,
             top_k=self.top_k,
             threshold=self.threshold,
             min_priority=self.min_priority,
-            types=tuple(self.types or ()),
-            tags=tuple(self.tags or ()),
-            session_id=self.session_id,
-            namespace=tuple(self.namespace),
-            filters=read_filters(self.filters),
-            at_time=self.at_time,
-            include_superseded=self.include_superseded,
             hybrid=self.hybrid,
             explain=self.explain,
         )
@@ -188,13 +192,12 @@ class ListParameters(Parameters):
 
     def list_request(self) -> ListRequest:
         """Return what the use case takes."""
-        return ListRequest(
+        selection = Selection(
             user_id=self.user_id,
             types=tuple(self.type),
             tags=tuple(self.tag),
             session_id=self.session_id,
             namespace=tuple(self.namespace),
             include_superseded=self.include_superseded,
-            limit=self.limit,
-            cursor=self.cursor,
         )
+        return ListRequest(selection=selection, limit=self.limit, cursor=self.cursor)
