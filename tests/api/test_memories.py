@@ -40,18 +40,31 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "session_id": "s-1",
         "tags": ["b", "a", "b"],
         "source": "conversation",
+        "author": "support",
+        "key": "billing.method",
+        "subject": "billing",
+        "status_value": "agreed",
+        "category": "semantic",
+        "knowledge_category": "relationship",
+        "event_type": "agent_decision",
+        "context": {"room": "4"},
+        "domain": "billing",
+        "source_ids": ["018f0000-0000-7000-8000-000000000000"],
         "metadata": {"ticket": 7, "nested": {"list": [1, None, True, "x"]}},
         "namespace": ["projects", "apollo"],
         "valid_to": "2998-01-01T00:00:00Z",
         "created_at": "2025-11-21T10:00:00.123456+02:00",
         "expires_at": "2999-01-01T00:00:00Z",
     }
+    sent["parent_id"] = store(client, user)["id"]
     memory_id = store(client, user, **sent)["id"]
 
     memory = read(client, user, memory_id).json()
 
     assert memory == sent | {
         "id": memory_id,
+        "observed_by": ["support"],
+        "observation_count": 1,
         "user_id": user,
         "importance": 0.75,
         "tags": ["b", "a"],
@@ -65,6 +78,31 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "last_accessed_at": None,
         "access_count": 0,
     }
+
+
+def test_a_parent_has_to_be_a_memory_of_the_same_user(client: httpx.Client, user: str) -> None:
+    others, gone = store(client, f"{user}-2")["id"], store(client, user)["id"]
+    client.delete(f"{MEMORIES}/{gone}", params={"user_id": user})
+    bodies = [{"user_id": user, "content": "c", "vector": VECTOR, "parent_id": parent} for parent in (others, gone)]
+
+    results = client.post(BATCH, json={"memories": bodies}).json()["results"]
+
+    assert [result["error"]["status"] for result in results] == [404, 404]
+    assert "parent_id" in results[0]["error"]["detail"]
+
+
+def test_a_context_may_be_a_text(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user, context="at the desk")["id"]
+
+    assert read(client, user, memory_id).json()["context"] == "at the desk"
+
+
+def test_what_a_memory_carries_can_be_filtered_on(client: httpx.Client, user: str) -> None:
+    wanted = store(client, user, author="a", source_ids=[store(client, user, author="b")["id"]])
+
+    found = search(client, user, filters={"author": "a", "source_ids": {"ne": None}})
+
+    assert [memory["id"] for memory in found["results"]] == [wanted["id"]]
 
 
 def test_a_memory_needs_no_more_than_user_and_content(client: httpx.Client, user: str) -> None:

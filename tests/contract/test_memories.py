@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import Conflict, NotFound, RequestInvalid
-from agentmemory_operator.services.remember import NewMemory
+from agentmemory_operator.services.drafts import NewMemory
 from tests.support.agents import World, list_request, vector_of
 
 UNKNOWN = "018f0000-0000-7000-8000-000000000000"

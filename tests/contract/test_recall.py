@@ -16,8 +16,8 @@ from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.variables import DAY_MS, Scored
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.ports import Vector
+from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.recall import SearchAnswer
-from agentmemory_operator.services.remember import NewMemory
 from tests.support.agents import EVERYTHING, SIZE, World, list_request, open_world, search_request, vector_of
 
 BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))

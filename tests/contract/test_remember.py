@@ -15,7 +15,8 @@ from agentmemory_operator.errors import (
     RequestInvalid,
 )
 from agentmemory_operator.ports import Vector
-from agentmemory_operator.services.remember import NewMemory, Stored
+from agentmemory_operator.services.drafts import NewMemory
+from agentmemory_operator.services.remember import Stored
 from tests.support.agents import World, vector_of
 
 

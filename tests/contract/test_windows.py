@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.domain.records import DUE_KEY, ORDER_KEY, WINDOW_KEY
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.services.remember import NewMemory
+from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.windows import PAGE
 from tests.support.agents import World, add_keyword, open_world, vector_of
 from tests.support.crashes import CrashingStore, Moment

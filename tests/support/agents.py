@@ -20,9 +20,10 @@ from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall, SearchRequest
-from agentmemory_operator.services.remember import NewMemory, Remember, Stored
+from agentmemory_operator.services.remember import Remember, Stored
 from agentmemory_operator.services.windows import Windows
 from tests.support.clocks import FakeClock
 from tests.support.fakes import FakeReranker

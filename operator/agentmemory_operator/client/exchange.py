@@ -36,10 +36,22 @@ class MemoryOptions(TypedDict, total=False):
     type: str
     importance: float | str
     confidence: float
+    decay_rate: float
     session_id: str
     tags: Sequence[str]
     source: str
+    author: str
     metadata: Mapping[str, Any]
+    key: str
+    subject: str
+    status_value: str
+    category: str
+    knowledge_category: str
+    event_type: str
+    context: str | Mapping[str, Any]
+    domain: str
+    source_ids: Sequence[str]
+    parent_id: str
     namespace: Sequence[str]
     supersedes: str
     created_at: datetime | str

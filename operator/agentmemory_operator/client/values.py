@@ -26,10 +26,24 @@ class Memory:
     importance: float
     created_at: datetime
     confidence: float | None = None
+    decay_rate: float | None = None
     session_id: str | None = None
     tags: tuple[str, ...] = ()
     source: str | None = None
+    author: str | None = None
     metadata: Json = field(default_factory=dict)
+    key: str | None = None
+    subject: str | None = None
+    status_value: str | None = None
+    category: str | None = None
+    knowledge_category: str | None = None
+    event_type: str | None = None
+    context: str | Json | None = None
+    domain: str | None = None
+    source_ids: tuple[str, ...] = ()
+    parent_id: str | None = None
+    observed_by: tuple[str, ...] = ()
+    observation_count: int = 1
     namespace: tuple[str, ...] = ()
     supersedes: str | None = None
     superseded_by: str | None = None

@@ -46,6 +46,17 @@ FIELDS = {
         ("tags", "tags", Kind.WORDS),
         ("session_id", "sessionId", Kind.WORD),
         ("source", "source", Kind.WORD),
+        ("author", "author", Kind.WORD),
+        ("key", "key", Kind.WORD),
+        ("subject", "subject", Kind.WORD),
+        ("status_value", "statusValue", Kind.WORD),
+        ("category", "category", Kind.WORD),
+        ("knowledge_category", "knowledgeCategory", Kind.WORD),
+        ("event_type", "eventType", Kind.WORD),
+        ("domain", "domain", Kind.WORD),
+        ("source_ids", "sourceIds", Kind.WORDS),
+        ("parent_id", "parentId", Kind.WORD),
+        ("observed_by", "observedBy", Kind.WORDS),
         ("importance", "importance", Kind.NUMBER),
         ("confidence", "confidence", Kind.NUMBER),
         ("access_count", "accessCount", Kind.NUMBER),
@@ -59,7 +70,10 @@ FIELDS = {
         ("superseded_at", "supersededAt", Kind.TIME),
     )
 }
-"""Every field but those of `metadata`, each with an index in every collection (`presets.RETRIEVAL_INDEXES`)."""
+"""Every field but those of `metadata`. What searches need themselves is indexed (`presets.RETRIEVAL_INDEXES`)."""
+
+# The index that serves whatever can be asked of a field of the kind.
+_INDEX_TYPES = {Kind.WORD: "keyword", Kind.WORDS: "keyword", Kind.NUMBER: "float", Kind.TIME: "integer"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +172,7 @@ def _compile_leaf(leaf: Leaf) -> Condition:
 
 
 def unindexed(criterion: Criterion, indexes: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata fields that no fitting index serves, each with the type of the index to add.
+    """Return the keys that no fitting index serves, each with the type of the index to add.
 
     Args:
         indexes: type of the payload index by key.
@@ -166,9 +180,8 @@ def unindexed(criterion: Criterion, indexes: Mapping[str, str]) -> dict[str, str
     missing: dict[str, str] = {}
     for leaf in _leaves(criterion):
         fitting = _fitting_indexes(leaf)
-        is_served = indexes.get(leaf.field.key) in fitting
-        if leaf.field.kind is Kind.ANY and not is_served:
-            missing.setdefault(leaf.field.key, fitting[0])
+        if indexes.get(leaf.field.key) not in fitting:
+            missing.setdefault(leaf.field.key, _INDEX_TYPES.get(leaf.field.kind, fitting[0]))
     return missing
 
 

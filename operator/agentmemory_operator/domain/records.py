@@ -19,6 +19,10 @@ class MemoryRecord:
     Attributes:
         importance: 0..1.
         confidence: 0..1 or None when the author gave none.
+        author: who says so; never part of what identifies a memory.
+        source_ids: memories that it was made of.
+        observed_by: whose word it is, the first author included.
+        observation_count: how often it was said; 1 is its first author, or nobody.
         decay_rate: 0..10 a day, or None for that of the type.
         created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
         valid_from, valid_to: Unix milliseconds between which it is true; None is open on that side.
@@ -41,8 +45,21 @@ class MemoryRecord:
     decay_rate: float | None = None
     session_id: str | None = None
     source: str | None = None
+    author: str | None = None
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    subject: str | None = None
+    status_value: str | None = None
+    category: str | None = None
+    knowledge_category: str | None = None
+    event_type: str | None = None
+    context: str | Mapping[str, Any] | None = None
+    domain: str | None = None
+    source_ids: tuple[str, ...] = ()
+    parent_id: str | None = None
+    observed_by: tuple[str, ...] = ()
+    observation_count: int = 1
     namespace: tuple[str, ...] = ()
     valid_from: int | None = None
     valid_to: int | None = None
@@ -71,8 +88,21 @@ PAYLOAD_KEYS = {
     "decay_rate": "decayRate",
     "session_id": "sessionId",
     "source": "source",
+    "author": "author",
     "tags": "tags",
     "metadata": "metadata",
+    "key": "key",
+    "subject": "subject",
+    "status_value": "statusValue",
+    "category": "category",
+    "knowledge_category": "knowledgeCategory",
+    "event_type": "eventType",
+    "context": "context",
+    "domain": "domain",
+    "source_ids": "sourceIds",
+    "parent_id": "parentId",
+    "observed_by": "observedBy",
+    "observation_count": "observationCount",
     "namespace": "namespace",
     "valid_from": "validFrom",
     "valid_to": "validTo",
@@ -98,6 +128,8 @@ the texts after it have to be looked at; see `services/windows.py`."""
 ACCESS_MARKS_KEY = "accessMarks"
 """Which flush of each API process counted last; see `services/access_counts.py`."""
 
+
+_LISTS = ("tags", "namespace", "source_ids", "observed_by")
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
 """Every prefix of the namespace as one word, because the engine knows no order among a list's values."""
@@ -139,5 +171,5 @@ def payload_of(record: MemoryRecord) -> Payload:
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     """Return the memory that a point's payload holds."""
     values = {attribute: payload[key] for attribute, key in PAYLOAD_KEYS.items() if payload.get(key) is not None}
-    lists = {name: tuple(payload.get(name) or ()) for name in ("tags", "namespace")}
+    lists = {name: tuple(payload.get(PAYLOAD_KEYS[name]) or ()) for name in _LISTS}
     return MemoryRecord(**values | lists)

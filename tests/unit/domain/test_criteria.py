@@ -132,10 +132,12 @@ def test_what_is_just_within_the_bounds_is_read() -> None:
     assert read_filters({"type": {"in": ["x"] * CONDITIONS_MAX}}) is not None
 
 
-def test_every_field_but_metadata_is_indexed_as_what_it_holds() -> None:
+def test_an_indexed_field_is_indexed_as_what_it_holds() -> None:
     types = {Kind.WORD: {"keyword"}, Kind.WORDS: {"keyword"}, Kind.NUMBER: {"float", "integer"}, Kind.TIME: {"integer"}}
 
-    wrong = [field.name for field in FIELDS.values() if INDEXES.get(field.key) not in types[field.kind]]
+    wrong = [
+        field.name for field in FIELDS.values() if field.key in INDEXES and INDEXES[field.key] not in types[field.kind]
+    ]
 
     assert wrong == []
 
@@ -170,3 +172,10 @@ def test_a_metadata_field_without_a_fitting_index_is_told_with_the_one_to_add(
     missing = unindexed(criterion, INDEXES | ({"metadata.a": indexed_as} if indexed_as else {}))
 
     assert missing == ({"metadata.a": advised} if advised else {})
+
+
+def test_a_field_of_a_memory_without_an_index_is_told_too() -> None:
+    criterion = read_filters({"author": "ada", "status_value": None, "type": "fact"})
+    assert criterion is not None
+
+    assert unindexed(criterion, INDEXES) == {"author": "keyword", "statusValue": "keyword"}

@@ -11,7 +11,8 @@ from agentmemory_operator.entrypoints.api.bodies import Document, check, field_e
 from agentmemory_operator.entrypoints.api.problems import problem_of
 from agentmemory_operator.entrypoints.api.requests import BatchEnvelope, MemoryIn
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
-from agentmemory_operator.services.remember import NewMemory, Stored
+from agentmemory_operator.services.drafts import NewMemory
+from agentmemory_operator.services.remember import Stored
 
 Item = NewMemory | RequestInvalid
 

@@ -1,8 +1,8 @@
 """What one value of a request may be: types with their bounds, used by the request models and the OpenAPI document."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.domain.effective import MAX_TOP_K
@@ -13,6 +13,7 @@ from agentmemory_operator.services.checks import FLOAT32_MAX
 ID_MAX = 256
 TAG_MAX = 128
 TAGS_MAX = 64
+SOURCES_MAX = 1_000
 TYPE_MAX = 64
 NAMESPACE_MAX = 16
 CONTENT_MAX = 65_536
@@ -70,6 +71,15 @@ def _children(node: Any) -> list[Any]:
     return [child for child in values if isinstance(child, (dict, list))]
 
 
+def check_context(value: Any) -> str | dict[str, Any]:
+    """Return a text that is not blank, or an object that is metadata too."""
+    if isinstance(value, dict):
+        return check_metadata(value)
+    if isinstance(value, str) and 0 < len(value) <= CONTENT_MAX and value.strip():
+        return value
+    raise _refuse(f"must be a JSON object, or a text of at most {CONTENT_MAX:,} characters that is not blank")
+
+
 def drop_repeats(values: list[str]) -> list[str]:
     """Return each value once, in the order of first use."""
     return list(dict.fromkeys(values))
@@ -93,6 +103,13 @@ Importance = Annotated[
 ]
 # Size and range depend on the agent: the use cases check them.
 Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX)]
+SourceIds = Annotated[list[MemoryId], Field(max_length=SOURCES_MAX), AfterValidator(drop_repeats)]
+KnowledgeCategory = Literal["brand", "strategy", "meeting", "content", "technical", "relationship", "general"]
+Context = Annotated[
+    str | dict[str, Any],
+    PlainValidator(check_context),
+    WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string", "minLength": 1, "maxLength": CONTENT_MAX}]}),
+]
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
 # Read by `domain/criteria_reading.py`, which names what is wrong by its path.
 Filters = dict[str, Any]

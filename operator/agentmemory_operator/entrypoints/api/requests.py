@@ -10,14 +10,17 @@ from agentmemory_operator.domain.filters import Selection
 from agentmemory_operator.domain.variables import MAX_DECAY_RATE
 from agentmemory_operator.entrypoints.api.fields import (
     Content,
+    Context,
     Filters,
     Id,
     Importance,
+    KnowledgeCategory,
     MemoryId,
     Metadata,
     Namespace,
     Numbers,
     Share,
+    SourceIds,
     Tag,
     Tags,
     Threshold,
@@ -25,9 +28,9 @@ from agentmemory_operator.entrypoints.api.fields import (
     TopK,
     TypeName,
 )
+from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.memories import ListRequest
 from agentmemory_operator.services.recall import SearchRequest
-from agentmemory_operator.services.remember import NewMemory
 
 BATCH_MAX = 1_000
 LIST_LIMIT = 50
@@ -56,7 +59,21 @@ class MemoryIn(Body):
     session_id: Id | None = Field(default=None, description="The conversation it came from.")
     tags: Tags = Field(default=[], description="Labels that a search can ask for; repeats are dropped.")
     source: Id | None = Field(default=None, description="Where it came from: conversation, tool_result, reflection, …")
+    author: Id | None = Field(default=None, description="Who says so: an agent, a program, a person.")
     metadata: Metadata = Field(default={}, description="Anything else, as a JSON object at most 16 levels deep.")
+    key: Id | None = Field(default=None, description="What it is a value of, as `billing.method`.")
+    subject: Id | None = Field(default=None, description="Whose or what state it tells.")
+    status_value: Id | None = Field(default=None, description="The state itself, in a word.")
+    category: Id | None = Field(default=None, description="What kind of knowledge: semantic, episodic, procedural, …")
+    knowledge_category: KnowledgeCategory | None = Field(default=None, description="What it is about.")
+    event_type: Id | None = Field(
+        default=None,
+        description="Of an event: user_interaction, tool_execution, error_event, system_event, agent_decision, …",
+    )
+    context: Context | None = Field(default=None, description="What was the case then: a text, or a JSON object.")
+    domain: Id | None = Field(default=None, description="The field of knowledge that it belongs to.")
+    source_ids: SourceIds = Field(default=[], description="Memories that it was made of; repeats are dropped.")
+    parent_id: MemoryId | None = Field(default=None, description="The memory of the same user that it is a part of.")
     supersedes: MemoryId | None = Field(default=None, description="Id of the memory that this one replaces.")
     namespace: Namespace = Field(
         default=[], description="Where it belongs, from the outside in. `memories` is followed by user_id."
@@ -69,26 +86,9 @@ class MemoryIn(Body):
 
     def new_memory(self, *, default_type: str | None, idempotency_key: str | None = None) -> NewMemory:
         """Return what the use case takes."""
-        return NewMemory(
-            user_id=self.user_id,
-            content=self.content,
-            type=self.type if self.type is not None else default_type,
-            importance=self.importance,
-            confidence=self.confidence,
-            decay_rate=self.decay_rate,
-            session_id=self.session_id,
-            source=self.source,
-            tags=tuple(self.tags),
-            metadata=self.metadata,
-            supersedes=self.supersedes,
-            namespace=tuple(self.namespace),
-            created_at=self.created_at,
-            expires_at=self.expires_at,
-            valid_from=self.valid_from,
-            valid_to=self.valid_to,
-            vector=self.vector,
-            idempotency_key=idempotency_key,
-        )
+        decided = {"type": self.type if self.type is not None else default_type, "idempotency_key": idempotency_key}
+        lists = {name: tuple(getattr(self, name)) for name in ("tags", "namespace", "source_ids")}
+        return NewMemory(**dict(self) | lists | decided)
 
 
 class BatchIn(Body):

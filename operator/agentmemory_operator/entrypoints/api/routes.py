@@ -28,7 +28,7 @@ from agentmemory_operator.entrypoints.api.schemas import (
 from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.services.authorisation import readable_agents
-from agentmemory_operator.services.remember import NewMemory
+from agentmemory_operator.services.drafts import NewMemory
 
 GENERATION_HEADER = "X-AgentMemory-Generation"
 # Agents whose memories are counted at the same time, for the list of agents.

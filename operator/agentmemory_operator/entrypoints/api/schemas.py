@@ -26,7 +26,20 @@ class MemoryOut(Answer):
     session_id: str | None
     tags: list[str]
     source: str | None
+    author: str | None
     metadata: dict[str, Any]
+    key: str | None
+    subject: str | None
+    status_value: str | None
+    category: str | None
+    knowledge_category: str | None
+    event_type: str | None
+    context: str | dict[str, Any] | None
+    domain: str | None
+    source_ids: list[str]
+    parent_id: str | None
+    observed_by: list[str] = Field(description="Who said it, the first author included.")
+    observation_count: int = Field(description="How often it was said.")
     namespace: list[str]
     supersedes: str | None
     superseded_by: str | None
