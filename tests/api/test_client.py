@@ -71,6 +71,17 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
     assert isinstance(batch[0], Stored)
 
 
+def test_a_memory_is_changed_and_its_versions_are_read(api: MemoryClient, user: str) -> None:
+    first = api.remember("probe", user, "first", vector=VECTOR, expires_at=datetime(2999, 1, 1, tzinfo=UTC))
+    changed = api.change("probe", user, first.id, tags=["x"], expires_at=None, pinned=True)
+    api.remember("probe", user, "second", vector=VECTOR, supersedes=first.id)
+
+    versions = api.history("probe", user, first.id)
+
+    assert (changed.tags, changed.expires_at, changed.pinned) == (("x",), None, True)
+    assert [(version.content, version.pinned) for version in versions] == [("first", True), ("second", False)]
+
+
 def test_lists_are_read_page_by_page(api: MemoryClient, user: str) -> None:
     contents = [str(number) for number in range(7)]
     results = api.remember_many("probe", [{"user_id": user, "content": text, "vector": VECTOR} for text in contents])

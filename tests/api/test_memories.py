@@ -77,6 +77,7 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "superseded_at": None,
         "last_accessed_at": None,
         "access_count": 0,
+        "pinned": False,
     }
 
 

@@ -23,7 +23,8 @@ PATHS = {
     "/v1/agents/{agent}": {"get"},
     "/v1/agents/{agent}/memories": {"get", "post"},
     "/v1/agents/{agent}/memories/batch": {"post"},
-    "/v1/agents/{agent}/memories/{id}": {"get", "delete"},
+    "/v1/agents/{agent}/memories/{id}": {"get", "patch", "delete"},
+    "/v1/agents/{agent}/memories/{id}/history": {"get"},
     "/v1/agents/{agent}/search": {"post"},
 }
 
@@ -116,7 +117,7 @@ def test_answers_have_the_described_shape(
 
 
 def test_the_page_lists_every_request(document: dict[str, Any]) -> None:
-    listed = re.findall(r"^\| `(GET|POST|DELETE) (\S+)` \|", PAGE.read_text(), re.MULTILINE)
+    listed = re.findall(r"^\| `(GET|POST|PUT|PATCH|DELETE) (\S+)` \|", PAGE.read_text(), re.MULTILINE)
 
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert set(listed) == described

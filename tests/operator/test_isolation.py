@@ -48,6 +48,8 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("GET", "/v1/agents/{agent}"): lambda user: {},
     ("GET", "/v1/agents/{agent}/memories"): asked_for,
     ("GET", "/v1/agents/{agent}/memories/{id}"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories/{id}/history"): asked_for,
+    ("PATCH", "/v1/agents/{agent}/memories/{id}"): lambda user: asked_for(user) | {"json": {"tags": ["intruded"]}},
     ("DELETE", "/v1/agents/{agent}/memories/{id}"): asked_for,
     ("POST", "/v1/agents/{agent}/search"): lambda user: {"json": {"user_id": user, "vector": VECTOR}},
     ("POST", "/v1/agents/{agent}/memories"): lambda user: {

@@ -20,7 +20,12 @@ from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
+<<<<<<< HEAD
 from agentmemory_operator.services.drafts import NewMemory
+=======
+from agentmemory_operator.services.edits import Edits
+from agentmemory_operator.services.histories import Histories
+>>>>>>> c1733d3 (wip)
 from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall, SearchRequest
 from agentmemory_operator.services.remember import Remember, Stored
@@ -105,6 +110,8 @@ class World:
         self.chains, self.windows = Chains(self.clock), Windows(self.clock)
         self.remember = Remember(self.clock, self.chains, self.windows)
         self.memories = Memories(self.clock, self.chains, self.windows)
+        self.edits = Edits(self.clock, self.memories)
+        self.histories = Histories(self.clock, self.memories, self.chains)
         self.counts = self.new_counts("w0")
         self.recall = Recall(self.clock, self.counts, self.reranker)
 
@@ -112,6 +119,8 @@ class World:
     windows: Windows = field(init=False)
     remember: Remember = field(init=False)
     memories: Memories = field(init=False)
+    edits: Edits = field(init=False)
+    histories: Histories = field(init=False)
     counts: AccessCounts = field(init=False)
     recall: Recall = field(init=False)
 

@@ -27,7 +27,9 @@ from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory, Claim
+from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
+from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
 from agentmemory_operator.services.recall import Recall
@@ -137,12 +139,15 @@ def build_services(
         settings = effective_settings(parse_agent_memory(document))
         directory.put(Claim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
     chains, windows = Chains(clock), Windows(clock)
+    memories = Memories(clock, chains, windows)
     counts = AccessCounts(directory.open, clock, writer="test")
     return Services(
         directory=directory,
         recall=Recall(clock, counts, FastEmbedReranker(ModelFiles(folder=models))),
         remember=Remember(clock, chains, windows),
-        memories=Memories(clock, chains, windows),
+        memories=memories,
+        edits=Edits(clock, memories),
+        histories=Histories(clock, memories, chains),
         access_counts=counts,
         meter=meter,
     )

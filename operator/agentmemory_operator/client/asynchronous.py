@@ -11,6 +11,7 @@ from agentmemory_operator.client import exchange
 from agentmemory_operator.client.exchange import (
     RETRIED,
     Call,
+    ChangeOptions,
     Connection,
     ListOptions,
     MemoryOptions,
@@ -108,6 +109,14 @@ class AsyncMemoryClient:
     async def get(self, agent: str, user_id: str, memory_id: str) -> Memory:
         """Return a memory."""
         return await self._run(exchange.get_memory(agent, user_id, memory_id))
+
+    async def change(self, agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Memory:
+        """Change a memory in place; return it as it is now."""
+        return await self._run(exchange.change_memory(agent, user_id, memory_id, options=options))
+
+    async def history(self, agent: str, user_id: str, memory_id: str) -> tuple[Memory, ...]:
+        """Return the versions of a memory, oldest first, whichever of them is named."""
+        return await self._run(exchange.read_history(agent, user_id, memory_id))
 
     async def delete(self, agent: str, user_id: str, memory_id: str) -> None:
         """Delete a memory; the one that it replaced answers again."""

@@ -58,6 +58,7 @@ class MemoryOptions(TypedDict, total=False):
     expires_at: datetime | str
     valid_from: datetime | str
     valid_to: datetime | str
+    pinned: bool
     vector: Sequence[float]
 
 
@@ -66,6 +67,16 @@ class NewMemory(MemoryOptions):
 
     user_id: str
     content: str
+
+
+class ChangeOptions(TypedDict, total=False):
+    """What may change in place; what is left out stays, and `expires_at=None` is no end."""
+
+    importance: float | str
+    tags: Sequence[str]
+    metadata: Mapping[str, Any]
+    expires_at: datetime | str | None
+    pinned: bool
 
 
 class SearchOptions(TypedDict, total=False):
@@ -225,9 +236,20 @@ def next_page(call: Call[Page], cursor: str) -> Call[Page]:
 def get_memory(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
     """Return the call that reads a memory."""
     path = _path(agent, "memories", memory_id)
-    return Call(
-        method="GET", path=path, parameters={"user_id": user_id}, read=lambda answer: read_value(Memory, answer)
-    )
+    return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memory)
+
+
+def change_memory(agent: str, user_id: str, memory_id: str, *, options: ChangeOptions) -> Call[Memory]:
+    """Return the call that changes a memory in place."""
+    path = _path(agent, "memories", memory_id)
+    body = _json(options)
+    return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=body, read=_memory)
+
+
+def read_history(agent: str, user_id: str, memory_id: str) -> Call[tuple[Memory, ...]]:
+    """Return the call that reads the versions of a memory."""
+    path = _path(agent, "memories", memory_id, "history")
+    return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memories)
 
 
 def delete_memory(agent: str, user_id: str, memory_id: str) -> Call[None]:
@@ -246,6 +268,14 @@ def _new_key() -> str:
 
 def _json(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
+
+
+def _memory(answer: Any) -> Memory:
+    return read_value(Memory, answer)
+
+
+def _memories(answer: Any) -> tuple[Memory, ...]:
+    return tuple(map(_memory, answer["results"]))
 
 
 def _stored(answer: Any) -> Stored:

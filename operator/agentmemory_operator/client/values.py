@@ -53,6 +53,7 @@ class Memory:
     expires_at: datetime | None = None
     last_accessed_at: datetime | None = None
     access_count: int = 0
+    pinned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ class MemoryRecord:
         rev: starts at 1, raised by each write to the point.
         pending: written but not yet joined to its chain; never returned.
         content_hash: first 16 hex digits of the SHA-256 of the content.
+        pinned: never cleaned up.
         request_hash: of the request that an idempotency key came with, None without a key.
     """
 
@@ -69,6 +70,7 @@ class MemoryRecord:
     supersedes_id: str | None = None
     superseded_by_id: str | None = None
     superseded_at: int | None = None
+    pinned: bool = False
     pending: bool = False
     content_hash: str = ""
     request_hash: str | None = None
@@ -112,6 +114,7 @@ PAYLOAD_KEYS = {
     "supersedes_id": "supersedesId",
     "superseded_by_id": "supersededById",
     "superseded_at": "supersededAt",
+    "pinned": "pinned",
     "pending": "pending",
     "content_hash": "contentHash",
     "request_hash": "requestHash",
@@ -128,6 +131,9 @@ the texts after it have to be looked at; see `services/windows.py`."""
 ACCESS_MARKS_KEY = "accessMarks"
 """Which flush of each API process counted last; see `services/access_counts.py`."""
 
+
+EDIT_KEY = "editMark"
+"""Which change in place was written last: the engine does not tell whether a conditional write took effect."""
 
 _LISTS = ("tags", "namespace", "source_ids", "observed_by")
 
@@ -148,6 +154,12 @@ def hash_content(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
+def is_expired(payload: Mapping[str, Any], now_ms: int) -> bool:
+    """Tell whether a memory is not to be returned any more; without an end, or with null for one, it always is."""
+    end = payload.get("expiresAt")
+    return end is not None and bool(end <= now_ms)
+
+
 def window_mark(payload: Mapping[str, Any]) -> Payload:
     """Return what says that the keyword texts after a memory have to be looked at; only those of a session are."""
     return {DUE_KEY: True} if ORDER_KEY in payload else {}
@@ -164,6 +176,8 @@ def payload_of(record: MemoryRecord) -> Payload:
     """Return the point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
     values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
     kept = {key: value for key, value in values if value is not None and value not in ((), {})}
+    if not record.pinned:
+        del kept["pinned"]
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths
 

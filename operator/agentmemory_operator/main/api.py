@@ -37,9 +37,11 @@ from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.callers import Callers
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory
+from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed
 from agentmemory_operator.services.handover import HandedOverSecrets
+from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
@@ -99,6 +101,7 @@ class Api:
         clock, table = SystemClock(), ObjectTable()
         self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
         chains, windows = Chains(clock), Windows(clock)
+        memories = Memories(clock, chains, windows)
         secrets_of = self._secrets_of if in_cluster else None
         stores = PointStores(table, cluster, open_store, namespaces=cluster, secrets_of=secrets_of)
         directory = AgentDirectory(stores.store_for, self._open_embedder, stores.capabilities_of)
@@ -108,7 +111,9 @@ class Api:
             directory=directory,
             recall=Recall(clock, access_counts, FastEmbedReranker(self._files)),
             remember=Remember(clock, chains, windows),
-            memories=Memories(clock, chains, windows),
+            memories=memories,
+            edits=Edits(clock, memories),
+            histories=Histories(clock, memories, chains),
             access_counts=access_counts,
             meter=meter,
         )

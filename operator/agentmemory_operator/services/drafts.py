@@ -43,6 +43,7 @@ class NewMemory:
         valid_from, valid_to: Unix milliseconds between which it is true; valid_from None is created_at.
         parent_id: a memory of the same user.
         source_ids: memories that it was made of; they need not be there.
+        pinned: never cleaned up.
         vector: only with provider `none`, and demanded there.
         idempotency_key: the same key and body again gives the same memory; another body is a Conflict.
     """
@@ -74,6 +75,7 @@ class NewMemory:
     expires_at: int | None = None
     valid_from: int | None = None
     valid_to: int | None = None
+    pinned: bool = False
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
 
@@ -242,7 +244,7 @@ def _new_id(now_ms: int, place: int) -> str:
 def _hash_request(memory: NewMemory) -> str:
     """Return what tells two bodies under one key apart."""
     values = ((name, getattr(memory, name)) for name in (*_SAID, "supersedes") if name != "vector")
-    given = {name: value for name, value in values if value not in (None, (), {})}
+    given = {name: value for name, value in values if value not in (None, (), {}) and value is not False}
     digest = sha256(json.dumps(given, sort_keys=True, default=list).encode())
     digest.update(array("d", memory.vector or ()).tobytes())
     return digest.hexdigest()[:16]

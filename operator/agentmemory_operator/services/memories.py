@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 from agentmemory_operator.domain.filters import STORED, Filter, Selection, both, equals, visible
 from agentmemory_operator.domain.identity import is_id
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, hash_content, record_of
+from agentmemory_operator.domain.records import (
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    Payload,
+    hash_content,
+    is_expired,
+    record_of,
+)
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
 from agentmemory_operator.ports import Clock, Json
 from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
@@ -68,7 +75,7 @@ class Memories:
         Raises:
             NotFound: unknown, another user's, expired or deleted.
         """
-        return record_of(await self._row(agent, memory_id, user_id=user_id))
+        return record_of(await self.row(agent, memory_id, user_id=user_id))
 
     async def list(self, agent: Agent, request: ListRequest) -> Page:
         """Return a page by createdAt, newest first, then by id.
@@ -96,7 +103,7 @@ class Memories:
             OutcomeUnknown: it may have been deleted.
         """
         for _ in range(MAX_ATTEMPTS):
-            row = await self._row(agent, memory_id, user_id=user_id)
+            row = await self.row(agent, memory_id, user_id=user_id)
             if successor := row.get("supersededById"):
                 raise Conflict(f"memory {memory_id} is superseded by {successor}: delete the head of its chain first")
             if await self._try_bury(agent, row):
@@ -108,13 +115,17 @@ class Memories:
         """Return how many memories the agent holds, superseded and expired ones included."""
         return await agent.store.count(agent.alias, STORED)
 
-    async def _row(self, agent: Agent, memory_id: str, *, user_id: str) -> Payload:
-        """Return what lies under an id, once no step of its chain is left half done."""
+    async def row(self, agent: Agent, memory_id: str, *, user_id: str) -> Payload:
+        """Return what lies under an id, once no step of its chain is left half done.
+
+        Raises:
+            NotFound: unknown, another user's, expired or deleted.
+        """
         row = await read_row(agent, memory_id) if is_id(memory_id) else None
         if row and row.get("pending"):
             await self._chains.complete(agent, row)
             row = await read_row(agent, memory_id)
-        if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or self._is_expired(row):
+        if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or is_expired(row, self._clock.now_ms()):
             raise NotFound(f"this user has no memory {memory_id}")
         return row
 
@@ -127,9 +138,6 @@ class Memories:
             with midway():
                 await self._chains.complete(agent, buried)
         return True
-
-    def _is_expired(self, row: Payload) -> bool:
-        return "expiresAt" in row and bool(row["expiresAt"] <= self._clock.now_ms())
 
 
 def _within(agent: Agent, limit: int) -> int:

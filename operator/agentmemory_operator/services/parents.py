@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload, is_expired
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.directory import Agent
 
@@ -30,4 +30,4 @@ async def missing_parents(
 def _is_there(row: Payload | None, user_id: str, now_ms: int) -> bool:
     if row is None or TOMBSTONE_KEY in row or row.get("pending"):
         return False
-    return bool(row["userId"] == user_id and row.get("expiresAt", now_ms + 1) > now_ms)
+    return bool(row["userId"] == user_id and not is_expired(row, now_ms))

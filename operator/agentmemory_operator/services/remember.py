@@ -8,9 +8,31 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
+<<<<<<< HEAD
 from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, StoreRejected
 from agentmemory_operator.ports import Clock
+=======
+from agentmemory_operator.domain.identity import is_id, keyed_id, time_ordered_id
+from agentmemory_operator.domain.keywords import Words
+from agentmemory_operator.domain.records import (
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    Payload,
+    hash_content,
+    is_expired,
+    payload_of,
+)
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    Conflict,
+    FieldError,
+    NotFound,
+    RequestInvalid,
+    StoreRejected,
+)
+from agentmemory_operator.ports import Clock, Json, Vector
+>>>>>>> c1733d3 (wip)
 from agentmemory_operator.services.chains import Chains, midway, read_row
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory, places_of_first
@@ -129,7 +151,7 @@ class Remember:
         if old and old.get("pending"):
             await self._chains.complete(agent, old)
             old = await read_row(agent, record.supersedes_id)
-        if old is None or old["userId"] != record.user_id or _is_expired(old, self._clock.now_ms()):
+        if old is None or old["userId"] != record.user_id or is_expired(old, self._clock.now_ms()):
             raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
         if TOMBSTONE_KEY in old or old.get("supersededById"):
             raise _superseded(record.supersedes_id)
@@ -186,7 +208,3 @@ def _other_request(row: Payload | None, record: MemoryRecord) -> Conflict | None
 
 def _superseded(memory_id: str | None) -> Conflict:
     return Conflict(f"supersedes: {memory_id} is superseded or deleted; supersede the head of its chain instead")
-
-
-def _is_expired(row: Payload, now_ms: int) -> bool:
-    return bool(row.get("expiresAt", now_ms + 1) <= now_ms)

@@ -18,6 +18,7 @@ from agentmemory_operator.domain.scoring_models import name_of
 from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.histories import History
 from agentmemory_operator.services.memories import Page
 from agentmemory_operator.services.recall import Found, SearchAnswer
 from agentmemory_operator.services.remember import Stored
@@ -70,6 +71,7 @@ def memory(record: MemoryRecord) -> Json:
         "created_at": render_time(record.created_at),
         "last_accessed_at": _time(record.last_accessed_at),
         "access_count": record.access_count,
+        "pinned": record.pinned,
     }
 
 
@@ -99,6 +101,11 @@ def stored(result: Stored) -> Json:
 def page(found: Page) -> Json:
     """Return `PageOut`."""
     return {"results": [memory(record) for record in found.records], "next_cursor": found.next_cursor}
+
+
+def history(found: History) -> Json:
+    """Return `HistoryOut`."""
+    return {"results": [memory(record) for record in found.records], "truncated": found.is_truncated}
 
 
 def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:

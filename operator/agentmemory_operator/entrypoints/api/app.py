@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import openapi, routes
+from agentmemory_operator.entrypoints.api import lineage, openapi, routes
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.auth import Guard
 from agentmemory_operator.entrypoints.api.bodies import field_errors
@@ -36,6 +36,7 @@ from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.metrics import CONTENT_TYPE, Gauge, Metric, render
 
+ROUTERS = (routes.router, lineage.router)
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,8 @@ def create_app(
     )
     pressure = Pressure(limits or Limits())
     app.state.services = services
-    app.include_router(routes.router)
+    for router in ROUTERS:
+        app.include_router(router)
     _add_probes(app, standing)
     _add_metrics(app, [*services.meter.metrics(services.access_counts), *gauges_of(pressure, standing)])
     _add_problem_pages(app)

@@ -21,7 +21,7 @@ SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 429, 500, 502, 503)
 WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 """Statuses of the errors of an endpoint that reads, that reads by a body, and that writes."""
 
-_BODIES = (requests.MemoryIn, requests.BatchIn, requests.SearchIn)
+_BODIES = (requests.MemoryIn, requests.BatchIn, requests.ChangeIn, requests.SearchIn)
 _ANSWERS = (
     schemas.AgentsOut,
     schemas.AgentDetailOut,
@@ -29,6 +29,7 @@ _ANSWERS = (
     schemas.BatchOut,
     schemas.MemoryOut,
     schemas.PageOut,
+    schemas.HistoryOut,
     schemas.SearchOut,
     schemas.HealthOut,
     schemas.ProblemOut,

@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.domain.criteria_reading import read_filters
 from agentmemory_operator.domain.filters import Selection
+from agentmemory_operator.domain.records import PAYLOAD_KEYS
 from agentmemory_operator.domain.variables import MAX_DECAY_RATE
 from agentmemory_operator.entrypoints.api.fields import (
     Content,
@@ -82,6 +83,7 @@ class MemoryIn(Body):
     valid_from: Time | None = Field(default=None, description="Since when it is true. Default: `created_at`.")
     valid_to: Time | None = Field(default=None, description="Until when it is true; what replaces it ends it too.")
     created_at: Time | None = Field(default=None, description="For imports of history. Default: now.")
+    pinned: StrictBool = Field(default=False, description="Never cleaned up.")
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
     def new_memory(self, *, default_type: str | None, idempotency_key: str | None = None) -> NewMemory:
@@ -164,6 +166,47 @@ class SearchIn(Body):
             hybrid=self.hybrid,
             explain=self.explain,
         )
+
+
+_NOT_GIVEN: Any = None
+
+
+def _drop_default(schema: dict[str, Any]) -> None:
+    """Say nothing of a default: what is not sent stays as it is, which no value stands for."""
+    del schema["default"]
+
+
+class ChangeIn(Body):
+    """What changes in a memory; what is left out stays as it is."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    importance: Importance = Field(default=_NOT_GIVEN, description="0..1, or a level.", json_schema_extra=_drop_default)
+    tags: Tags = Field(default=_NOT_GIVEN, description="In the place of those it has.", json_schema_extra=_drop_default)
+    metadata: Metadata = Field(
+        default=_NOT_GIVEN, description="In the place of what it has.", json_schema_extra=_drop_default
+    )
+    expires_at: Time | None = Field(
+        default=None, description="From then on it is never returned; null: never.", json_schema_extra=_drop_default
+    )
+    pinned: StrictBool = Field(
+        default=_NOT_GIVEN, description="Never cleaned up.", json_schema_extra=_drop_default
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _says_something_else(cls, sent: Any) -> Any:
+        if isinstance(sent, dict) and "content" in sent:
+            message = "never changes in place: store the new content with supersedes, and the id of this memory"
+            raise PydanticCustomError("fixed", "{message}", {"message": message, "field": "content"})
+        if isinstance(sent, dict) and not sent:
+            message = f"send at least one of {', '.join(cls.model_fields)}"
+            raise PydanticCustomError("empty", "{message}", {"message": message})
+        return sent
+
+    def changes(self) -> dict[str, Any]:
+        """Return what was sent, by payload key."""
+        return {PAYLOAD_KEYS[name]: getattr(self, name) for name in sorted(self.model_fields_set)}
 
 
 class Parameters(BaseModel):

@@ -19,9 +19,11 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/memories/{id}/history"): Verb.READ,
         ("POST", "/v1/agents/{agent}/search"): Verb.READ,
         ("POST", "/v1/agents/{agent}/memories"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/memories/batch"): Verb.WRITE,
+        ("PATCH", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("DELETE", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
     }
 )

@@ -50,6 +50,7 @@ class MemoryOut(Answer):
     created_at: Time
     last_accessed_at: Time | None
     access_count: int
+    pinned: bool
 
 
 class WeightsOut(Answer):
@@ -158,6 +159,13 @@ class PageOut(Answer):
 
     results: list[MemoryOut]
     next_cursor: str | None = Field(description="null on the last page.")
+
+
+class HistoryOut(Answer):
+    """The versions of a memory, oldest first."""
+
+    results: list[MemoryOut]
+    truncated: bool = Field(description="There are more versions than are read at once: ask for one at the end.")
 
 
 class AgentOut(Answer):

@@ -10,6 +10,8 @@ from agentmemory_operator.errors import NotFound
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.directory import AgentDirectory
+from agentmemory_operator.services.edits import Edits
+from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
@@ -23,6 +25,8 @@ class Services:
     recall: Recall
     remember: Remember
     memories: Memories
+    edits: Edits
+    histories: Histories
     access_counts: AccessCounts
     meter: ApiMeter = field(default_factory=ApiMeter)
 

@@ -1,0 +1,51 @@
+"""The routes of one memory and what belongs to it: changing it in place, and its versions."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.bodies import read_model
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.requests import ChangeIn, UserParameters
+from agentmemory_operator.entrypoints.api.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.schemas import HistoryOut, MemoryOut
+from agentmemory_operator.entrypoints.api.use_cases import known_id, services_of
+
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+
+
+@router.patch(
+    "/{agent}/memories/{id}",
+    summary="Change a memory in place",
+    **describe(MemoryOut, problems=WRITE_PROBLEMS, body=ChangeIn),
+)
+async def change_memory(
+    agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
+) -> Response:
+    """Change the newest version of a memory; its content never changes in place."""
+    services = services_of(request)
+    services.directory.settings(agent)  # an unknown agent is 404, whatever the body
+    sent = await read_model(request, ChangeIn)
+    memory_id = known_id(id)
+    opened = await services.directory.open(agent)
+    record = await services.edits.change(opened, memory_id, sent.changes(), user_id=parameters.user_id)
+    return answers.json_response(answers.memory(record))
+
+
+@router.get(
+    "/{agent}/memories/{id}/history",
+    summary="Read the versions of a memory",
+    **describe(HistoryOut, problems=READ_PROBLEMS),
+)
+async def get_history(
+    agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
+) -> Response:
+    """Return the chain that a memory belongs to, oldest first, whichever of its versions is named."""
+    services = services_of(request)
+    memory_id = known_id(id)
+    opened = await services.directory.open(agent)
+    found = await services.histories.read(opened, memory_id, user_id=parameters.user_id)
+    return answers.json_response(answers.history(found))

@@ -1,0 +1,88 @@
+"""The versions of a memory: its chain, from the oldest to the head.
+
+A chain is read link by link while others write. What is between two versions may go meanwhile (cleanup joins the
+neighbours of what it takes out), and a head may be replaced: where a link leads to nothing that links back, the chain
+is read again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, is_expired, record_of
+from agentmemory_operator.ports import Clock
+from agentmemory_operator.services.chains import Chains, read_row
+from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.memories import Memories
+
+MOST_VERSIONS = 2_000
+# Each reading that is broken means that another writer changed the chain meanwhile.
+MAX_READINGS = 5
+
+_Row = Mapping[str, Any]
+# The link that is followed, and the one that must lead back.
+_BACK, _ON = ("supersedesId", "supersededById"), ("supersededById", "supersedesId")
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Versions, oldest first; truncated: there are more than are read at once, before or after these."""
+
+    records: tuple[MemoryRecord, ...]
+    is_truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """Rows, nearest first; broken: the last one's link leads to nothing that links back."""
+
+    rows: list[Payload]
+    has_more: bool = False
+    is_broken: bool = False
+
+
+class Histories:
+    """Reads chains."""
+
+    def __init__(self, clock: Clock, memories: Memories, chains: Chains) -> None:
+        self._clock = clock
+        self._memories = memories
+        self._chains = chains
+
+    async def read(self, agent: Agent, memory_id: str, *, user_id: str) -> History:
+        """Return the chain that a memory belongs to, without what has expired; at most 2,000 versions.
+
+        Raises:
+            NotFound: unknown, another user's, expired or deleted.
+        """
+        for _ in range(MAX_READINGS):
+            row = await self._memories.row(agent, memory_id, user_id=user_id)
+            before = await self._walk(agent, row, _BACK, room=MOST_VERSIONS - 1)
+            after = await self._walk(agent, row, _ON, room=MOST_VERSIONS - 1 - len(before.rows))
+            if not (before.is_broken or after.is_broken):
+                break
+        rows = [*reversed(before.rows), row, *after.rows]
+        shown = [each for each in rows if not is_expired(each, self._clock.now_ms())]
+        return History(tuple(map(record_of, shown)), is_truncated=before.has_more or after.has_more)
+
+    async def _walk(self, agent: Agent, row: _Row, way: tuple[str, str], *, room: int) -> _Walk:
+        """Read the rows that links lead to, one after the other."""
+        link, back = way
+        found: list[Payload] = []
+        while next_id := row.get(link):
+            if len(found) == room:
+                return _Walk(found, has_more=True)
+            following = await self._settled_row(agent, next_id)
+            if following is None or following.get(back) != row["id"]:
+                return _Walk(found, is_broken=True)
+            found.append(following)
+            row = following
+        return _Walk(found)
+
+    async def _settled_row(self, agent: Agent, memory_id: str) -> Payload | None:
+        """Return a row, once the step that it may be in is finished; None of what is deleted."""
+        row = await read_row(agent, memory_id)
+        if row and row.get("pending"):
+            await self._chains.complete(agent, row)
+            row = await read_row(agent, memory_id)
+        return None if row is None or TOMBSTONE_KEY in row else row

@@ -1,0 +1,120 @@
+"""Changing a memory in place and reading its versions, over HTTP."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.api.test_memories import MEMORIES, read, store
+
+UNKNOWN = "018f0000-0000-7000-8000-000000000000"
+
+
+def change(client: httpx.Client, user: str, memory_id: str, **body: Any) -> httpx.Response:
+    return client.patch(f"{MEMORIES}/{memory_id}", params={"user_id": user}, json=body)
+
+
+def history(client: httpx.Client, user: str, memory_id: str) -> httpx.Response:
+    return client.get(f"{MEMORIES}/{memory_id}/history", params={"user_id": user})
+
+
+def errors_of(answer: httpx.Response) -> dict[str, str]:
+    assert answer.status_code == 422, answer.text
+    return {error["field"]: error["message"] for error in answer.json()["errors"]}
+
+
+def test_what_is_sent_changes_and_the_answer_is_what_is_read_from_then_on(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user, importance="low", tags=["a"], metadata={"k": 1})["id"]
+    before = read(client, user, memory_id).json()
+
+    answer = change(client, user, memory_id, importance="critical", pinned=True, expires_at="2999-01-01T02:00:00+02:00")
+
+    assert answer.status_code == 200, answer.text
+    assert answer.json() == read(client, user, memory_id).json()
+    assert answer.json() == before | {"importance": 1.0, "pinned": True, "expires_at": "2999-01-01T00:00:00.000Z"}
+
+
+def test_lists_are_emptied_and_an_end_is_taken_away(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user, tags=["a"], metadata={"k": 1}, expires_at="2999-01-01T00:00:00Z")["id"]
+
+    changed = change(client, user, memory_id, tags=[], metadata={}, expires_at=None).json()
+
+    assert (changed["tags"], changed["metadata"], changed["expires_at"]) == ([], {}, None)
+
+
+def test_content_is_superseded_and_never_changed(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user)["id"]
+
+    wrong = errors_of(change(client, user, memory_id, content="other", importance=1))
+
+    assert list(wrong) == ["content"]
+    assert "supersedes" in wrong["content"]
+    assert read(client, user, memory_id).json()["content"] == "c"
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "body"),
+        ({"user_id": "v"}, "user_id"),
+        ({"type": "task"}, "type"),
+        ({"vector": [1.0] * 8}, "vector"),
+        ({"importance": None}, "importance"),
+        ({"importance": 1.5}, "importance"),
+        ({"tags": None}, "tags"),
+        ({"tags": [""]}, "tags[0]"),
+        ({"metadata": None}, "metadata"),
+        ({"expires_at": "tomorrow"}, "expires_at"),
+        ({"pinned": "yes"}, "pinned"),
+        ({"pinned": None}, "pinned"),
+    ],
+)
+def test_what_cannot_change_is_named(client: httpx.Client, user: str, body: dict[str, Any], field: str) -> None:
+    memory_id = store(client, user)["id"]
+    before = read(client, user, memory_id).json()
+
+    assert list(errors_of(change(client, user, memory_id, **body))) == [field]
+    assert read(client, user, memory_id).json() == before
+
+
+def test_what_is_not_the_user_s_is_not_found(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user)["id"]
+
+    for asked in (
+        change(client, "somebody-else", memory_id, importance=1),
+        change(client, user, UNKNOWN, importance=1),
+        change(client, user, "no-id", importance=1),
+        history(client, "somebody-else", memory_id),
+        history(client, user, UNKNOWN),
+        history(client, user, "no-id"),
+        client.patch(f"/v1/agents/nobody/memories/{memory_id}", params={"user_id": user}, json={"importance": 1}),
+    ):
+        assert asked.status_code == 404, asked.text
+
+
+def test_the_user_is_a_parameter(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user)["id"]
+
+    assert list(errors_of(client.patch(f"{MEMORIES}/{memory_id}", json={"importance": 1}))) == ["user_id"]
+    assert list(errors_of(client.get(f"{MEMORIES}/{memory_id}/history"))) == ["user_id"]
+
+
+def test_a_superseded_version_is_a_conflict_that_names_its_successor(client: httpx.Client, user: str) -> None:
+    old = store(client, user)["id"]
+    new = store(client, user, content="new", supersedes=old)["id"]
+
+    answer = change(client, user, old, importance=1)
+
+    assert (answer.status_code, new in answer.json()["detail"]) == (409, True)
+
+
+def test_a_history_is_whole_whichever_version_is_named(client: httpx.Client, user: str) -> None:
+    ids = [store(client, user, content="0")["id"]]
+    for content in ("1", "2"):
+        ids.append(store(client, user, content=content, supersedes=ids[-1])["id"])
+
+    answers = [history(client, user, memory_id.upper()).json() for memory_id in ids]
+
+    assert answers[0] == answers[1] == answers[2]
+    assert [memory["id"] for memory in answers[0]["results"]] == ids
+    assert answers[0]["truncated"] is False
