@@ -20,12 +20,9 @@ from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
-<<<<<<< HEAD
 from agentmemory_operator.services.drafts import NewMemory
-=======
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.histories import Histories
->>>>>>> c1733d3 (wip)
 from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall, SearchRequest
 from agentmemory_operator.services.remember import Remember, Stored

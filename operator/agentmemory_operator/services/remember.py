@@ -8,31 +8,9 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
-<<<<<<< HEAD
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, is_expired
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, StoreRejected
 from agentmemory_operator.ports import Clock
-=======
-from agentmemory_operator.domain.identity import is_id, keyed_id, time_ordered_id
-from agentmemory_operator.domain.keywords import Words
-from agentmemory_operator.domain.records import (
-    TOMBSTONE_KEY,
-    MemoryRecord,
-    Payload,
-    hash_content,
-    is_expired,
-    payload_of,
-)
-from agentmemory_operator.errors import (
-    AgentMemoryError,
-    Conflict,
-    FieldError,
-    NotFound,
-    RequestInvalid,
-    StoreRejected,
-)
-from agentmemory_operator.ports import Clock, Json, Vector
->>>>>>> c1733d3 (wip)
 from agentmemory_operator.services.chains import Chains, midway, read_row
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory, places_of_first

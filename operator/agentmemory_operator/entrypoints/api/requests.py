@@ -189,9 +189,7 @@ class ChangeIn(Body):
     expires_at: Time | None = Field(
         default=None, description="From then on it is never returned; null: never.", json_schema_extra=_drop_default
     )
-    pinned: StrictBool = Field(
-        default=_NOT_GIVEN, description="Never cleaned up.", json_schema_extra=_drop_default
-    )
+    pinned: StrictBool = Field(default=_NOT_GIVEN, description="Never cleaned up.", json_schema_extra=_drop_default)
 
     @model_validator(mode="before")
     @classmethod
