@@ -17,6 +17,8 @@ from agentmemory_operator.domain.times import render_time
 from tests.support.filter_oracle import holds
 
 INDEXED = dict(RETRIEVAL_INDEXES) | {
+    "confidence": "float",
+    "validTo": "integer",
     "metadata.word": "keyword",
     "metadata.whole": "integer",
     "metadata.real": "float",

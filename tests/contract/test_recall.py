@@ -139,6 +139,20 @@ async def test_a_filter_on_metadata_without_an_index_is_warned_of_until_it_is_in
     assert (await search(world, criterion=read_filters({"type": "fact"}))).warnings == ()
 
 
+async def test_what_only_some_callers_narrow_by_is_warned_of_under_the_name_they_used(world: World) -> None:
+    await world.add("a")
+
+    answer = await search(world, at_time=1, namespace=("x",), criterion=read_filters({"source": "mail"}))
+
+    advised = "{field: source, type: keyword}", "{field: validFrom, type: integer}"
+    advised += "{field: validTo, type: integer}", "{field: namespacePaths, type: keyword}"
+    for warning, field, index in zip(
+        answer.warnings, ("filters", "at_time", "at_time", "namespace"), advised, strict=True
+    ):
+        assert warning.startswith(f"{field}: no index serves ")
+        assert index in warning
+
+
 async def test_the_object_decides_how_many_and_how_good(world: World) -> None:
     for number in range(20):
         await world.add(str(number))

@@ -20,9 +20,10 @@ from agentmemory_operator.domain.rules import (
     WORDLLAMA_MODEL,
 )
 from agentmemory_operator.domain.scoring_choice import Choice, choose
-from agentmemory_operator.domain.scoring_models import Model
+from agentmemory_operator.domain.scoring_models import Model, variables_read
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.tuning import Tuning, tuning_of
+from agentmemory_operator.domain.variables import CONFIDENCE, IDLE_DAYS
 
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
@@ -38,6 +39,10 @@ DEFAULT_MODELS = {
     "wordllama": WORDLLAMA_MODEL,
     "fastembed": FASTEMBED_DEFAULT_MODEL,
 }
+
+
+# What a scoring model reads of a memory, and finds memories by, beyond what every search needs.
+SCORED_INDEXES = {CONFIDENCE: ("confidence", "float"), IDLE_DAYS: ("lastAccessedAt", "integer")}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,9 +202,11 @@ def subjects_of(memory: AgentMemory) -> tuple[Subject, ...]:
 
 
 def effective_indexes(memory: AgentMemory) -> dict[str, str]:
-    """Return the type of every payload index by field: the preset's and the object's."""
+    """Return the type of every payload index by field: the preset's, the scoring model's and the object's."""
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
-    return dict(preset_of(memory).payload_indexes) | {entry.field: entry.type for entry in extra}
+    read = variables_read(scoring_choice(memory).model)
+    scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
+    return dict(preset_of(memory).payload_indexes) | scored | {entry.field: entry.type for entry in extra}
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:

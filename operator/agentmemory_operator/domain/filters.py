@@ -1,5 +1,6 @@
 """Which memories a call may see, as Qdrant filters."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,13 @@ IS_PENDING: Condition = {"key": "pending", "match": {"value": True}}
 NOT_PENDING: Condition = {"must_not": [IS_PENDING]}
 NOT_DELETED: Condition = {"is_empty": {"key": TOMBSTONE_KEY}}
 NOT_SUPERSEDED: Condition = {"is_empty": {"key": "supersededById"}}
+
+# The caller's field, the key that it is compared with, the index that serves it.
+_RARELY_ASKED = (
+    ("at_time", "validFrom", "integer"),
+    ("at_time", "validTo", "integer"),
+    ("namespace", NAMESPACE_PATHS_KEY, "keyword"),
+)
 
 STORED: Filter = {"must": [NOT_DELETED, NOT_PENDING]}
 """Every memory of every user, superseded and expired ones included."""
@@ -39,6 +47,20 @@ class Selection:
     at_time: int | None = None
     include_superseded: bool = False
     criterion: Criterion | None = None
+
+
+def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield what narrows a selection by reading memories: the caller's field, the key, the type of the index to add.
+
+    Args:
+        indexes: type of the payload index by key.
+    """
+    if selection.criterion is not None:
+        yield from (("filters", key, type_) for key, type_ in criteria.unindexed(selection.criterion, indexes).items())
+    asked = {"at_time": selection.at_time, "namespace": selection.namespace or None}
+    for field, key, type_ in _RARELY_ASKED:
+        if asked[field] is not None and indexes.get(key) != type_:
+            yield field, key, type_
 
 
 def equals(key: str, value: str | int) -> Condition:

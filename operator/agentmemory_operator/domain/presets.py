@@ -42,8 +42,8 @@ class Preset:
     payload_indexes: tuple[tuple[str, str], ...]
 
 
-# What retrieval filters on and scores by, for itself and for callers, whatever the preset: an unindexed field costs a
-# payload read a point.
+# What every search and list filters on, orders by or scores with, and their own fields; each index is one call when a
+# collection is made. What only some callers filter on is theirs to index: docs/adr/0011.
 RETRIEVAL_INDEXES = (
     ("userId", "keyword"),
     ("type", "keyword"),
@@ -56,14 +56,6 @@ RETRIEVAL_INDEXES = (
     ("deletedAt", "integer"),
     ("pending", "bool"),
     ("sessionId", "keyword"),
-    ("source", "keyword"),
-    ("namespacePaths", "keyword"),
-    ("confidence", "float"),
-    ("lastAccessedAt", "integer"),
-    ("validFrom", "integer"),
-    ("validTo", "integer"),
-    ("supersedesId", "keyword"),
-    ("supersededAt", "integer"),
 )
 
 # What finds the neighbours of a memory in its session, and those whose keyword text has to be written again.

@@ -5,7 +5,9 @@ Source of the defaults: the reference designs R2 (Confidence), R4 (Priority) and
 
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.expressions import variables_of
 from agentmemory_operator.domain.typed_expressions import Scoring
+from agentmemory_operator.domain.variables import CONFIDENCE, IDLE_DAYS
 
 WEIGHTED, EXPRESSION = "Weighted", "Expression"
 
@@ -77,6 +79,19 @@ class Importance:
 
 Model = Confidence | Priority | Importance | Scoring
 """What ranks instead of the weighted sum."""
+
+
+def variables_read(model: Model | None) -> frozenset[str]:
+    """Return the variables beyond age, importance and accesses that a model's score depends on."""
+    match model:
+        case Confidence():
+            return frozenset((CONFIDENCE, IDLE_DAYS))
+        case Importance():
+            return frozenset((IDLE_DAYS,))
+        case Scoring(root=root):
+            return variables_of(root)
+        case _:
+            return frozenset()
 
 
 def name_of(model: Model | None) -> str:

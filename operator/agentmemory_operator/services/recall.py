@@ -8,10 +8,9 @@ from functools import partial
 
 from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.domain.capabilities import MIN_MAX
-from agentmemory_operator.domain.criteria import unindexed
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
-from agentmemory_operator.domain.filters import Selection, visible
+from agentmemory_operator.domain.filters import Selection, unindexed_keys, visible
 from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of
 from agentmemory_operator.domain.keywords import keyword_document
@@ -314,12 +313,10 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
 
 
 def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
-    criterion = request.selection.criterion
-    missing = unindexed(criterion, agent.settings.indexes) if criterion else {}
     return tuple(
-        f"filters: no index serves {key}, so every memory behind the other conditions is read: add"
+        f"{field}: no index serves {key}, so every memory behind the other conditions is read: add"
         f" {{field: {key}, type: {type_}}} to spec.index.payloadIndexes"
-        for key, type_ in missing.items()
+        for field, key, type_ in unindexed_keys(request.selection, agent.settings.indexes)
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.criteria import FIELDS, Kind, compile_criterion, unindexed
+from agentmemory_operator.domain.criteria import FIELDS, Field, Kind, compile_criterion, unindexed
 from agentmemory_operator.domain.criteria_reading import CONDITIONS_MAX, DEPTH_MAX, read_filters
 from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.errors import RequestInvalid
@@ -132,14 +132,21 @@ def test_what_is_just_within_the_bounds_is_read() -> None:
     assert read_filters({"type": {"in": ["x"] * CONDITIONS_MAX}}) is not None
 
 
-def test_an_indexed_field_is_indexed_as_what_it_holds() -> None:
-    types = {Kind.WORD: {"keyword"}, Kind.WORDS: {"keyword"}, Kind.NUMBER: {"float", "integer"}, Kind.TIME: {"integer"}}
+ASKED: dict[Kind, Any] = {Kind.WORD: "x", Kind.WORDS: "x", Kind.NUMBER: {"gte": 1}, Kind.TIME: {"gte": DAY}}
 
-    wrong = [
-        field.name for field in FIELDS.values() if field.key in INDEXES and INDEXES[field.key] not in types[field.kind]
-    ]
 
-    assert wrong == []
+@pytest.mark.parametrize("field", FIELDS.values(), ids=FIELDS)
+@pytest.mark.parametrize("asks_for_none", [False, True])
+def test_a_field_is_indexed_as_what_it_holds_or_the_advised_index_serves_it(field: Field, asks_for_none: bool) -> None:
+    criterion = read_filters({field.name: None if asks_for_none else ASKED[field.kind]})
+    assert criterion is not None
+
+    missing = unindexed(criterion, INDEXES)
+
+    assert set(missing) == {field.key} - set(INDEXES)
+    assert unindexed(criterion, INDEXES | missing) == {}
+    kinds = {Kind.WORD: {"keyword"}, Kind.WORDS: {"keyword"}, Kind.NUMBER: {"float", "integer"}, Kind.TIME: {"integer"}}
+    assert (INDEXES | missing)[field.key] in kinds[field.kind]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,22 @@ def test_the_smallest_object_asks_for_the_preset() -> None:
     assert desired.indexes == tuple(sorted(RETRIEVAL_INDEXES))
 
 
+@pytest.mark.parametrize(
+    ("scoring", "added"),
+    [
+        ({"model": "Confidence"}, {("confidence", "float"), ("lastAccessedAt", "integer")}),
+        ({"model": "Importance"}, {("lastAccessedAt", "integer")}),
+        ({"model": "Priority"}, set()),
+        ({"model": "Expression", "expression": "similarity * decay(idleDays, 30)"}, {("lastAccessedAt", "integer")}),
+        ({"model": "Expression", "expression": "similarity * confidence"}, {("confidence", "float")}),
+    ],
+)
+def test_what_only_some_scoring_models_read_is_indexed_with_them(
+    scoring: dict[str, Any], added: set[tuple[str, str]]
+) -> None:
+    assert set(desired_of({"scoring": scoring}).indexes) == {*RETRIEVAL_INDEXES, *added}
+
+
 def test_the_marker_says_whose_it_is_and_what_its_vectors_are() -> None:
     desired = desired_of(generation=5)
 
