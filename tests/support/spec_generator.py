@@ -27,7 +27,13 @@ BLOCKS: Mapping[str, tuple[Json, ...]] = {
         {"weights": {"similarity": 0.5, "recency": 0.25, "utility": 0.25}},
         {"weights": {"similarity": 1, "recency": 0, "utility": 0}},
         {"weights": {"similarity": 0.5, "recency": 0.5, "utility": 0.5}},
-    )
+    ),
+    "ttl": (
+        {"mode": "Hard", "days": 0.5},
+        {"mode": "SoftUnlessUsed", "days": 30, "keepImportance": 0.75},
+        {"mode": "Session"},
+        {"mode": "Soft"},
+    ),
 }
 SECRET = {"name": "openai", "key": "token"}
 # Legal figures that cost a development server much and say no more than these.

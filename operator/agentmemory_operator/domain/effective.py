@@ -21,7 +21,7 @@ from agentmemory_operator.domain.rules import (
 )
 from agentmemory_operator.domain.scoring_choice import Choice, choose
 from agentmemory_operator.domain.scoring_models import Model, variables_read
-from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
 from agentmemory_operator.domain.tuning import Tuning, tuning_of
 from agentmemory_operator.domain.variables import CONFIDENCE, IDLE_DAYS
 
@@ -270,7 +270,8 @@ def effective_tuning(memory: AgentMemory) -> Tuning:
 
 def memory_type(spec: TypeSpec) -> MemoryType:
     """Return the type; without a half-life it does not decay (admission demands one or `decay: false`)."""
-    return MemoryType(spec.name, spec.half_life_days, 1.0 if spec.boost is None else spec.boost)
+    ttl = Ttl(**spec.ttl.model_dump()) if spec.ttl else None
+    return MemoryType(spec.name, spec.half_life_days, 1.0 if spec.boost is None else spec.boost, ttl)
 
 
 def effective_embedding(spec: Embedding | None) -> EmbeddingSettings:

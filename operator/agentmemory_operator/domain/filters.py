@@ -1,12 +1,14 @@
 """Which memories a call may see, as Qdrant filters."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from agentmemory_operator.domain import criteria
 from agentmemory_operator.domain.criteria import Criterion, compile_criterion
+from agentmemory_operator.domain.expiry import not_past
 from agentmemory_operator.domain.records import NAMESPACE_PATHS_KEY, TOMBSTONE_KEY, namespace_paths
+from agentmemory_operator.domain.taxonomy import MemoryType
 
 Filter = dict[str, Any]
 Condition = criteria.Condition
@@ -68,9 +70,14 @@ def equals(key: str, value: str | int) -> Condition:
     return {"key": key, "match": {"value": value}}
 
 
-def visible(selection: Selection, now_ms: int) -> Filter:
-    """Return the filter of what a user may read: stored, not expired, and as the selection narrows it."""
+def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ()) -> Filter:
+    """Return the filter of what a user may read: stored, not expired, and as the selection narrows it.
+
+    Args:
+        types: of the object; those with a time to live cost a condition each.
+    """
     must = [equals("userId", selection.user_id), NOT_DELETED, NOT_PENDING, _not_expired(now_ms)]
+    must.extend(not_past(types, now_ms))
     if selection.at_time is not None:
         must.extend(_valid_at(selection.at_time))
     elif not selection.include_superseded:

@@ -154,12 +154,6 @@ def hash_content(content: str) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def is_expired(payload: Mapping[str, Any], now_ms: int) -> bool:
-    """Tell whether a memory is not to be returned any more; without an end, or with null for one, it always is."""
-    end = payload.get("expiresAt")
-    return end is not None and bool(end <= now_ms)
-
-
 def window_mark(payload: Mapping[str, Any]) -> Payload:
     """Return what says that the keyword texts after a memory have to be looked at; only those of a session are."""
     return {DUE_KEY: True} if ORDER_KEY in payload else {}

@@ -12,6 +12,7 @@ from pydantic.config import JsonDict
 
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.index_spec import Index
+from agentmemory_operator.domain.lifecycle_spec import TtlSpec
 from agentmemory_operator.domain.model import Model
 from agentmemory_operator.domain.rules import (
     FASTEMBED_DEFAULT_MODEL,
@@ -139,6 +140,7 @@ class TypeSpec(Model):
         allow_inf_nan=False,
         description="Multiplies the combined score of this type, 0.01..10. Default: 1.",
     )
+    ttl: TtlSpec | None = Field(default=None, description="How long memories of this type answer. Default: for ever.")
 
 
 VerbName = Annotated[Literal["read", "write", "admin"], Field(description="One thing that it may do.")]

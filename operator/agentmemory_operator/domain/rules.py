@@ -194,6 +194,19 @@ TYPE = (
     ),
 )
 
+TTL = (
+    Rule(
+        "self.mode == 'Session' || has(self.days)",
+        "days is needed with a mode other than Session: say after how many days",
+        ".days",
+    ),
+    Rule(
+        "self.mode == 'SoftUnlessUsed' || !has(self.keepImportance)",
+        "keepImportance has no meaning but with mode SoftUnlessUsed: remove it, or choose that mode",
+        ".keepImportance",
+    ),
+)
+
 _SUM = "self.similarity + self.recency + self.utility"
 WEIGHTS = (
     Rule(

@@ -1,6 +1,31 @@
 """Memory types and their rules."""
 
 from dataclasses import dataclass
+from typing import Literal
+
+TtlMode = Literal["Hard", "Soft", "SoftUnlessUsed", "Session"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ttl:
+    """How long memories of a type answer.
+
+    Attributes:
+        mode: Hard: gone, and removed by the next cleanup. Soft: hidden from searches and lists, and kept.
+            SoftUnlessUsed: as Soft, but what a search ever returned stays. Session: gone with its session, and as Hard
+            after `days` where nobody ends it.
+        days: since createdAt; None only with Session.
+        keep_importance: SoftUnlessUsed hides only what is less important; None hides whatever it is.
+    """
+
+    mode: TtlMode
+    days: float | None = None
+    keep_importance: float | None = None
+
+    @property
+    def removes(self) -> bool:
+        """Tell whether memories go for good, not just out of sight."""
+        return self.mode in ("Hard", "Session")
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,8 +35,10 @@ class MemoryType:
     Attributes:
         half_life_days: days after which recency has halved; None never decays (recency 1).
         boost: multiplies the combined score.
+        ttl: None answers for ever.
     """
 
     name: str
     half_life_days: float | None
     boost: float = 1.0
+    ttl: Ttl | None = None

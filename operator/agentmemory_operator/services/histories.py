@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, is_expired, record_of
+from agentmemory_operator.domain.expiry import is_expired
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, record_of
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.chains import Chains, read_row
 from agentmemory_operator.services.directory import Agent
@@ -62,7 +63,8 @@ class Histories:
             if not (before.is_broken or after.is_broken):
                 break
         rows = [*reversed(before.rows), row, *after.rows]
-        shown = [each for each in rows if not is_expired(each, self._clock.now_ms())]
+        types, now_ms = agent.settings.ranking.types, self._clock.now_ms()
+        shown = [each for each in rows if not is_expired(each, types, now_ms)]
         return History(tuple(map(record_of, shown)), is_truncated=before.has_more or after.has_more)
 
     async def _walk(self, agent: Agent, row: _Row, way: tuple[str, str], *, room: int) -> _Walk:

@@ -5,6 +5,7 @@ import binascii
 import json
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.expiry import is_expired
 from agentmemory_operator.domain.filters import STORED, Filter, Selection, both, equals, visible
 from agentmemory_operator.domain.identity import is_id
 from agentmemory_operator.domain.records import (
@@ -12,7 +13,6 @@ from agentmemory_operator.domain.records import (
     MemoryRecord,
     Payload,
     hash_content,
-    is_expired,
     record_of,
 )
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
@@ -87,7 +87,7 @@ class Memories:
         after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
         # One more than asked tells whether there is a next page.
         limit = _within(agent, request.limit)
-        filter_ = visible(selection, self._clock.now_ms())
+        filter_ = visible(selection, self._clock.now_ms(), agent.settings.ranking.types)
         rows = await _newest(agent, filter_, after, limit=limit + 1)
         records = tuple(map(record_of, rows[:limit]))
         is_last = len(rows) <= limit
@@ -125,7 +125,7 @@ class Memories:
         if row and row.get("pending"):
             await self._chains.complete(agent, row)
             row = await read_row(agent, memory_id)
-        if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or is_expired(row, self._clock.now_ms()):
+        if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or self._is_expired(agent, row):
             raise NotFound(f"this user has no memory {memory_id}")
         return row
 
@@ -138,6 +138,9 @@ class Memories:
             with midway():
                 await self._chains.complete(agent, buried)
         return True
+
+    def _is_expired(self, agent: Agent, row: Payload) -> bool:
+        return is_expired(row, agent.settings.ranking.types, self._clock.now_ms())
 
 
 def _within(agent: Agent, limit: int) -> int:

@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload, is_expired
+from agentmemory_operator.domain.expiry import EXPIRY_KEYS, is_expired
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload
+from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.directory import Agent
 
-_KEYS = ("userId", "pending", "expiresAt", TOMBSTONE_KEY)
+_KEYS = ("userId", "pending", TOMBSTONE_KEY, *EXPIRY_KEYS)
 
 
 async def missing_parents(
@@ -23,11 +25,11 @@ async def missing_parents(
     return {
         place: NotFound(f"parent_id: this user has no memory {parent}")
         for place, (user, parent) in children.items()
-        if not _is_there(rows.get(parent), user, now_ms)
+        if not _is_there(rows.get(parent), user, agent.settings.ranking.types, now_ms=now_ms)
     }
 
 
-def _is_there(row: Payload | None, user_id: str, now_ms: int) -> bool:
+def _is_there(row: Payload | None, user_id: str, types: tuple[MemoryType, ...], *, now_ms: int) -> bool:
     if row is None or TOMBSTONE_KEY in row or row.get("pending"):
         return False
-    return bool(row["userId"] == user_id and not is_expired(row, now_ms))
+    return bool(row["userId"] == user_id and not is_expired(row, types, now_ms))

@@ -180,7 +180,7 @@ def _ranked(points: Sequence[Json]) -> list[Json]:
 async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
     ranking = _ranking_of(agent, request)
     selection = request.selection
-    filter_ = visible(selection, now_ms)
+    filter_ = visible(selection, now_ms, ranking.types)
     eligible = await agent.sizes.get(selection.user_id, selection, lambda: agent.store.count(agent.alias, filter_))
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None

@@ -8,7 +8,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, is_expired
+from agentmemory_operator.domain.expiry import is_expired
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, StoreRejected
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.chains import Chains, midway, read_row
@@ -129,7 +130,11 @@ class Remember:
         if old and old.get("pending"):
             await self._chains.complete(agent, old)
             old = await read_row(agent, record.supersedes_id)
-        if old is None or old["userId"] != record.user_id or is_expired(old, self._clock.now_ms()):
+        if (
+            old is None
+            or old["userId"] != record.user_id
+            or is_expired(old, agent.settings.ranking.types, self._clock.now_ms())
+        ):
             raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
         if TOMBSTONE_KEY in old or old.get("supersededById"):
             raise _superseded(record.supersedes_id)

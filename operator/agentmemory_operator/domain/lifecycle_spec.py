@@ -1,0 +1,33 @@
+"""What an AgentMemory says of how its memories end: `types[].ttl` and the `lifecycle` block."""
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+
+from agentmemory_operator.domain import rules
+from agentmemory_operator.domain.model import Model
+from agentmemory_operator.domain.schema import validated
+from agentmemory_operator.domain.taxonomy import TtlMode
+
+Days = Annotated[float, Field(ge=0.001, le=36_500, allow_inf_nan=False)]
+
+
+class TtlSpec(Model):
+    """How long memories of a type answer."""
+
+    model_config = ConfigDict(json_schema_extra=validated(*rules.TTL))
+
+    mode: TtlMode = Field(
+        description="Hard: gone for every call, and removed by the next cleanup. Soft: hidden from searches and lists;"
+        " by its id it is still read. SoftUnlessUsed: as Soft, but what a search ever returned stays. Session: gone"
+        " when its session ends, and as Hard after days where nobody ends it."
+    )
+    days: Days | None = Field(
+        default=None,
+        description="Days since a memory's created_at, 0.001..36500; required but with Session. A change acts on the"
+        " next search, on every memory of the type. Default with Session: as long as the session.",
+    )
+    keep_importance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="Of SoftUnlessUsed: memories at least this important stay, used or not, 0..1. Default: none.",
+    )
