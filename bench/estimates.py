@@ -1,7 +1,8 @@
-"""`status.estimate` against the files of real segments, for each profile.
+"""`status.estimate` against real segments, for each profile: their files, and what the engine holds of them in memory.
 
-RAM is held against the files that have to lie in memory for searches not to read the disk: everything but the payload,
-the log and, where the profile keeps them cold, the vectors as they came. The process itself is not in it.
+Both for the memories beyond the first 1,000, so that what a server and a collection take by themselves is left out.
+RAM is what a server has resident that was started again on the filled collection and asked: its own memory, and what
+it mapped of its files but for payload and log; vectors count whole, or not at all where the profile keeps them cold.
 """
 
 import argparse
@@ -13,23 +14,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentmemory_operator.domain.desired import newest_collection
-from agentmemory_operator.domain.estimate import Estimate, Layout, estimate, layout_of
+from agentmemory_operator.domain.estimate import Estimate, estimate, layout_of
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.profiles import PROFILES
 from bench import measures
-from bench.datasets import make_dataset
-from bench.stacks import agent_manifest, running
+from bench.clients import Client
+from bench.datasets import Dataset, make_dataset
+from bench.stacks import KillableQdrant, agent_manifest, running
 from bench.tables import Cells, machine, render
 
 SIZES = (10_000, 100_000)
 MIB = 1024**2
 HEAD = ("memories", "profile", "RAM, MiB", "estimated", "off", "disk, MiB", "estimated", "off")
 BLOCK_BYTES = 512
+KINDS = ("vectors", "payload", "log", "others")
+# The engine writes what it holds to its files every five seconds.
+FLUSHED_S = 6
+SEARCHES = 500
+FIRST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Bytes on disk of one collection, by what they hold."""
+    """Bytes of the files of one collection, by what they hold."""
 
     vectors: int
     payload: int
@@ -37,11 +44,8 @@ class Files:
     others: int
 
     @property
-    def disk(self) -> int:
+    def total(self) -> int:
         return self.vectors + self.payload + self.log + self.others
-
-    def ram(self, layout: Layout) -> int:
-        return self.others + (0 if layout.is_cold else self.vectors)
 
 
 def main() -> None:
@@ -55,39 +59,76 @@ def rows_of(sizes: list[int], profiles: list[str]) -> Iterator[Cells]:
     """Measure every profile at every size."""
     for size in sizes:
         for profile in profiles:
-            files, expected, layout = measure(profile, size)
-            ram, disk = files.ram(layout), files.disk
+            first, (seen, expected) = measure(profile, FIRST), measure(profile, size)
             yield (
                 f"{size:,}",
                 profile,
-                *(f"{ram / MIB:.0f}", f"{expected.ram / MIB:.0f}", f"{expected.ram / ram - 1:+.0%}"),
-                *(f"{disk / MIB:.0f}", f"{expected.disk / MIB:.0f}", f"{expected.disk / disk - 1:+.0%}"),
+                *(
+                    cell
+                    for here, there in (
+                        (seen.ram - first[0].ram, expected.ram - first[1].ram),
+                        (seen.disk - first[0].disk, expected.disk - first[1].disk),
+                    )
+                    for cell in (f"{here / MIB:.0f}", f"{there / MIB:.0f}", f"{there / here - 1:+.0%}")
+                ),
             )
 
 
-def measure(profile: str, size: int) -> tuple[Files, Estimate, Layout]:
-    """Fill a collection of the profile until it is indexed; return its files and what was estimated."""
+def measure(profile: str, size: int) -> tuple[Estimate, Estimate]:
+    """Fill a collection of the profile until it is indexed; return what it takes, and what was estimated."""
     data = make_dataset(
         f"bench-{profile.lower()}-{secrets.token_hex(2)}", size=size, users=10, now_ms=time.time_ns() // 10**6
     )
     spec = {"index": {"profile": profile, "expectedMemories": size}}
     layout = layout_of(newest_collection(parse_agent_memory(agent_manifest(data.slug, spec=spec)), cluster_id="bench"))
-    with (
-        tempfile.TemporaryDirectory(prefix="agentmemory-estimates-") as name,
-        running(Path(name), [data.slug], None, spec=spec) as stack,
-    ):
-        stack.wait_ready(data.slug)
-        measures.load(stack, data)
-        stack.wait_indexed(data.alias)
-        return files_in(Path(name) / "qdrant"), estimate(layout, size), layout
+    with tempfile.TemporaryDirectory(prefix="agentmemory-estimates-") as name:
+        folder = Path(name)
+        with running(folder, [data.slug], None, spec=spec) as stack:
+            stack.wait_ready(data.slug)
+            measures.load(stack, data)
+            stack.wait_indexed(data.alias)
+            time.sleep(FLUSHED_S)
+        files = files_in(folder / "qdrant")
+        with KillableQdrant(folder) as server:
+            search(server.url, data)
+            ram = own_bytes(server.pid) + mapped_files(server.pid, folder).others
+    return Estimate(ram + (0 if layout.is_cold else files.vectors), files.total), estimate(layout, size)
+
+
+def search(url: str, data: Dataset) -> None:
+    """Ask what loads all that searches use: the memories of each user."""
+    with Client(url) as qdrant:
+        for row in range(SEARCHES):
+            user = {"key": "userId", "match": {"value": data.user_name(row % data.users)}}
+            body = {"query": data.vectors[row], "limit": 10, "filter": {"must": [user]}, "with_payload": True}
+            qdrant.call("POST", f"/collections/{data.alias}/points/query", body)
 
 
 def files_in(folder: Path) -> Files:
     """Return what the files below a folder take."""
-    sizes = {"vectors": 0, "payload": 0, "log": 0, "others": 0}
+    sizes = dict.fromkeys(KINDS, 0)
     for path in folder.rglob("*"):
         if path.is_file():
             sizes[kind_of(path.relative_to(folder).parts)] += path.stat().st_blocks * BLOCK_BYTES
+    return Files(**sizes)
+
+
+def own_bytes(pid: int) -> int:
+    """Return the resident bytes of a process that are no file's."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="utf-8").splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
+
+
+def mapped_files(pid: int, folder: Path) -> Files:
+    """Return what of the files below a folder a process has mapped and resident."""
+    sizes, kind = dict.fromkeys(KINDS, 0), None
+    for line in Path(f"/proc/{pid}/smaps").read_text(encoding="utf-8").splitlines():
+        words = line.split(maxsplit=5)
+        if not words[0].endswith(":"):
+            path = Path(words[5]) if len(words) > 5 else Path()
+            kind = kind_of(path.relative_to(folder).parts) if path.is_relative_to(folder) else None
+        elif kind and words[0] == "Rss:":
+            sizes[kind] += int(words[1]) * 1024
     return Files(**sizes)
 
 

@@ -127,6 +127,7 @@ class KillableQdrant:
         self._running = contextlib.ExitStack()
         self._port = 0
         self.url = ""
+        self.pid = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -139,7 +140,7 @@ class KillableQdrant:
         """Start it and wait until it answers."""
         options = ["--data", str(self._folder / "qdrant"), "--port", str(self._port)]
         process = _process(self._folder, "devserver", options, says="Qdrant ", ends_with=signal.SIGKILL)
-        self.url, _ = self._running.enter_context(process)
+        self.url, self.pid = self._running.enter_context(process)
         self._port = urlsplit(self.url).port or 0
 
     def kill(self) -> None:
