@@ -22,6 +22,7 @@ from agentmemory_operator.domain.classes import (
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.expressions import Formula, variables_of
 from agentmemory_operator.domain.filters import Filter, both
+from agentmemory_operator.domain.presets import NO_GATE
 from agentmemory_operator.domain.scoring_models import Confidence, Importance, Priority
 from agentmemory_operator.domain.trees import KNOWLEDGE_TYPE
 from agentmemory_operator.domain.typed_expressions import Scoring
@@ -147,7 +148,9 @@ def similarity_of(distance: str, engine_score: float) -> float:
 
 
 def gate_of(distance: str, min_similarity: float) -> float | None:
-    """Return the engine's bound for a least similarity; for Euclid it is the largest distance."""
+    """Return the engine's bound for a least similarity, None for none; for Euclid it is the largest distance."""
+    if min_similarity <= NO_GATE:
+        return None
     if distance != "Euclid":
         return min_similarity
     return 1 / min_similarity - 1 if min_similarity > 0 else None
@@ -162,7 +165,7 @@ def _classes_beyond_similarity(ranking: Ranking) -> tuple[MemoryClass, ...]:
         case Importance():
             return BY_IDLENESS_AND_IMPORTANCE
         case Priority():
-            has_bank = any(type_.name == KNOWLEDGE_TYPE for type_ in ranking.types)
+            has_bank = not ranking.types or any(type_.name == KNOWLEDGE_TYPE for type_ in ranking.types)
             return (*BY_HORIZON, MemoryClass(type_names=(KNOWLEDGE_TYPE,))) if has_bank else BY_HORIZON
         case Scoring(root=root):
             return _classes_for(variables_of(root))

@@ -41,7 +41,8 @@ class MemoryClass:
 
     def condition(self, types: Sequence[MemoryType], now_ms: int) -> Condition:
         """Return the condition that holds for the memories of the class."""
-        must: list[Condition] = [self._is_new(types, now_ms)] if self.recency else []
+        # Where no type is listed none fades, and all memories are new.
+        must: list[Condition] = [self._is_new(types, now_ms)] if self.recency and types else []
         must.extend(self._is_recent(now_ms))
         if self.importance:
             must.append(self._is_important())

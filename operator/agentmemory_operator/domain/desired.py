@@ -43,10 +43,10 @@ class Terms:
 def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
     """Return what the object asks for, each number from its field, profile or preset."""
     preset, index = preset_of(memory), memory.spec.index or Index()
-    embedding = embedding_source(effective_embedding(memory.spec.embedding))
+    embedding = embedding_source(effective_embedding(memory))
     tuning = effective_tuning(memory)
     sharding = index.sharding or ShardingSpec()
-    keyword = keyword_source(index)
+    keyword = keyword_source(memory)
     indexes = effective_indexes(memory) | dict(KEYWORD_INDEXES if keyword else ())
     shape = Collection(
         size=embedding.dimensions,
@@ -111,11 +111,12 @@ def embedding_source(settings: EmbeddingSettings) -> EmbeddingSource:
     )
 
 
-def keyword_source(index: Index) -> KeywordSource | None:
-    """Return what keyword vectors are made of, None where the object asks for none."""
-    if index.keyword is None or not has_keyword(index):
+def keyword_source(memory: AgentMemory) -> KeywordSource | None:
+    """Return what keyword vectors are made of, None where neither the object nor its preset asks for them."""
+    keyword = memory.spec.index.keyword if memory.spec.index else None
+    if not has_keyword(memory):
         return None
-    return KeywordSource(language=index.keyword.language or DEFAULT_LANGUAGE, window=WINDOW)
+    return KeywordSource(language=(keyword and keyword.language) or DEFAULT_LANGUAGE, window=WINDOW)
 
 
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:

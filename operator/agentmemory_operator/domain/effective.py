@@ -1,13 +1,14 @@
 """What an object means: its spec over its preset. The only place where defaults are filled in."""
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.domain.access import Subject, Verb
 from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.naming import alias_of
-from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
+from agentmemory_operator.domain.presets import DEFAULT_PRESET, NO_GATE, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
 from agentmemory_operator.domain.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.domain.reranking import Reranking
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
@@ -24,6 +25,9 @@ from agentmemory_operator.domain.scoring_models import Model, variables_read
 from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
 from agentmemory_operator.domain.tuning import Tuning, tuning_of
 from agentmemory_operator.domain.variables import CONFIDENCE, IDLE_DAYS
+
+# The type of memories of an object that takes any, where the writer names none.
+UNTYPED = "memory"
 
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
@@ -80,8 +84,9 @@ class Ranking:
         rerank: what reads the best again; None is nothing.
         max_query_limit: the most results that the engine's strict mode lets one request have; None is any number.
         oversampling: how many times more candidates than wanted are rescored, at least 1.
-        score_threshold: on the combined score.
-        min_similarity: on the similarity, -1..1.
+        types: none takes any type, each without decay.
+        score_threshold: on the combined score; -1 leaves nothing out.
+        min_similarity: on the similarity, -1..1; -1 leaves nothing out.
     """
 
     weights: Weights
@@ -98,6 +103,16 @@ class Ranking:
     max_query_limit: int | None = None
     fusion: Fusion = field(default_factory=Fusion)
     rerank: Reranking | None = None
+
+    @property
+    def default_type(self) -> str:
+        """The type of a memory that is stored without one."""
+        return self.types[0].name if self.types else UNTYPED
+
+    @property
+    def threshold(self) -> float:
+        """The least combined score of an answer; minus infinity where nothing is left out."""
+        return -math.inf if self.score_threshold <= NO_GATE else self.score_threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,10 +197,10 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         connection=memory.spec.connection_ref.name,
         connection_namespace=memory.spec.connection_ref.namespace or memory.metadata.namespace,
         ranking=effective_ranking(memory),
-        embedding=effective_embedding(memory.spec.embedding),
+        embedding=effective_embedding(memory),
         profile=memory.spec.index.profile if memory.spec.index else None,
         expected_memories=effective_tuning(memory).expected_memories,
-        has_keyword=has_keyword(memory.spec.index),
+        has_keyword=has_keyword(memory),
         indexes=effective_indexes(memory),
         scoring_generation=choice.generation,
         scoring_fault=choice.fault,
@@ -206,7 +221,7 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
     read = variables_read(scoring_choice(memory).model)
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
-    return dict(preset_of(memory).payload_indexes) | scored | {entry.field: entry.type for entry in extra}
+    return {entry.field: entry.type for entry in extra} | scored | dict(preset_of(memory).payload_indexes)
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:
@@ -230,22 +245,24 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         oversampling=tuning.oversampling,
         max_query_limit=_max_query_limit(memory.spec.index),
         rerank=Reranking(**given["rerank"]) if "rerank" in given else None,
-        fusion=Fusion(**given.get("fusion", {})),
+        fusion=replace(preset.fusion, **given.get("fusion", {})),
     )
 
 
-def has_keyword(index: Index | None) -> bool:
-    """Tell whether memories are to be found by words too."""
-    return index is not None and index.keyword is not None and index.keyword.enabled
+def has_keyword(memory: AgentMemory) -> bool:
+    """Tell whether memories are to be found by words too: as the object says, else its preset."""
+    keyword = memory.spec.index.keyword if memory.spec.index else None
+    return preset_of(memory).has_keyword if keyword is None else keyword.enabled
 
 
 def scoring_choice(memory: AgentMemory) -> Choice:
     """Return the model that ranks: what the object asks for, else what was last accepted."""
-    index = memory.spec.index
-    distance = index.distance if index and index.distance else preset_of(memory).distance
+    index, preset = memory.spec.index, preset_of(memory)
+    distance = index.distance if index and index.distance else preset.distance
     return choose(
         memory.spec.scoring,
         memory.status,
+        preset=preset,
         types=effective_types(memory),
         distance=distance,
         generation=memory.metadata.generation,
@@ -264,7 +281,7 @@ def _max_query_limit(index: Index | None) -> int | None:
 
 def effective_tuning(memory: AgentMemory) -> Tuning:
     """Return the tuning of the collection and of its searches."""
-    dimensions = effective_embedding(memory.spec.embedding).dimensions
+    dimensions = effective_embedding(memory).dimensions
     return tuning_of(memory.spec.index, preset_of(memory), dimensions=dimensions)
 
 
@@ -274,10 +291,10 @@ def memory_type(spec: TypeSpec) -> MemoryType:
     return MemoryType(spec.name, spec.half_life_days, 1.0 if spec.boost is None else spec.boost, ttl)
 
 
-def effective_embedding(spec: Embedding | None) -> EmbeddingSettings:
-    """Return the embedding settings; without a block the offline embedder."""
-    spec = spec or Embedding(provider="wordllama")
-    model = spec.model or DEFAULT_MODELS.get(spec.provider)
+def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
+    """Return the embedding settings; without a block the offline embedder, whatever the preset."""
+    preset, spec = preset_of(memory), memory.spec.embedding or Embedding(provider="wordllama")
+    model = spec.model or (DEFAULT_MODELS | dict(preset.embedding_models)).get(spec.provider)
     return EmbeddingSettings(
         provider=spec.provider,
         model=model,
@@ -286,5 +303,5 @@ def effective_embedding(spec: Embedding | None) -> EmbeddingSettings:
         secret=spec.secret_ref,
         batch_size=spec.batch_size or EMBEDDING_BATCH_SIZE,
         timeout_s=spec.timeout_seconds or EMBEDDING_TIMEOUT_S,
-        cache_entries=EMBEDDING_CACHE_ENTRIES if spec.cache_entries is None else spec.cache_entries,
+        cache_entries=preset.embedding_cache_entries if spec.cache_entries is None else spec.cache_entries,
     )

@@ -7,7 +7,7 @@ cells; in each cell similarity, keyword score and variables are bounded, and so 
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.candidates import CandidatePlan, Query, gate_of, similarity_of
@@ -18,14 +18,14 @@ from agentmemory_operator.domain.expressions import Ranges
 from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.hybrid import keyword_of
 from agentmemory_operator.domain.intervals import Interval
-from agentmemory_operator.domain.scoring import score_bounds
+from agentmemory_operator.domain.presets import NO_GATE
+from agentmemory_operator.domain.scoring import score_bounds, type_names_of
 from agentmemory_operator.domain.variables import KEYWORD, RANGES, SIMILARITY, ranges_of
 
 # The engine's scores lie up to 1e-5 beside the oracle's, which the bound is of; relative to scores above 1.
 MARGIN = 2e-5
 # The engine compares vectors in float32, and may add up two searches in different orders.
 _ROUNDING = 1e-6
-UNLISTED = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ class Unseen:
         return any(self._score(ranges) > floor for name in self._type_names for ranges in self._cells_of(name))
 
     @property
-    def _type_names(self) -> set[str]:
-        return set(self.types) or {UNLISTED, *(type_.name for type_ in self.ranking.types)}
+    def _type_names(self) -> Set[str]:
+        return set(self.types) or type_names_of(self.ranking)
 
     def _cells_of(self, type_name: str) -> Iterator[Ranges]:
         """Yield between what the variables of unseen memories of a type lie, cell by cell."""
@@ -85,7 +85,8 @@ class Unseen:
     def _matches(self, ends: Sequence[float | None]) -> Box | None:
         """Return how memories may match that are left out by lists ending so; None where there are none."""
         range_ = ranges_of(self.distance).numbers[SIMILARITY]
-        least = max(range_.low, self.ranking.min_similarity)
+        gate = self.ranking.min_similarity
+        least = range_.low if gate <= NO_GATE else max(range_.low, gate)
         ceiling = min((_above(end) for end in ends if end is not None), default=range_.high)
         if None in ends:
             # Only memories that are not near enough are left out, and those count only for their words.

@@ -137,8 +137,8 @@ class VectorsSpec(Model):
 
     datatype: Literal["Float32", "Float16"] | None = Field(
         default=None,
-        description="Float16 halves the vectors for a difference in the third digit. Default: Float32. A change is a"
-        " Rebuild.",
+        description="Float16 halves the vectors for a difference in the third digit. Default: the preset's. A change"
+        " is a Rebuild.",
     )
     memory: Literal["Cached", "Cold"] | None = Field(
         default=None,
@@ -269,7 +269,7 @@ class Index(Model):
         default=None, description="The vectors themselves. Default: the profile's or preset's."
     )
     keyword: KeywordSpec | None = Field(
-        default=None, description="Search by words beside the search by meaning. Default: off."
+        default=None, description="Search by words beside the search by meaning. Default: the preset's."
     )
     sharding: ShardingSpec | None = Field(
         default=None, description="Spread over a cluster of servers. Default: the server's."

@@ -79,8 +79,8 @@ class Embedding(Model):
     model: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
         default=None,
         description=f"Model of the provider. Default: openai {OPENAI_DEFAULT_MODEL}, wordllama {WORDLLAMA_MODEL},"
-        f" fastembed {FASTEMBED_DEFAULT_MODEL}. Another model is another vector space, of the same size too: a"
-        " Rebuild.",
+        f" fastembed {FASTEMBED_DEFAULT_MODEL},"
+        " with preset keyed all-MiniLM-L6-v2. Another model is another vector space, of the same size too: a Rebuild.",
     )
     dimensions: int | None = Field(
         default=None,
@@ -111,7 +111,7 @@ class Embedding(Model):
         ge=0,
         le=1_000_000,
         description="Texts whose vectors are kept in memory, least recently used out, 0..1000000; 0 keeps none."
-        " Default: 10000.",
+        " Default: the preset's, 100 of keyed and 10000 of the others.",
     )
 
 
@@ -178,14 +178,18 @@ class Access(Model):
 class AgentMemorySpec(Model):
     """One agent's long-term memory."""
 
+    model_config = ConfigDict(json_schema_extra=validated(*rules.SPEC))
+
     agent: Annotated[str, Field(max_length=SLUG_MAX_LENGTH)] | None = Field(
         default=None,
         description="The agent's name in the API, unique in the installation: lower-case letters, digits and single"
         " hyphens, at most 48. It names the collection (agent_memory_NAME) and cannot change. Default: metadata.name.",
     )
     connection_ref: ConnectionRef = Field(description="The Qdrant server: a QdrantConnection.")
-    preset: Literal["cortex"] | None = Field(
-        default=None, description="The design whose figures hold where this object gives none. Default: cortex."
+    preset: Literal["cortex", "brain", "keyed", "cognitive", "importance", "none"] | None = Field(
+        default=None,
+        description="The design whose figures hold where this object gives none (docs/presets.md); none is any type of"
+        " memory, ranked by similarity alone. Another one may ask for a Rebuild or a reindex. Default: cortex.",
     )
     embedding: Embedding | None = Field(
         default=None,

@@ -4,9 +4,12 @@ Each runs twice: in the API server, as part of the CRD, and in `manifests` over 
 both engines share; `size` of a text counts bytes in one and characters in the other, so pair it with a pattern.
 """
 
-from agentmemory_operator.domain.presets import CORTEX, RETRIEVAL_INDEXES
+from collections.abc import Callable
+
+from agentmemory_operator.domain.presets import DEFAULT_PRESET, PRESETS, RETRIEVAL_INDEXES, Preset
 from agentmemory_operator.domain.profiles import LARGE_MEMORIES, PROFILES
 from agentmemory_operator.domain.schema import Rule
+from agentmemory_operator.domain.scoring_models import name_of
 
 SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
 SLUG_MAX_LENGTH = 48
@@ -106,29 +109,42 @@ EMBEDDING = (
 )
 
 
-def _decided(preset: int, place: int) -> str:
+def _of_preset(figure: Callable[[Preset], int | str]) -> str:
+    """Return CEL over the spec for a figure of its preset."""
+    figures = {name: repr(figure(revisions[-1])) for name, revisions in PRESETS.items()}
+    default = chain = figures[DEFAULT_PRESET]
+    for name, value in figures.items():
+        chain = chain if value == default else f"self.preset == '{name}' ? {value} : {chain}"
+    return default if chain == default else f"(has(self.preset) ? ({chain}) : {default})"
+
+
+def _decided(preset: str, place: int) -> str:
     """Return CEL for m (place 0) or efConstruct (1) where the field is not given: the profile's, else the preset's."""
-    chain = str(preset)
+    chain = preset
     for name, profile in PROFILES.items():
         small, large = profile.graph[place], profile.large_graph[place]
-        is_large = f"has(self.expectedMemories) && self.expectedMemories > {LARGE_MEMORIES}"
+        is_large = f"has(self.index.expectedMemories) && self.index.expectedMemories > {LARGE_MEMORIES}"
         figure = str(small) if small == large else f"({is_large} ? {large} : {small})"
-        chain = f"self.profile == '{name}' ? {figure} : {chain}"
-    return f"(has(self.profile) ? ({chain}) : {preset})"
+        chain = f"has(self.index.profile) && self.index.profile == '{name}' ? {figure} : {chain}"
+    return f"({chain})"
 
 
-def _given(field: str, preset: int, place: int) -> str:
-    return f"(has(self.hnsw.{field}) ? self.hnsw.{field} : {_decided(preset, place)})"
+def _given(field: str, preset: str, place: int) -> str:
+    return f"(has(self.index.hnsw.{field}) ? self.index.hnsw.{field} : {_decided(preset, place)})"
 
 
-# cortex is the only preset so far, so the rule may know its figures; with another it moves up to the spec.
-INDEX = (
+_EF_CONSTRUCT = _given("efConstruct", _of_preset(lambda preset: preset.ef_construct), 1)
+_M = _given("m", _of_preset(lambda preset: preset.m), 0)
+_GRAPH = (
     Rule(
-        f"!has(self.hnsw) || {_given('efConstruct', CORTEX.ef_construct, 1)} >= {_given('m', CORTEX.m, 0)}",
+        f"!has(self.index) || !has(self.index.hnsw) || {_EF_CONSTRUCT} >= {_M}",
         "efConstruct must be at least m (where one is not given, the profile's or preset's figure counts):"
         " raise efConstruct, or lower m",
-        ".hnsw.efConstruct",
+        ".index.hnsw.efConstruct",
     ),
+)
+
+INDEX = (
     *(
         Rule(
             f"!has(self.strictMode) || !has(self.strictMode.{limit}) || !has(self.{block})"
@@ -228,15 +244,17 @@ _MODELS_FIGURES = {
 # A line break is allowed: what else may stand in an expression, its parser says with the place.
 EXPRESSION_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f]*$"
 
+_MODEL = f"(has(self.scoring.model) ? self.scoring.model : {_of_preset(lambda preset: name_of(preset.model))})"
+_FIGURES = tuple(
+    Rule(
+        f"!has(self.scoring) || !has(self.scoring.{field}) || {_MODEL} == '{model}'",
+        f"{field} has no meaning but with model {model}: remove it, or choose model {model}",
+        f".scoring.{field}",
+    )
+    for field, model in _MODELS_FIGURES.items()
+)
+
 SCORING = (
-    *(
-        Rule(
-            f"!has(self.{field}) || (has(self.model) ? self.model : 'Weighted') == '{model}'",
-            f"{field} has no meaning but with model {model}: remove it, or choose model {model}",
-            f".{field}",
-        )
-        for field, model in _MODELS_FIGURES.items()
-    ),
     Rule(
         "!has(self.model) || self.model != 'Expression' || has(self.expression)",
         "model Expression needs expression: give it, or choose another model",
@@ -271,22 +289,31 @@ HORIZONS = (
 
 FUSION = (
     Rule(
-        "!has(self.k) || (has(self.method) && self.method == 'RRF')",
-        "k has no meaning but with method RRF: remove it, or choose method RRF",
-        ".k",
-    ),
-    Rule(
         "!has(self.keywordWeight) || !has(self.method) || self.method != 'None'",
         "keywordWeight has no meaning with method None: remove it, or choose another method",
         ".keywordWeight",
     ),
+)
+
+_NO_FUSION = "!has(self.scoring) || !has(self.scoring.fusion)"
+_PRESET_METHOD = _of_preset(lambda preset: preset.fusion.method)
+_METHOD = f"(has(self.scoring.fusion.method) ? self.scoring.fusion.method : {_PRESET_METHOD})"
+_RANKS = (
     Rule(
-        "!has(self.keywordWeight) || !has(self.method) || self.method != 'RRF'"
-        " || (self.keywordWeight > 0.0 && self.keywordWeight < 1.0)",
+        f"{_NO_FUSION} || !has(self.scoring.fusion.k) || {_METHOD} == 'RRF'",
+        "k has no meaning but with method RRF: remove it, or choose method RRF",
+        ".scoring.fusion.k",
+    ),
+    Rule(
+        f"{_NO_FUSION} || !has(self.scoring.fusion.keywordWeight) || {_METHOD} != 'RRF'"
+        " || (self.scoring.fusion.keywordWeight > 0.0 && self.scoring.fusion.keywordWeight < 1.0)",
         "keywordWeight with method RRF must be more than 0 and less than 1: choose one between, or method Score",
-        ".keywordWeight",
+        ".scoring.fusion.keywordWeight",
     ),
 )
+
+# What the preset has a say in: over the whole spec.
+SPEC = (*_GRAPH, *_FIGURES, *_RANKS)
 
 CANDIDATES = Rule(
     "type(self) == int ? self >= 1 && self <= 10000 : self == 'Auto'",

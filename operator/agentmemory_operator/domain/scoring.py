@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 from functools import lru_cache, reduce
 
 from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.expressions import Expression, Formula, Ranges, variables_of
+from agentmemory_operator.domain.expressions import (
+    Case,
+    Expression,
+    Formula,
+    Ranges,
+    TypeIn,
+    TypeNotIn,
+    nodes_of,
+    variables_of,
+)
 from agentmemory_operator.domain.intervals import Interval
 from agentmemory_operator.domain.scoring_models import name_of
 from agentmemory_operator.domain.trees import boost_of, combined, terms_of
@@ -28,6 +37,9 @@ from agentmemory_operator.domain.variables import (
     values_of,
     variable,
 )
+
+UNLISTED = ""
+"""In place of the name of every type that a score does not tell from others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +125,17 @@ def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
     compare with that margin. `ranges_of` gives the ranges of all memories; `Ranges.limited` narrows one variable.
     """
     tree = combined(ranking)
-    listed = {type_.name for type_ in ranking.types}
     # Type by type: what one type's boost, half-life and cases come to never mixes with another's.
-    possible = listed | {""} if ranges.types is None else ranges.types
+    possible = type_names_of(ranking) if ranges.types is None else ranges.types
     return reduce(Interval.union, (tree.bounds(Ranges(ranges.numbers, frozenset({name}))) for name in sorted(possible)))
+
+
+def type_names_of(ranking: Ranking) -> frozenset[str]:
+    """Return every type that the score tells from others; the empty name stands for all the rest."""
+    return frozenset({UNLISTED, *(type_.name for type_ in ranking.types), *_named_types(ranking)})
+
+
+@lru_cache(maxsize=1024)
+def _named_types(ranking: Ranking) -> frozenset[str]:
+    named = (node.names for node in nodes_of(combined(ranking)) if isinstance(node, TypeIn | TypeNotIn | Case))
+    return frozenset(name for names in named for name in names)

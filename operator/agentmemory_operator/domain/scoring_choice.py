@@ -4,14 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agentmemory_operator.domain.presets import Weights
+from agentmemory_operator.domain.presets import Preset, Weights
 from agentmemory_operator.domain.scoring_models import (
-    WEIGHTED,
     Confidence,
-    Horizons,
     Importance,
     Model,
     Priority,
+    name_of,
 )
 from agentmemory_operator.domain.scoring_spec import ScoringSpec
 from agentmemory_operator.domain.syntax import ExpressionInvalid
@@ -53,6 +52,7 @@ def choose(
     spec: ScoringSpec | None,
     status: Mapping[str, Any],
     *,
+    preset: Preset,
     types: tuple[MemoryType, ...],
     distance: str,
     generation: int,
@@ -64,14 +64,14 @@ def choose(
         status: of the object, as it came; its figures in force say what was last accepted.
     """
     try:
-        return replace(_chosen(spec or ScoringSpec(), types, distance), generation=generation)
+        return replace(_chosen(spec or ScoringSpec(), preset, types, distance=distance), generation=generation)
     except ExpressionInvalid as exc:
         fault = str(exc)
     try:
-        choice = _chosen(_accepted(status), types, distance)
+        choice = _chosen(_accepted(status), preset, types, distance=distance)
     except (ValueError, ExpressionInvalid):
         # Nothing was accepted yet, or it does not suit the types any more: the preset's model is left.
-        return Choice(fault=fault)
+        return Choice(model=preset.model, fault=fault)
     return replace(choice, fault=fault, generation=status["scoring"]["generation"])
 
 
@@ -93,15 +93,19 @@ def _part_of(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return part if isinstance(part, Mapping) else {}
 
 
-def _chosen(spec: ScoringSpec, types: tuple[MemoryType, ...], distance: str) -> Choice:
-    match spec.model or WEIGHTED:
+def _chosen(spec: ScoringSpec, preset: Preset, types: tuple[MemoryType, ...], *, distance: str) -> Choice:
+    base = preset.model
+    match spec.model or name_of(base):
         case "Confidence":
-            return Choice(model=Confidence(**_given(spec.confidence)))
+            base = base if isinstance(base, Confidence) else Confidence()
+            return Choice(model=replace(base, **_given(spec.confidence)))
         case "Priority":
-            horizons = Horizons(**_given(spec.horizons))
-            return Choice(model=Priority(**_given(spec.priority), horizons=horizons))
+            base = base if isinstance(base, Priority) else Priority()
+            horizons = replace(base.horizons, **_given(spec.horizons))
+            return Choice(model=replace(base, **_given(spec.priority), horizons=horizons))
         case "Importance":
-            return Choice(model=Importance(**_given(spec.importance)))
+            base = base if isinstance(base, Importance) else Importance()
+            return Choice(model=replace(base, **_given(spec.importance)))
         case "Expression":
             return Choice(model=checked_expression(spec.expression or "", types, distance))
     weights = Weights(**spec.weights.model_dump()) if spec.weights else None

@@ -122,7 +122,8 @@ class FusionSpec(Model):
 
     method: Literal["Score", "RRF", "None"] | None = Field(
         default=None,
-        description="Score weighs the two terms, RRF their ranks; None leaves the similarity as it is. Default: Score.",
+        description="Score weighs the two terms, RRF their ranks; None leaves the similarity as it is. Default: the"
+        " preset's.",
     )
     keyword_weight: float | None = Field(
         default=None,
@@ -130,13 +131,13 @@ class FusionSpec(Model):
         le=1,
         allow_inf_nan=False,
         description="Share of the keywords, 0..1, the rest is the similarity's; with RRF more than 0 and less than 1."
-        " Default: 0.7.",
+        " Default: the preset's.",
     )
     k: int | None = Field(
         default=None,
         ge=1,
         le=10_000,
-        description="Only with RRF: the larger, the less the first places stand out, 1..10000. Default: 60.",
+        description="Only with RRF: the larger, the less the first places stand out, 1..10000. Default: the preset's.",
     )
 
 
@@ -165,7 +166,7 @@ class ScoringSpec(Model):
     model: Literal["Weighted", "Confidence", "Priority", "Importance", "Expression"] | None = Field(
         default=None,
         description="What makes the score (docs/scoring.md has the formulas): Weighted, Confidence, Priority,"
-        " Importance or Expression; only the chosen one's figures may be given. Default: Weighted.",
+        " Importance or Expression; only the chosen one's figures may be given. Default: the preset's.",
     )
     weights: WeightsSpec | None = Field(
         default=None,
@@ -204,16 +205,18 @@ class ScoringSpec(Model):
         ge=-1,
         le=10,
         allow_inf_nan=False,
-        description="Combined score below which nothing is returned, -1..10. Default: the preset's.",
+        description="Combined score below which nothing is returned, -1..10; -1 returns everything. Default: the"
+        " preset's.",
     )
     min_similarity: Similarity | None = Field(
         default=None,
-        description="Similarity below which a memory is not considered, -1..1. Default: the preset's.",
+        description="Similarity below which a memory is not considered, -1..1; -1 considers everything. Default: the"
+        " preset's.",
     )
     fusion: FusionSpec | None = Field(
         default=None,
         description="How similarity and keywords become one number, which ranks in the similarity's place; not with"
-        " model Expression, which names keyword itself. Default: by score, keywordWeight 0.7.",
+        " model Expression, which names keyword itself. Default: the preset's.",
     )
     rerank: RerankSpec | None = Field(
         default=None,

@@ -35,6 +35,7 @@ from agentmemory_operator.domain.variables import (
     SIMILARITY,
     decay_rate_of,
     recency_of,
+    unless_kept,
 )
 
 # No expression scores as low: what scores this is left out of results.
@@ -106,8 +107,7 @@ def _utility(ranking: Ranking) -> Expression:
 
 def _confidence_terms(model: Confidence, types: tuple[MemoryType, ...]) -> Mapping[str, Expression]:
     left: Expression = Power(Const(model.daily_factor), Var(IDLE_DAYS))
-    kept = tuple(type_.name for type_ in types if type_.half_life_days is None)
-    fading = ByType((Case(kept, _ONE),), left) if kept else left
+    fading = unless_kept(types, _ONE, left)
     doublings = Quotient(Function("ln", _one_more_than(ACCESS_COUNT)), Const(math.log(2)))
     boost = Sum((_ONE, Product((Const(model.access_boost), doublings))))
     return {

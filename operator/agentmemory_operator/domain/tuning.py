@@ -16,7 +16,6 @@ from agentmemory_operator.domain.profiles import DEFAULT_EXPECTED_MEMORIES, INT8
 SINGLE_PRECISION_DIGITS = 6
 """The engine keeps fractions as float32: with this many digits they are read back as they were written."""
 
-DEFAULT_DATATYPE = "Float32"
 PRODUCT = ProductQuantization("X16", always_ram=True)
 BINARY = BinaryQuantization("OneBit", query_encoding="Default", always_ram=True)
 TURBO = TurboQuantization("Bits4", always_ram=True)
@@ -57,7 +56,7 @@ def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning
     hnsw, optimizers = index.hnsw or HnswSpec(), index.optimizers or OptimizersSpec()
     vectors, compressed = index.vectors or VectorsSpec(), index.quantization
     expected = index.expected_memories or DEFAULT_EXPECTED_MEMORIES
-    datatype = vectors.datatype or DEFAULT_DATATYPE
+    datatype = vectors.datatype or preset.datatype
     base = _base(index.profile, preset, expected_memories=expected, dimensions=dimensions, datatype=datatype)
     quantization = quantization_of(compressed, base)
     return Tuning(
@@ -91,7 +90,7 @@ def _base(profile: str | None, preset: Preset, *, expected_memories: int, dimens
         default_segment_number=preset.default_segment_number,
         indexing_threshold_kb=preset.indexing_threshold_kb,
         memory=preset.memory,
-        quantization=ScalarQuantization(preset.quantile, preset.always_ram),
+        quantization=preset.quantization,
     )
 
 

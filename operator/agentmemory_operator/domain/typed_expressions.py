@@ -221,7 +221,7 @@ class _Builder:
         if part.sign not in ("==", "!="):
             raise ExpressionInvalid(self.text, part.at, "type has no order: compare it by == or !=")
         names = [type_.name for type_ in self.types]
-        if text.value not in names:
+        if names and text.value not in names:
             raise self._fault(text, _unknown(text.value, "type of this object", names))
         return TypeIn((text.value,)) if part.sign == "==" else TypeNotIn((text.value,))
 

@@ -171,24 +171,34 @@ def variable(name: str, types: Sequence[MemoryType]) -> Expression:
     return decay_rate_of(types, DEFAULT_DECAY_RATE) if name == DECAY_RATE else Var(name)
 
 
-def half_life_of(types: Sequence[MemoryType]) -> ByType:
+def half_life_of(types: Sequence[MemoryType]) -> Expression:
     """Return the half-life of the memory's type in days."""
     return _by_half_life(types, lambda days: Const(NEVER_DAYS if days is None else days), UNLISTED_HALF_LIFE_DAYS)
 
 
-def recency_of(types: Sequence[MemoryType], age: Expression) -> ByType:
+def recency_of(types: Sequence[MemoryType], age: Expression) -> Expression:
     """Return the recency by the half-life of the memory's type; types of equal half-life share a term."""
     return _by_half_life(types, lambda days: Const(1.0) if days is None else Decay(age, Const(days)), UNLISTED_RECENCY)
 
 
 def decay_rate_of(types: Sequence[MemoryType], rate: float) -> Expression:
     """Return the memory's own decay rate, else `rate`, and 0 for a type that does not fade."""
-    kept = tuple(type_.name for type_ in types if type_.half_life_days is None)
-    default: Expression = ByType((Case(kept, Const(0.0)),), Const(rate)) if kept else Const(rate)
-    return OwnOr(DECAY_RATE, default)
+    return OwnOr(DECAY_RATE, unless_kept(types, Const(0.0), Const(rate)))
 
 
-def _by_half_life(types: Sequence[MemoryType], value: Callable[[float | None], Expression], unlisted: float) -> ByType:
+def unless_kept(types: Sequence[MemoryType], kept: Expression, fading: Expression) -> Expression:
+    """Return the second of two expressions, and the first for types that do not fade: all, where none is listed."""
+    if not types:
+        return kept
+    names = tuple(type_.name for type_ in types if type_.half_life_days is None)
+    return ByType((Case(names, kept),), fading) if names else fading
+
+
+def _by_half_life(
+    types: Sequence[MemoryType], value: Callable[[float | None], Expression], unlisted: float
+) -> Expression:
+    if not types:
+        return value(None)
     names: dict[float | None, list[str]] = defaultdict(list)
     for type_ in types:
         names[type_.half_life_days].append(type_.name)

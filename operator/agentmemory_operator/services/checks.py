@@ -34,8 +34,10 @@ def scaled(vector: Vector, *, distance: str) -> Vector:
 
 
 def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[FieldError]:
-    """Return an error for each type that the agent does not know."""
+    """Return an error for each type that the agent does not know; one that lists none takes any."""
     known = [type_.name for type_ in agent.settings.ranking.types]
+    if not known:
+        return []
     return [
         FieldError(field, f"{name!r} is none of the agent's types: {', '.join(known)}")
         for name in types

@@ -225,7 +225,7 @@ def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> M
         **{name: getattr(memory, name) for name in _KEPT},
         id=keyed_id(slug, memory.user_id, key) if key else _new_id(now_ms, place),
         agent_id=slug,
-        type=memory.type or agent.settings.ranking.types[0].name,
+        type=memory.type or agent.settings.ranking.default_type,
         created_at=created_at,
         updated_at=now_ms,
         valid_from=created_at if memory.valid_from is None else memory.valid_from,

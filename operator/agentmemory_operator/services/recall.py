@@ -193,7 +193,7 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
         top_k=top_k,
         fetched=fetched,
         rerank=rerank,
-        threshold=ranking.score_threshold if request.threshold is None else request.threshold,
+        threshold=ranking.threshold if request.threshold is None else request.threshold,
         eligible=eligible,
         plan=plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside),
         fusion=fusion,

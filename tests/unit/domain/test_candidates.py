@@ -169,7 +169,15 @@ def test_a_small_set_is_compared_whole_whatever_the_copies() -> None:
 
 @pytest.mark.parametrize(
     ("distance", "min_similarity", "gate"),
-    [("Cosine", 0.1, 0.1), ("Dot", -1, -1), ("Euclid", 0.5, 1), ("Euclid", 0, None), ("Euclid", -1, None)],
+    [
+        ("Cosine", 0.1, 0.1),
+        ("Cosine", -1, None),
+        ("Dot", -1, None),
+        ("Dot", -0.5, -0.5),
+        ("Euclid", 0.5, 1),
+        ("Euclid", 0, None),
+        ("Euclid", -1, None),
+    ],
 )
 def test_a_least_similarity_is_the_engines_bound(distance: str, min_similarity: float, gate: float | None) -> None:
     assert gate_of(distance, min_similarity) == gate

@@ -80,8 +80,8 @@ def test_utility_never_exceeds_one() -> None:
     assert rank(utility_only, importance=1.0, access_count=10**9) == 1
 
 
-def test_a_ranking_without_types_still_scores() -> None:
-    assert rank(replace(RECENCY_ONLY, types=())) == 0.5
+def test_a_ranking_without_types_takes_any_and_none_fades() -> None:
+    assert rank(replace(RECENCY_ONLY, types=()), age_days=4000) == 1
 
 
 def test_types_of_equal_half_life_share_a_term_of_the_formula() -> None:

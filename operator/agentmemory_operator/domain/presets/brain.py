@@ -1,0 +1,46 @@
+"""R2: a brain that several authors share; what is known by key or subject is kept current, confidence fades unused."""
+
+from agentmemory_operator.domain.fusion import Fusion
+from agentmemory_operator.domain.presets.table import Lifecycle, Preset
+from agentmemory_operator.domain.scoring_models import Confidence
+from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
+
+# What 0.98 a day halves in, should a model that goes by half-lives rank.
+_HALF_LIFE_DAYS = 34.31
+
+BRAIN = Preset(
+    name="brain",
+    revision=1,
+    types=(
+        MemoryType(
+            "event",
+            half_life_days=None,
+            # What is of high importance stays.
+            ttl=Ttl("SoftUnlessUsed", days=30, keep_importance=0.75),
+            meaning="something that happened; never replaced, only added to",
+        ),
+        MemoryType(
+            "fact",
+            half_life_days=_HALF_LIFE_DAYS,
+            supersede_by="key",
+            meaning="lasting knowledge that may change; give it a key, so that a newer one replaces it",
+        ),
+        MemoryType(
+            "decision", half_life_days=None, immutable=True, meaning="a choice and its reasons, kept as they were"
+        ),
+        MemoryType(
+            "status",
+            half_life_days=_HALF_LIFE_DAYS,
+            supersede_by="subject",
+            meaning="how something stands now; give its subject, so that a newer one replaces it",
+        ),
+    ),
+    # The design's boost has no bound; the largest one is this product's.
+    model=Confidence(daily_factor=0.98, access_boost=0.3, max_boost=2.5),
+    # Fused ranks stay below .05, so that no threshold on the whole can hold; .3 is for the path by meaning.
+    score_threshold=0.0,
+    min_similarity=0.3,
+    has_keyword=True,
+    fusion=Fusion(method="RRF", keyword_weight=0.5, k=60),
+    lifecycle=Lifecycle(schedule="0 */6 * * *", scrub_secrets=True, deduplicate=True),
+)

@@ -1,0 +1,35 @@
+"""R1: one collection per agent, eight typed half-lives, a weighted score."""
+
+from agentmemory_operator.domain.collection import ScalarQuantization
+from agentmemory_operator.domain.presets.table import Lifecycle, Preset, Weights
+from agentmemory_operator.domain.taxonomy import MemoryType
+
+CORTEX = Preset(
+    name="cortex",
+    revision=1,
+    types=(
+        MemoryType("fact", half_life_days=365, meaning="something objective about the world or the work"),
+        MemoryType("preference", half_life_days=180, meaning="how the user likes things done"),
+        MemoryType("person", half_life_days=365, meaning="who somebody is, and what they have to do with the user"),
+        MemoryType("project", half_life_days=90, meaning="what is being built, its state and its circumstances"),
+        MemoryType("task", half_life_days=30, meaning="something to be done, promised or under way"),
+        MemoryType("episodic", half_life_days=14, meaning="what happened in a conversation or an incident"),
+        MemoryType("decision", half_life_days=180, meaning="a choice that was made, and why"),
+        MemoryType("correction", half_life_days=365, meaning="a mistake of the agent, and what is right instead"),
+    ),
+    weights=Weights(similarity=0.5, recency=0.3, utility=0.2),
+    # The design's constant in code; its prose examples fit no single norm.
+    utility_norm=3.0,
+    limit=10,
+    score_threshold=0.3,
+    min_similarity=0.1,
+    m=16,
+    ef_construct=128,
+    full_scan_threshold_kb=10_000,
+    default_segment_number=2,
+    indexing_threshold_kb=20_000,
+    quantization=ScalarQuantization(0.99, always_ram=True),
+    # The design places vectors, graph and quantized vectors in RAM.
+    memory="Cached",
+    lifecycle=Lifecycle(schedule="0 3 * * *", decay_floor=0.01, max_chain_length=5),
+)

@@ -1,0 +1,34 @@
+"""R5: what is important stays found, and fades with age and with being idle."""
+
+from agentmemory_operator.domain.presets.table import Preset
+from agentmemory_operator.domain.scoring_models import Importance
+from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
+
+# What a decay rate of .01 a day halves in, should a model that goes by half-lives rank.
+_HALF_LIFE_DAYS = 69.31
+
+IMPORTANCE = Preset(
+    name="importance",
+    revision=1,
+    types=(
+        MemoryType(
+            "episodic",
+            half_life_days=_HALF_LIFE_DAYS,
+            ttl=Ttl("SoftUnlessUsed", days=90),
+            meaning="something that happened",
+        ),
+        MemoryType("semantic", half_life_days=None, meaning="a fact or knowledge that lasts"),
+        MemoryType("procedural", half_life_days=None, meaning="how something is done"),
+        MemoryType(
+            "working",
+            half_life_days=_HALF_LIFE_DAYS,
+            ttl=Ttl("Session"),
+            meaning="the state of what is under way in this session",
+        ),
+    ),
+    model=Importance(daily_rate=0.01, idle_factor=0.1),
+    score_threshold=0.0,
+    min_similarity=0.7,
+    m=16,
+    ef_construct=64,
+)

@@ -1,0 +1,5 @@
+"""No design: any type, the score is the similarity (with keywords the fused one), nothing fades or is left out."""
+
+from agentmemory_operator.domain.presets.table import Preset, Weights
+
+NONE = Preset(name="none", revision=1, types=(), weights=Weights(similarity=1.0, recency=0.0, utility=0.0))

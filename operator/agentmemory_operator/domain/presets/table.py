@@ -1,0 +1,113 @@
+"""What a preset's table holds. A figure that a design does not give is the engine's own or this product's default."""
+
+from dataclasses import dataclass, field
+
+from agentmemory_operator.domain.collection import Quantization
+from agentmemory_operator.domain.fusion import Fusion
+from agentmemory_operator.domain.presets.indexes import RETRIEVAL_INDEXES, Indexes
+from agentmemory_operator.domain.scoring_models import Confidence, Importance, Priority
+from agentmemory_operator.domain.taxonomy import MemoryType
+
+NO_GATE = -1.0
+"""As a threshold or a least similarity: nothing is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Shares of the combined score, together 1."""
+
+    similarity: float
+    recency: float
+    utility: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prune:
+    """Which memories are not worth keeping: old, and of little priority, and doubtful.
+
+    Attributes:
+        older_than_days: age from which one may be pruned.
+        priority_below: 0..1, by the model Priority whatever ranks.
+        confidence_below: 0..1; a memory without a confidence is judged by age and priority alone.
+    """
+
+    older_than_days: int
+    priority_below: float
+    confidence_below: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """What becomes of memories when they are written and with time.
+
+    Attributes:
+        schedule: of the cleanup, as a cron expression.
+        time_zone: in which the schedule is read.
+        decay_floor: memories whose recency is below are cleaned up; None keeps them.
+        max_chain_length: longer chains of supersession are collapsed; None keeps them.
+        max_memories_per_user: beyond, the least valuable go; None is any number.
+        prune: what else is cleaned up; None is nothing.
+        scrub_secrets: what looks like a credential is taken out of a memory before it is hashed and embedded.
+        deduplicate: a memory that says what an active one of its user and type says is not stored twice.
+        working_memory_slots: entries of a session's working memory.
+    """
+
+    schedule: str = "0 3 * * *"
+    time_zone: str = "Etc/UTC"
+    decay_floor: float | None = None
+    max_chain_length: int | None = None
+    max_memories_per_user: int | None = None
+    prune: Prune | None = None
+    scrub_secrets: bool = False
+    deduplicate: bool = False
+    working_memory_slots: int = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """The numbers of one reference design; sizes in kilobytes where the name says so.
+
+    Attributes:
+        revision: raised with every change of a released table.
+        types: none is any type, each without decay; the first is that of a memory stored without one.
+        model: what ranks; None is the weighted sum.
+        weights, utility_norm: of the weighted sum, also where an object asks for it under a preset of another model.
+        limit: results of a search that names no top_k.
+        score_threshold: on the combined score.
+        min_similarity: on the similarity, -1..1; where words are searched too, it holds for the path by meaning alone.
+        has_keyword: memories are found by words too, unless the object says otherwise.
+        fusion: how words and meaning become one number.
+        embedding_models: the model of a provider where the object names none, and the design does.
+        embedding_cache_entries: texts whose vectors are kept in memory.
+        max_content_tokens: longest content; None is the API's own bound.
+        datatype: of the vectors, Float32 or Float16.
+        default_segment_number: 0 is one for each CPU.
+        memory: Cached or Cold.
+        payload_indexes: what its own searches, identity lookups and chains filter on.
+    """
+
+    name: str
+    revision: int
+    types: tuple[MemoryType, ...]
+    model: Confidence | Priority | Importance | None = None
+    weights: Weights = Weights(similarity=0.5, recency=0.3, utility=0.2)
+    utility_norm: float = 3.0
+    limit: int = 10
+    score_threshold: float = NO_GATE
+    min_similarity: float = NO_GATE
+    has_keyword: bool = False
+    fusion: Fusion = field(default_factory=Fusion)
+    embedding_models: tuple[tuple[str, str], ...] = ()
+    embedding_cache_entries: int = 10_000
+    max_content_tokens: int | None = None
+    distance: str = "Cosine"
+    datatype: str = "Float32"
+    m: int = 16
+    ef_construct: int = 100
+    full_scan_threshold_kb: int = 10_000
+    default_segment_number: int = 2
+    indexing_threshold_kb: int = 20_000
+    quantization: Quantization | None = None
+    memory: str = "Cached"
+    payload_indexes: Indexes = RETRIEVAL_INDEXES
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
