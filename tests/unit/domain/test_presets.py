@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.domain.collection import ScalarQuantization
 from agentmemory_operator.domain.effective import AgentSettings, effective_embedding, effective_settings
-from agentmemory_operator.domain.presets import BRAIN, CORTEX, PRESETS, Preset, Weights
+from agentmemory_operator.domain.presets import BRAIN, CORTEX, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.scoring import score, score_query
 from agentmemory_operator.domain.scoring_models import Confidence, Importance, Priority
@@ -86,6 +86,27 @@ def test_a_preset_lays_its_collection_out(
 
     assert (desired.m, desired.ef_construct) == graph
     assert (desired.datatype, desired.quantization, desired.has_keyword) == (datatype, quantization, words)
+
+
+@pytest.mark.parametrize(
+    ("preset", "own"),
+    [
+        ("cortex", set()),
+        ("brain", {"key", "subject", "contentHash", "validFrom", "validTo", "confidence", "lastAccessedAt"}),
+        ("keyed", {"namespacePaths", "key"}),
+        ("cognitive", {"parentId"}),
+        ("importance", {"author", "lastAccessedAt"}),
+        ("none", set()),
+    ],
+)
+def test_a_preset_indexes_what_it_looks_memories_up_by(preset: str, own: set[str]) -> None:
+    assert set(settings_of(preset).indexes) == set(dict(RETRIEVAL_INDEXES)) | own
+
+
+def test_no_index_of_the_object_replaces_one_of_its_preset() -> None:
+    other = settings_of("brain", index={"payloadIndexes": [{"field": "key", "type": "text"}]})
+
+    assert other.indexes["key"] == "keyword"
 
 
 def test_the_types_of_the_brain_follow_its_lifecycles() -> None:

@@ -1,6 +1,7 @@
 """R2: a brain that several authors share; what is known by key or subject is kept current, confidence fades unused."""
 
 from agentmemory_operator.domain.fusion import Fusion
+from agentmemory_operator.domain.presets.indexes import RETRIEVAL_INDEXES
 from agentmemory_operator.domain.presets.table import Lifecycle, Preset
 from agentmemory_operator.domain.scoring_models import Confidence
 from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
@@ -42,5 +43,14 @@ BRAIN = Preset(
     min_similarity=0.3,
     has_keyword=True,
     fusion=Fusion(method="RRF", keyword_weight=0.5, k=60),
+    # Identity and duplicates are looked up at every write; `at_time` is a plain question here.
+    payload_indexes=(
+        *RETRIEVAL_INDEXES,
+        ("key", "keyword"),
+        ("subject", "keyword"),
+        ("contentHash", "keyword"),
+        ("validFrom", "integer"),
+        ("validTo", "integer"),
+    ),
     lifecycle=Lifecycle(schedule="0 */6 * * *", scrub_secrets=True, deduplicate=True),
 )

@@ -1,6 +1,7 @@
 """R4: episodic, semantic and working memory, ranked by recency, frequency and importance, by meaning and by words."""
 
 from agentmemory_operator.domain.collection import ScalarQuantization
+from agentmemory_operator.domain.presets.indexes import RETRIEVAL_INDEXES
 from agentmemory_operator.domain.presets.table import Lifecycle, Preset, Prune
 from agentmemory_operator.domain.scoring_models import Horizons, Priority
 from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
@@ -42,6 +43,7 @@ COGNITIVE = Preset(
     ef_construct=400,
     full_scan_threshold_kb=10_000,
     quantization=ScalarQuantization(0.99, always_ram=True),
+    payload_indexes=(*RETRIEVAL_INDEXES, ("parentId", "keyword")),
     lifecycle=Lifecycle(
         working_memory_slots=4, prune=Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3)
     ),

@@ -1,5 +1,6 @@
 """R5: what is important stays found, and fades with age and with being idle."""
 
+from agentmemory_operator.domain.presets.indexes import RETRIEVAL_INDEXES
 from agentmemory_operator.domain.presets.table import Preset
 from agentmemory_operator.domain.scoring_models import Importance
 from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
@@ -31,4 +32,6 @@ IMPORTANCE = Preset(
     min_similarity=0.7,
     m=16,
     ef_construct=64,
+    # A recall may be narrowed to what one author stored.
+    payload_indexes=(*RETRIEVAL_INDEXES, ("author", "keyword")),
 )

@@ -1,5 +1,6 @@
 """R3: a store of items by namespace and key, the last write of a key wins."""
 
+from agentmemory_operator.domain.presets.indexes import RETRIEVAL_INDEXES
 from agentmemory_operator.domain.presets.table import Preset, Weights
 
 KEYED = Preset(
@@ -12,4 +13,5 @@ KEYED = Preset(
     embedding_models=(("fastembed", "sentence-transformers/all-MiniLM-L6-v2"),),
     embedding_cache_entries=100,
     max_content_tokens=2_048,
+    payload_indexes=(*RETRIEVAL_INDEXES, ("namespacePaths", "keyword"), ("key", "keyword")),
 )
