@@ -379,3 +379,12 @@ def test_a_list_is_narrowed_by_several_types_tags_and_a_namespace(client: httpx.
     assert contents(("namespace", "p")) == ["a", "b"]
     assert contents(("namespace", "p"), ("namespace", "q")) == ["a"]
     assert contents(("namespace", "q")) == []
+
+
+def test_what_is_taken_out_of_a_memory_is_told_by_its_kind(client: httpx.Client, user: str) -> None:
+    stored = store(client, user, content="the password: hunter2")
+
+    [warning] = stored["warnings"]
+    assert "password" in warning
+    assert "hunter2" not in warning
+    assert read(client, user, stored["id"]).json()["content"] == "the password: [REDACTED:password]"

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 
 from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.fastembed_reranker import FastEmbedReranker
 from agentmemory_operator.adapters.onnx_models import ModelFiles
@@ -18,6 +19,7 @@ from agentmemory_operator.domain.collection import KEYWORD_VECTOR, METADATA_KEY,
 from agentmemory_operator.domain.effective import AgentSettings, effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.presets import KEYWORD_INDEXES, RETRIEVAL_INDEXES
+from agentmemory_operator.domain.secret_rules import OWN_RULES
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
 from agentmemory_operator.entrypoints.api.auth import Guard, OpenGuard
 from agentmemory_operator.entrypoints.api.pressure import Limits
@@ -133,7 +135,7 @@ def build_services(
         metered = MeteredEmbedder(embedder, meter, provider=source.provider)
         return CachedEmbedder(metered, entries=100, meter=meter)
 
-    directory = AgentDirectory(make_store, make_embedder)
+    directory = AgentDirectory(make_store, make_embedder, secret_rules=(*library_rules(), *OWN_RULES))
     for document in documents:
         metadata = document["metadata"]
         settings = effective_settings(parse_agent_memory(document))

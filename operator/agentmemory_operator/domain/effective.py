@@ -32,6 +32,9 @@ UNTYPED = "memory"
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
 
+# Stores that give back what they were given.
+UNSCRUBBED_PRESETS = frozenset({"keyed", "none"})
+
 EMBEDDING_BATCH_SIZE = 64
 EMBEDDING_TIMEOUT_S = 20
 EMBEDDING_CACHE_ENTRIES = 10_000
@@ -124,6 +127,7 @@ class AgentSettings:
         indexes: type of the payload index by key on the point.
         scoring_generation: of the object whose scoring model ranks; None is the preset's for want of one.
         scoring_fault: why the object's own scoring expression cannot be used, None where it can.
+        scrubs_secrets: secrets are taken out of memories before they are stored.
     """
 
     slug: str
@@ -142,6 +146,7 @@ class AgentSettings:
     indexes: Mapping[str, str] = field(default_factory=lambda: dict(RETRIEVAL_INDEXES))
     scoring_generation: int | None = None
     scoring_fault: str | None = None
+    scrubs_secrets: bool = False
 
     @property
     def ranking_generation(self) -> int:
@@ -205,7 +210,15 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         scoring_generation=choice.generation,
         scoring_fault=choice.fault,
         subjects=subjects_of(memory),
+        scrubs_secrets=effective_scrubbing(memory),
     )
+
+
+def effective_scrubbing(memory: AgentMemory) -> bool:
+    """Tell whether secrets are taken out of what is stored."""
+    lifecycle = memory.spec.lifecycle
+    given = lifecycle.scrub_secrets if lifecycle else None
+    return preset_of(memory).name not in UNSCRUBBED_PRESETS if given is None else given
 
 
 def subjects_of(memory: AgentMemory) -> tuple[Subject, ...]:

@@ -31,3 +31,14 @@ class TtlSpec(Model):
         default=None,
         description="Of SoftUnlessUsed: memories at least this important stay, used or not, 0..1. Default: none.",
     )
+
+
+class LifecycleSpec(Model):
+    """How memories are kept, and how they end."""
+
+    scrub_secrets: bool | None = Field(
+        default=None,
+        description="true: passwords, keys and tokens are taken out of what is stored, before it is hashed and"
+        " embedded; false: it is stored as it comes. Acts on the next write. Default: true; false with the"
+        " preset keyed or none.",
+    )

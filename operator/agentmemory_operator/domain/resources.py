@@ -12,7 +12,7 @@ from pydantic.config import JsonDict
 
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.index_spec import Index
-from agentmemory_operator.domain.lifecycle_spec import TtlSpec
+from agentmemory_operator.domain.lifecycle_spec import LifecycleSpec, TtlSpec
 from agentmemory_operator.domain.model import Model
 from agentmemory_operator.domain.rules import (
     FASTEMBED_DEFAULT_MODEL,
@@ -206,6 +206,9 @@ class AgentMemorySpec(Model):
     )
     scoring: ScoringSpec | None = Field(
         default=None, description="How search ranks; acts on the next search. Default: the preset's figures."
+    )
+    lifecycle: LifecycleSpec | None = Field(
+        default=None, description="How memories are kept, and how they end. Default: the preset's."
     )
     access: Access | None = Field(
         default=None, description="Who may call the API for this agent. Default: nobody, where identities are checked."

@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.fastembed_reranker import FastEmbedReranker
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
@@ -22,6 +23,7 @@ from agentmemory_operator.adapters.manifest_folder import ManifestFolder
 from agentmemory_operator.adapters.onnx_models import ModelFiles
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.domain.secret_rules import OWN_RULES
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.pressure import MIB, Limits
@@ -56,6 +58,8 @@ from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.settings import Settings
 
 API_SERVICE = "agentmemory-api"
+# Where two find the same, the library's says of which kind it is.
+SECRET_RULES = (*library_rules(), *OWN_RULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +108,9 @@ class Api:
         memories = Memories(clock, chains, windows)
         secrets_of = self._secrets_of if in_cluster else None
         stores = PointStores(table, cluster, open_store, namespaces=cluster, secrets_of=secrets_of)
-        directory = AgentDirectory(stores.store_for, self._open_embedder, stores.capabilities_of)
+        directory = AgentDirectory(
+            stores.store_for, self._open_embedder, stores.capabilities_of, secret_rules=SECRET_RULES
+        )
         access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
         self.feed = ApiFeed(table, directory, stores.forget)
         self.services = Services(

@@ -6,7 +6,7 @@ is held never mixes two vector spaces.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.domain.collection import (
@@ -17,6 +17,7 @@ from agentmemory_operator.domain.collection import (
     keyword_from_json,
 )
 from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.domain.scrubbing import Rule
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder, Json, PointStore
 from agentmemory_operator.services.sizes import Sizes
@@ -61,6 +62,7 @@ class Agent:
         keyword: what the collection's keyword vectors are made of; None where there are none, or none are wanted.
         sizes: how many memories its users have; writers make it forget.
         capabilities: what its server can do, by name.
+        secret_rules: what is taken out of what is stored; none where its object wants nothing scrubbed.
     """
 
     settings: AgentSettings
@@ -71,6 +73,7 @@ class Agent:
     keyword: KeywordSource | None = None
     sizes: Sizes = field(default_factory=Sizes)
     capabilities: frozenset[str] = frozenset()
+    secret_rules: Sequence[Rule] = ()
 
     @property
     def alias(self) -> str:
@@ -117,10 +120,12 @@ class AgentDirectory:
         make_store: StoreFactory,
         make_embedder: EmbedderFactory,
         capabilities_of: Callable[[AgentSettings], frozenset[str]] = lambda _: frozenset(),
+        secret_rules: Sequence[Rule] = (),
     ) -> None:
         self._make_store = make_store
         self._make_embedder = make_embedder
         self._capabilities_of = capabilities_of
+        self._secret_rules = secret_rules
         self._entries: dict[str, _Entry] = {}
 
     def put(self, claim: Claim) -> None:
@@ -182,6 +187,7 @@ class AgentDirectory:
                 distance=distance,
                 keyword=keyword if settings.has_keyword else None,
                 sizes=before.sizes if before else Sizes(),
+                secret_rules=self._secret_rules if settings.scrubs_secrets else (),
             )
         except BaseException:
             entry.is_stale = True

@@ -11,6 +11,7 @@ from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.chains import MAX_ATTEMPTS, midway, read_row
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.scrubbing import clean_metadata
 
 CHANGEABLE = ("importance", "tags", "metadata", "expiresAt", "pinned")
 """Payload keys; none is part of what a memory is found by as meaning or words."""
@@ -34,6 +35,8 @@ class Edits:
             Conflict: it is superseded; what is past stays as it was.
             OutcomeUnknown: it may have been changed.
         """
+        if metadata := changes.get("metadata"):
+            changes = {**changes, "metadata": clean_metadata(agent, metadata)}
         for _ in range(MAX_ATTEMPTS):
             row = await self._memories.row(agent, memory_id, user_id=user_id)
             if successor := row.get("supersededById"):

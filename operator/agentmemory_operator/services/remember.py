@@ -15,6 +15,7 @@ from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.chains import Chains, midway, read_row
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory, places_of_first
+from agentmemory_operator.services.scrubbing import clean
 from agentmemory_operator.services.windows import Windows
 
 Event = Literal["ADD", "SUPERSEDE", "NONE"]
@@ -62,16 +63,18 @@ class Remember:
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: the batch may have been written. Items with keys may be stored again.
         """
-        places = places_of_first(memories)
+        cleaned = await clean(agent, memories)
+        places = places_of_first([item.memory for item in cleaned])
         distinct = list(dict.fromkeys(places))
-        drafts = await self._drafting.draft(agent, [memories[place] for place in distinct])
+        drafts = await self._drafting.draft(agent, [cleaned[place].memory for place in distinct])
         try:
             outcomes = dict(zip(distinct, await self._write(agent, drafts), strict=True))
         finally:
             await self._windows.settle(agent, _changed(drafts))
             for memory in memories:
                 agent.sizes.forget(memory.user_id)
-        return [outcomes[first] if first == place else _repeated(outcomes[first]) for place, first in enumerate(places)]
+        told = [outcomes[first] if first == place else _repeated(outcomes[first]) for place, first in enumerate(places)]
+        return [_warned(outcome, item.warnings) for outcome, item in zip(told, cleaned, strict=True)]
 
     async def _write(self, agent: Agent, drafts: Sequence[Draft | AgentMemoryError]) -> list[Outcome]:
         """Write drafts that nothing is compared with together, those with a predecessor one after the other."""
@@ -170,6 +173,10 @@ async def _put(agent: Agent, drafts: Sequence[Draft], *, insert_only: bool = Fal
 def _stored(draft: Draft) -> Stored:
     event: Event = "SUPERSEDE" if draft.record.supersedes_id else "ADD"
     return Stored(id=draft.record.id, event=event, supersedes=draft.record.supersedes_id)
+
+
+def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
+    return replace(outcome, warnings=warnings + outcome.warnings) if isinstance(outcome, Stored) else outcome
 
 
 def _repeated(outcome: Outcome) -> Outcome:

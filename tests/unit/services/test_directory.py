@@ -9,6 +9,7 @@ from agentmemory_operator.adapters.embedders import CallerVectors
 from agentmemory_operator.domain.collection import EmbeddingSource, KeywordSource
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.domain.presets import Weights
+from agentmemory_operator.domain.secret_rules import OWN_RULES
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder
 from agentmemory_operator.services import directory
@@ -43,7 +44,9 @@ class World:
         self.store = FakeStore()
         self.made: list[EmbeddingSource] = []
         self.capabilities: frozenset[str] = frozenset()
-        self.directory = AgentDirectory(self.make_store, self.make_embedder, lambda _: self.capabilities)
+        self.directory = AgentDirectory(
+            self.make_store, self.make_embedder, lambda _: self.capabilities, secret_rules=OWN_RULES
+        )
 
     async def make_store(self, settings: AgentSettings) -> Any:
         return self.store
@@ -194,3 +197,12 @@ async def test_a_collection_without_the_keywords_asked_for_is_not_read_with_each
         await world.directory.open("bot")
 
     assert world.store.described == 1
+
+
+async def test_whether_secrets_are_scrubbed_follows_the_object(world: World) -> None:
+    world.put(scrubs_secrets=True)
+    scrubbing = await world.directory.open("bot")
+    world.put(scrubs_secrets=False)
+    keeping = await world.directory.open("bot")
+
+    assert (scrubbing.secret_rules, keeping.secret_rules) == (OWN_RULES, ())

@@ -1,0 +1,48 @@
+"""The rules of detect-secrets for tokens that say by their form what they are; nothing else of it is used.
+
+Left out are those that a text can keep busy (JWT, OpenAI, npm, basic auth), that find the beginning of a key alone
+(private keys), or that need a name beside the token, which our own rules read on ordinary sentences too.
+"""
+
+from detect_secrets.plugins.aws import AWSKeyDetector
+from detect_secrets.plugins.azure_storage_key import AzureStorageKeyDetector
+from detect_secrets.plugins.base import RegexBasedDetector
+from detect_secrets.plugins.discord import DiscordBotTokenDetector
+from detect_secrets.plugins.github_token import GitHubTokenDetector
+from detect_secrets.plugins.gitlab_token import GitLabTokenDetector
+from detect_secrets.plugins.mailchimp import MailchimpDetector
+from detect_secrets.plugins.pypi_token import PypiTokenDetector
+from detect_secrets.plugins.sendgrid import SendGridDetector
+from detect_secrets.plugins.slack import SlackDetector
+from detect_secrets.plugins.square_oauth import SquareOAuthDetector
+from detect_secrets.plugins.stripe import StripeDetector
+from detect_secrets.plugins.telegram_token import TelegramBotTokenDetector
+from detect_secrets.plugins.twilio import TwilioKeyDetector
+
+from agentmemory_operator.domain.scrubbing import Kind, Rule
+
+# What each finds, and of what one has to be in the text, in lower case; none where a form has no such part.
+DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = (
+    ("cloud-key", AWSKeyDetector, ("a3t", "abia", "acca", "akia", "asia", "aws")),
+    ("cloud-key", AzureStorageKeyDetector, ("accountkey",)),
+    ("token", DiscordBotTokenDetector, ()),
+    ("token", GitHubTokenDetector, ("ghp_", "gho_", "ghu_", "ghs_", "ghr_")),
+    ("token", GitLabTokenDetector, ()),
+    ("api-key", MailchimpDetector, ("-us",)),
+    ("token", PypiTokenDetector, ("pypi-",)),
+    ("api-key", SendGridDetector, ("sg.",)),
+    ("token", SlackDetector, ("xox", "hooks.slack.com")),
+    ("api-key", SquareOAuthDetector, ("sq0csp-",)),
+    ("api-key", StripeDetector, ("k_live_",)),
+    ("token", TelegramBotTokenDetector, ()),
+    ("api-key", TwilioKeyDetector, ()),
+)
+
+
+def library_rules() -> tuple[Rule, ...]:
+    """Return a rule for each pattern of the detectors."""
+    return tuple(
+        Rule(kind=kind, pattern=pattern, is_whole=detector is not AWSKeyDetector, hints=hints, is_token=True)
+        for kind, detector, hints in DETECTORS
+        for pattern in detector().denylist
+    )
