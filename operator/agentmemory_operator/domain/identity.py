@@ -1,6 +1,7 @@
 """Ids of memories."""
 
 import uuid
+from collections.abc import Sequence
 
 # Of our own making, so that no other use of UUIDv5 over the same words gives the same id.
 NAMESPACE = uuid.UUID("6f0d9c52-3a64-5a0e-9a39-0d4b1f3f6c11")
@@ -24,6 +25,11 @@ def time_ordered_id(now_ms: int, sequence: int, *, randomness: int) -> str:
 def keyed_id(agent_id: str, user_id: str, key: str) -> str:
     """Return the one id (UUIDv5) that an idempotency key of a user stands for."""
     return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, key))))
+
+
+def item_id(agent_id: str, user_id: str, namespace: Sequence[str], key: str) -> str:
+    """Return the one id (UUIDv5) of the item under a key of a user's namespace; no key is another's idempotency key."""
+    return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, "\x1f".join(namespace), "item", key))))
 
 
 def is_id(value: str) -> bool:

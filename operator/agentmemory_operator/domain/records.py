@@ -140,6 +140,12 @@ _LISTS = ("tags", "namespace", "source_ids", "observed_by")
 NAMESPACE_PATHS_KEY = "namespacePaths"
 """Every prefix of the namespace as one word, because the engine knows no order among a list's values."""
 
+ITEM_NAMESPACE_KEY = "itemNamespace"
+"""Of an item, and of nothing else: its whole namespace as one word; see `domain/items.py`."""
+
+WRITE_MARKS_KEY = "writeMarks"
+"""Which writes of an item came last; see `services/items.py`."""
+
 STATED_END_KEY = "statedValidTo"
 """The `validTo` that a supersession shortened, for the day when the memory answers again."""
 

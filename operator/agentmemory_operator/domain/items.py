@@ -1,0 +1,117 @@
+"""Items: memories that lie under a key of a namespace; whose they are, how long they may be, and their ids."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.domain.effective import Ranking
+from agentmemory_operator.domain.expiry import is_expired
+from agentmemory_operator.domain.filters import Condition, Filter, Selection, both, equals, visible
+from agentmemory_operator.domain.identity import item_id
+from agentmemory_operator.domain.records import (
+    ITEM_NAMESPACE_KEY,
+    TOMBSTONE_KEY,
+    WRITE_MARKS_KEY,
+    Payload,
+    namespace_paths,
+    tombstone_of,
+)
+from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
+
+USER_NAMESPACE = "memories"
+"""A namespace that begins with it is the user's whom the next part names."""
+
+TOKENS_MAX, CHARACTERS_A_TOKEN = 2048, 4
+"""The design's limit, counted as it counts: no tokenizer, which would be another one for each model."""
+
+PREFERRED_TYPES = ("item", "fact", "semantic")
+"""What type an item is: the first of these that the agent has, because they last; else the agent's first type."""
+
+KEPT_MARKS = 16
+"""Writes that a point remembers, so that a writer can tell whether his own took effect before the next one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where an item lies.
+
+    Attributes:
+        namespace: at least two parts.
+    """
+
+    user_id: str
+    namespace: tuple[str, ...]
+    key: str
+
+    def id_in(self, agent_id: str) -> str:
+        """Return the one id that the item has in an agent's collection."""
+        return item_id(agent_id, self.user_id, self.namespace, self.key)
+
+
+def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
+    """Return whose a namespace is.
+
+    Raises:
+        RequestInvalid: it names nobody, and nobody is named beside it.
+        NotFound: it names another user than the one beside it.
+    """
+    if namespace[0] != USER_NAMESPACE:
+        if user_id is None:
+            way_out = f"required with a namespace that does not begin with {USER_NAMESPACE!r} and a user"
+            raise RequestInvalid([FieldError("user_id", way_out)])
+        return user_id
+    if user_id not in (None, namespace[1]):
+        raise NotFound(f"this user has no namespace {'/'.join(namespace)}: leave user_id out, the namespace names it")
+    return namespace[1]
+
+
+def check_content(content: str) -> list[FieldError]:
+    """Return an error where the content has more tokens than an item takes."""
+    tokens = -(-len(content) // CHARACTERS_A_TOKEN)
+    if tokens <= TOKENS_MAX:
+        return []
+    message = f"has {tokens} tokens ({CHARACTERS_A_TOKEN} characters each): an item takes {TOKENS_MAX}; split it"
+    return [FieldError("content", message)]
+
+
+def item_type(ranking: Ranking) -> str:
+    """Return the type of an agent's items."""
+    names = [type_.name for type_ in ranking.types]
+    return next((name for name in PREFERRED_TYPES if name in names), names[0])
+
+
+def namespace_word(namespace: tuple[str, ...]) -> str:
+    """Return a namespace as one word: no two share one."""
+    return namespace_paths(namespace)[-1]
+
+
+def items_below(user_id: str, prefix: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
+    """Return the filter of a user's items in the namespaces that begin with a prefix; () is all of them.
+
+    Args:
+        types: of the object; some have a time to live.
+    """
+    is_item: Condition = {"must_not": [{"is_empty": {"key": ITEM_NAMESPACE_KEY}}]}
+    return both(visible(Selection(user_id=user_id, namespace=prefix), now_ms, types), is_item)
+
+
+def items_in(user_id: str, namespace: tuple[str, ...], now_ms: int, types: Iterable[MemoryType]) -> Filter:
+    """Return the filter of a user's items of exactly one namespace."""
+    below = items_below(user_id, namespace, now_ms, types)
+    return both(below, equals(ITEM_NAMESPACE_KEY, namespace_word(namespace)))
+
+
+def marked(row: Mapping[str, Any] | None, mark: str) -> list[str]:
+    """Return the marks of a point after one more write."""
+    return [*((row or {}).get(WRITE_MARKS_KEY) or ()), mark][-KEPT_MARKS:]
+
+
+def is_live(row: Mapping[str, Any], types: Sequence[MemoryType], now_ms: int) -> bool:
+    """Tell whether a point is an item that answers."""
+    return TOMBSTONE_KEY not in row and not is_expired(row, types, now_ms)
+
+
+def buried(row: Mapping[str, Any], mark: str, now_ms: int) -> Payload:
+    """Return what a deleted item leaves: nothing of its content; the marks say which writes came before."""
+    return tombstone_of(row, now_ms) | {WRITE_MARKS_KEY: marked(row, mark)}
