@@ -13,6 +13,7 @@ from agentmemory_operator.entrypoints.api import schemas
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 
 VECTOR = [1.0] * 8
+PLACE = "namespace=memories&namespace=shape"
 PAGE = pathlib.Path(__file__).parents[2] / "docs" / "http-api.md"
 PATHS = {
     "/healthz": {"get"},
@@ -26,6 +27,9 @@ PATHS = {
     "/v1/agents/{agent}/memories/{id}": {"get", "patch", "delete"},
     "/v1/agents/{agent}/memories/{id}/history": {"get"},
     "/v1/agents/{agent}/search": {"post"},
+    "/v1/agents/{agent}/items": {"put", "get", "delete"},
+    "/v1/agents/{agent}/keys": {"get"},
+    "/v1/agents/{agent}/namespaces": {"get"},
 }
 
 
@@ -103,6 +107,9 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
         ("GET", "/v1/agents/probe/memories?user_id=shape", None, schemas.PageOut),
         ("POST", "/v1/agents/probe/search", {"vector": VECTOR}, schemas.SearchOut),
         ("POST", "/v1/agents/probe/search", {"vector": VECTOR, "explain": True}, schemas.SearchOut),
+        ("GET", f"/v1/agents/probe/keys?{PLACE}", None, schemas.KeysOut),
+        ("GET", f"/v1/agents/probe/namespaces?{PLACE}", None, schemas.NamespacesOut),
+        ("PUT", f"/v1/agents/probe/items?{PLACE}", {"content": "c", "vector": VECTOR}, schemas.ItemStoredOut),
         ("GET", "/healthz", None, schemas.HealthOut),
         ("GET", "/problems/conflict", None, schemas.ProblemTypeOut),
     ],
@@ -111,7 +118,7 @@ def test_answers_have_the_described_shape(
     client: httpx.Client, method: str, path: str, body: dict[str, Any] | None, model: type[BaseModel]
 ) -> None:
     client.post("/v1/agents/probe/memories", json={"user_id": "shape", "content": "c", "vector": VECTOR})
-    sent = body if body is None or "memories" in body else {"user_id": "shape"} | body
+    sent = body if body is None or "memories" in body or method == "PUT" else {"user_id": "shape"} | body
 
     model.model_validate(client.request(method, path, json=sent).json())
 

@@ -42,6 +42,14 @@ def asked_for(user: str) -> Json:
     return {"params": {"user_id": user}}
 
 
+def item_of(user: str) -> Json:
+    return {"params": {"namespace": ["memories", user], "key": "safe"}}
+
+
+def stored_item_of(user: str, content: str) -> Json:
+    return item_of(user) | {"json": {"content": content, "vector": VECTOR}}
+
+
 # What a caller who may do it sends: arguments of httpx.
 REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     LIST_OF_AGENTS: lambda user: {},
@@ -58,6 +66,11 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("POST", "/v1/agents/{agent}/memories/batch"): lambda user: {
         "json": {"memories": [{"user_id": user, "content": INTRUDED, "vector": VECTOR}]}
     },
+    ("PUT", "/v1/agents/{agent}/items"): lambda user: stored_item_of(user, INTRUDED),
+    ("GET", "/v1/agents/{agent}/items"): item_of,
+    ("DELETE", "/v1/agents/{agent}/items"): item_of,
+    ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
+    ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
 }
 
 # Case: the answer where the request names an agent, and to the list of agents.
@@ -92,17 +105,16 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A user with one memory."""
+    """A user with one memory, which is an item too."""
 
     site: Site
     user: str = field(default_factory=lambda: f"user-{uuid4().hex[:8]}")
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
-        memory = {"user_id": self.user, "content": SECRET, "vector": VECTOR}
-        answer = self._call("POST", "memories", json=memory)
-        assert answer.status_code == 201, answer.text
-        object.__setattr__(self, "id", answer.json()["id"])
+        answer = self._call("PUT", "items", **stored_item_of(self.user, SECRET))
+        assert answer.status_code == 200, answer.text
+        object.__setattr__(self, "id", answer.json()["memory_id"])
 
     def memories(self) -> dict[str, str]:
         """Return content by id."""

@@ -23,6 +23,7 @@ from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.histories import Histories
+from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall, SearchRequest
 from agentmemory_operator.services.remember import Remember, Stored
@@ -111,6 +112,7 @@ class World:
         self.histories = Histories(self.clock, self.memories, self.chains)
         self.counts = self.new_counts("w0")
         self.recall = Recall(self.clock, self.counts, self.reranker)
+        self.items = Items(self.clock, self.windows)
 
     chains: Chains = field(init=False)
     windows: Windows = field(init=False)
@@ -120,6 +122,7 @@ class World:
     histories: Histories = field(init=False)
     counts: AccessCounts = field(init=False)
     recall: Recall = field(init=False)
+    items: Items = field(init=False)
 
     def new_counts(self, writer: str) -> AccessCounts:
         """Return the access counts of another process."""

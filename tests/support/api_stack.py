@@ -32,6 +32,7 @@ from agentmemory_operator.services.directory import AgentDirectory, Claim
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.histories import Histories
+from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
 from agentmemory_operator.services.recall import Recall
@@ -150,6 +151,7 @@ def build_services(
         memories=memories,
         edits=Edits(clock, memories),
         histories=Histories(clock, memories, chains),
+        items=Items(clock, windows),
         access_counts=counts,
         meter=meter,
     )

@@ -56,7 +56,7 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
         RequestInvalid: it names nobody, and nobody is named beside it.
         NotFound: it names another user than the one beside it.
     """
-    if namespace[0] != USER_NAMESPACE:
+    if namespace[:1] != (USER_NAMESPACE,) or len(namespace) < 2:
         if user_id is None:
             way_out = f"required with a namespace that does not begin with {USER_NAMESPACE!r} and a user"
             raise RequestInvalid([FieldError("user_id", way_out)])

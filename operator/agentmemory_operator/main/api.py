@@ -44,6 +44,7 @@ from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed
 from agentmemory_operator.services.handover import HandedOverSecrets
 from agentmemory_operator.services.histories import Histories
+from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
@@ -120,6 +121,7 @@ class Api:
             memories=memories,
             edits=Edits(clock, memories),
             histories=Histories(clock, memories, chains),
+            items=Items(clock, windows),
             access_counts=access_counts,
             meter=meter,
         )

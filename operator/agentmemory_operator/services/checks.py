@@ -22,6 +22,18 @@ def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
     return []
 
 
+def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:
+    """Return what is wrong with the vector of what is to be stored, or with there being none."""
+    size = agent.source.dimensions
+    if vector is not None and not agent.takes_vectors:
+        return [FieldError("vector", "this agent embeds content itself: leave vector out")]
+    if vector is not None:
+        return check_vector(vector, size=size)
+    if agent.takes_vectors:
+        return [FieldError("vector", f"required, {size} numbers: this agent embeds nothing")]
+    return []
+
+
 def scaled(vector: Vector, *, distance: str) -> Vector:
     """Return a caller's vector as the engine compares it well: for Cosine scaled to length 1.
 

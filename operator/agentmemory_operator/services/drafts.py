@@ -14,17 +14,15 @@ from hashlib import sha256
 from typing import Any
 
 from agentmemory_operator.domain.identity import is_id, keyed_id, time_ordered_id
+from agentmemory_operator.domain.items import USER_NAMESPACE
 from agentmemory_operator.domain.keywords import Words
 from agentmemory_operator.domain.records import MemoryRecord, hash_content, payload_of
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
 from agentmemory_operator.ports import Clock, Json, Vector
-from agentmemory_operator.services.checks import check_types, check_vector, scaled
+from agentmemory_operator.services.checks import check_given, check_types, scaled
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.parents import missing_parents
 from agentmemory_operator.services.windows import Windows
-
-# A namespace that begins with it is the user's whom the next part names.
-USER_NAMESPACE = "memories"
 
 # Between two of these others get their turn; 2 ms with vectors of 1,024 numbers.
 DRAFTED_AT_ONCE = 32
@@ -197,14 +195,7 @@ def _errors_of(memory: NewMemory, agent: Agent) -> list[FieldError]:
     if memory.supersedes is not None and not is_id(memory.supersedes):
         errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the id of a memory"))
     errors.extend(_place_errors(memory))
-    size = agent.source.dimensions
-    if memory.vector is not None and not agent.takes_vectors:
-        errors.append(FieldError("vector", "this agent embeds content itself: leave vector out"))
-    elif memory.vector is not None:
-        errors.extend(check_vector(memory.vector, size=size))
-    elif agent.takes_vectors:
-        errors.append(FieldError("vector", f"required, {size} numbers: this agent embeds nothing"))
-    return errors
+    return errors + check_given(memory.vector, agent)
 
 
 def _place_errors(memory: NewMemory) -> list[FieldError]:

@@ -14,10 +14,11 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Literal
+from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from agentmemory_operator.domain.filters import NOT_DELETED, equals, only
-from agentmemory_operator.domain.identity import is_id
+from agentmemory_operator.domain.identity import is_id, keyed_id
 from agentmemory_operator.domain.items import (
     KEPT_MARKS,
     Address,
@@ -49,7 +50,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.chains import midway, read_row
-from agentmemory_operator.services.checks import check_vector, scaled
+from agentmemory_operator.services.checks import check_given, scaled
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.windows import Windows
 
@@ -124,6 +125,10 @@ class Items:
         self._windows = windows
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
+    def new_key(self, idempotency_key: str | None) -> str:
+        """Return a key for an item that was given none: the same for the same idempotency key."""
+        return keyed_id("", "item", idempotency_key) if idempotency_key else str(uuid4())
+
     async def put(self, agent: Agent, address: Address, item: ItemContent) -> Put:
         """Write an item in the place of what lies under its key.
 
@@ -133,7 +138,7 @@ class Items:
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: it may have been written.
         """
-        if errors := _errors_of(item, agent):
+        if errors := [*check_content(item.content), *check_given(item.vector, agent)]:
             raise RequestInvalid(errors)
         memory_id, mark = address.id_in(agent.settings.slug), item.mark()
         draft = _Draft(agent, address, item, mark, self._windows)
@@ -147,8 +152,8 @@ class Items:
         agent.sizes.forget(address.user_id)
         if before is not None and mark in _marks_of(before):
             return Put(memory_id=memory_id, key=address.key, outcome="repeated")
-        is_new = not is_live(before, self._clock.now_ms())
-        return Put(memory_id=memory_id, key=address.key, outcome="created" if is_new else "replaced")
+        replaces = before is not None and draft.replaces(before, self._clock.now_ms())
+        return Put(memory_id=memory_id, key=address.key, outcome="replaced" if replaces else "created")
 
     async def get(self, agent: Agent, address: Address) -> MemoryRecord:
         """Return an item.
@@ -157,7 +162,7 @@ class Items:
             NotFound: there is none, or it is expired.
         """
         row = await read_row(agent, address.id_in(agent.settings.slug))
-        if row is None or not is_live(row, self._clock.now_ms()):
+        if row is None or not _is_live(agent, row, self._clock.now_ms()):
             raise _not_there(address)
         return record_of(row)
 
@@ -173,7 +178,7 @@ class Items:
 
         async def bury(row: Payload | None) -> None:
             now_ms = self._clock.now_ms()
-            if row is None or not is_live(row, now_ms):
+            if row is None or not _is_live(agent, row, now_ms):
                 raise _not_there(address)
             point = {"id": row["id"], "vector": {}, "payload": buried(row, mark, now_ms)}
             await agent.store.upsert(agent.alias, [point], update_filter=_unchanged(row), strong=True)
@@ -191,14 +196,20 @@ class Items:
         """
         if cursor is not None and not is_id(cursor):
             raise RequestInvalid([FieldError("cursor", f"{cursor!r} is not the next_cursor of a list of keys")])
-        body: Json = {"filter": items_in(user_id, namespace, self._clock.now_ms()), "limit": limit}
+        body: Json = {
+            "filter": items_in(user_id, namespace, self._clock.now_ms(), agent.settings.ranking.types),
+            "limit": limit,
+        }
         body |= {"with_payload": ["key"], "with_vector": False} | ({"offset": cursor} if cursor else {})
         points, following = await agent.store.scroll(agent.alias, body)
         return Keys(tuple(sorted(point["payload"]["key"] for point in points)), following)
 
     async def namespaces(self, agent: Agent, user_id: str, *, prefix: tuple[str, ...]) -> list[NamespaceSize]:
         """Return the namespaces of a user's items that begin with a prefix, by name."""
-        body: Json = {"filter": items_below(user_id, prefix, self._clock.now_ms()), "limit": PAGE}
+        body: Json = {
+            "filter": items_below(user_id, prefix, self._clock.now_ms(), agent.settings.ranking.types),
+            "limit": PAGE,
+        }
         body |= {"with_payload": ["namespace"], "with_vector": False}
         sizes: Counter[tuple[str, ...]] = Counter()
         while True:
@@ -247,6 +258,10 @@ class _Draft:
         if not self._says_the_same(row):
             await self._embed()
 
+    def replaces(self, row: Payload, now_ms: int) -> bool:
+        """Tell whether what lies there is an item that answers."""
+        return _is_live(self._agent, row, now_ms)
+
     async def write(self, row: Payload | None, now_ms: int) -> None:
         """Write the item, if the point still is as it was read."""
         self._check_repeats(row)
@@ -254,7 +269,7 @@ class _Draft:
             await self._agent.store.upsert(
                 self._agent.alias, [await self._point(self._payload(None, now_ms))], insert_only=True, strong=True
             )
-        elif is_live(row, now_ms) and self._says_the_same(row):
+        elif self.replaces(row, now_ms) and self._says_the_same(row):
             changes = self._changes(row, now_ms)
             filter_ = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
             await self._agent.store.set_payload(self._agent.alias, changes, filter_, strong=True)
@@ -273,7 +288,7 @@ class _Draft:
     def _payload(self, row: Payload | None, now_ms: int) -> Payload:
         """Return the whole payload: what the item says now, and what else the point carried while it lived."""
         changes = self._changes(row, now_ms)
-        if row is not None and is_live(row, now_ms):
+        if row is not None and self.replaces(row, now_ms):
             return row | changes
         address, slug = self._address, self._agent.settings.slug
         record = MemoryRecord(
@@ -316,15 +331,8 @@ class _Draft:
         return self._vector
 
 
-def _errors_of(item: ItemContent, agent: Agent) -> list[FieldError]:
-    errors, size = check_content(item.content), agent.source.dimensions
-    if item.vector is not None and not agent.takes_vectors:
-        errors.append(FieldError("vector", "this agent embeds content itself: leave vector out"))
-    elif item.vector is not None:
-        errors.extend(check_vector(item.vector, size=size))
-    elif agent.takes_vectors:
-        errors.append(FieldError("vector", f"required, {size} numbers: this agent embeds nothing"))
-    return errors
+def _is_live(agent: Agent, row: Mapping[str, Any], now_ms: int) -> bool:
+    return is_live(row, agent.settings.ranking.types, now_ms)
 
 
 def _marks_of(row: Mapping[str, Any]) -> Sequence[str]:

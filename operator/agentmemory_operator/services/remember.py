@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from agentmemory_operator.domain.expiry import is_expired
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload
+from agentmemory_operator.domain.records import ITEM_NAMESPACE_KEY, TOMBSTONE_KEY, MemoryRecord, Payload
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, StoreRejected
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.chains import Chains, midway, read_row
@@ -139,6 +139,8 @@ class Remember:
             or is_expired(old, agent.settings.ranking.types, self._clock.now_ms())
         ):
             raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
+        if ITEM_NAMESPACE_KEY in old:
+            raise Conflict(f"supersedes: {record.supersedes_id} is an item, which has no versions: put its key anew")
         if TOMBSTONE_KEY in old or old.get("supersededById"):
             raise _superseded(record.supersedes_id)
 

@@ -3,7 +3,7 @@
 Rendered by hand: a response model would cost more than the engine's own work.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,11 +19,18 @@ from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.histories import History
+from agentmemory_operator.services.items import Outcome, Put
 from agentmemory_operator.services.memories import Page
 from agentmemory_operator.services.recall import Found, SearchAnswer
 from agentmemory_operator.services.remember import Stored
 
 Json = dict[str, Any]
+
+_PUT_MESSAGES: Mapping[Outcome, str] = {
+    "created": "stored",
+    "replaced": "stored in the place of what lay under this key",
+    "repeated": "stored before, under the same Idempotency-Key",
+}
 
 # Those of the models that are not in force are null.
 _MODEL_FIGURES = ("weights", "utility_norm", "confidence", "priority", "horizons", "importance", "expression")
@@ -96,6 +103,11 @@ def stored(result: Stored) -> Json:
         "recorded": result.recorded,
         "warnings": result.warnings,
     }
+
+
+def item_stored(put: Put) -> Json:
+    """Return `ItemStoredOut`."""
+    return {"success": True, "memory_id": put.memory_id, "key": put.key, "message": _PUT_MESSAGES[put.outcome]}
 
 
 def page(found: Page) -> Json:

@@ -90,6 +90,9 @@ TypeName = Annotated[str, Field(min_length=1, max_length=TYPE_MAX, pattern=NAME_
 Tag = Annotated[str, Field(min_length=1, max_length=TAG_MAX, pattern=NAME_PATTERN)]
 Tags = Annotated[list[Tag], Field(max_length=TAGS_MAX), AfterValidator(drop_repeats)]
 Namespace = Annotated[list[Id], Field(max_length=NAMESPACE_MAX)]
+ItemNamespace = Annotated[list[Id], Field(min_length=2, max_length=NAMESPACE_MAX)]
+# How long an item's may be is said in tokens, by the use case.
+ItemContent = Annotated[str, Field(min_length=1, pattern=CONTENT_PATTERN)]
 Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=CONTENT_PATTERN)]
 MemoryId = Annotated[str, AfterValidator(parse_memory_id), WithJsonSchema({"type": "string", "format": "uuid"})]
 Time = Annotated[int, BeforeValidator(read_time), WithJsonSchema({"type": "string", "format": "date-time"})]

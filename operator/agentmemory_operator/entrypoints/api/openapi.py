@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import requests, schemas
+from agentmemory_operator.entrypoints.api import item_requests, requests, schemas
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 
 REF = "#/components/schemas/{model}"
@@ -21,7 +21,7 @@ SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 429, 500, 502, 503)
 WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 """Statuses of the errors of an endpoint that reads, that reads by a body, and that writes."""
 
-_BODIES = (requests.MemoryIn, requests.BatchIn, requests.ChangeIn, requests.SearchIn)
+_BODIES = (requests.MemoryIn, requests.BatchIn, requests.ChangeIn, requests.SearchIn, item_requests.ItemIn)
 _ANSWERS = (
     schemas.AgentsOut,
     schemas.AgentDetailOut,
@@ -31,6 +31,9 @@ _ANSWERS = (
     schemas.PageOut,
     schemas.HistoryOut,
     schemas.SearchOut,
+    schemas.ItemStoredOut,
+    schemas.KeysOut,
+    schemas.NamespacesOut,
     schemas.HealthOut,
     schemas.ProblemOut,
     schemas.ProblemTypeOut,

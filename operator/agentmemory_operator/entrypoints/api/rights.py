@@ -25,6 +25,11 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("POST", "/v1/agents/{agent}/memories/batch"): Verb.WRITE,
         ("PATCH", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("DELETE", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
+        ("PUT", "/v1/agents/{agent}/items"): Verb.WRITE,
+        ("GET", "/v1/agents/{agent}/items"): Verb.READ,
+        ("DELETE", "/v1/agents/{agent}/items"): Verb.WRITE,
+        ("GET", "/v1/agents/{agent}/keys"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/namespaces"): Verb.READ,
     }
 )
 

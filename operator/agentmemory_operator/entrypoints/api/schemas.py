@@ -124,6 +124,35 @@ class StoredOut(Answer):
     warnings: list[str]
 
 
+class ItemStoredOut(Answer):
+    """An item that is durable."""
+
+    success: Literal[True]
+    memory_id: str
+    key: str
+    message: str = Field(description="Whether it is new, or replaced what lay under its key.")
+
+
+class KeysOut(Answer):
+    """Keys of a namespace, by name in each page."""
+
+    results: list[str]
+    next_cursor: str | None
+
+
+class NamespaceOut(Answer):
+    """A namespace with items."""
+
+    namespace: list[str]
+    items: int
+
+
+class NamespacesOut(Answer):
+    """Namespaces with items, by name."""
+
+    results: list[NamespaceOut]
+
+
 class FieldProblem(Answer):
     """One wrong field."""
 

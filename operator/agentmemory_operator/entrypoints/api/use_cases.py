@@ -12,6 +12,7 @@ from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.histories import Histories
+from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
@@ -27,6 +28,7 @@ class Services:
     memories: Memories
     edits: Edits
     histories: Histories
+    items: Items
     access_counts: AccessCounts
     meter: ApiMeter = field(default_factory=ApiMeter)
 

@@ -1,0 +1,68 @@
+"""What callers send about items."""
+
+from pydantic import Field
+
+from agentmemory_operator.domain.items import Address, owner_of
+from agentmemory_operator.entrypoints.api.fields import Id, ItemContent, ItemNamespace, Metadata, Namespace, Numbers
+from agentmemory_operator.entrypoints.api.requests import Body, Parameters
+
+KEYS_LIMIT = 1_000
+
+
+class ItemIn(Body):
+    """What an item is to hold."""
+
+    content: ItemContent = Field(description="The text itself, at most 2,048 tokens of 4 characters each.")
+    metadata: Metadata = Field(default={}, description="Anything else, as a JSON object at most 16 levels deep.")
+    vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
+
+
+class NamespaceParameters(Parameters):
+    """The parameters of every call on items."""
+
+    namespace: ItemNamespace = Field(description="Its parts in order, at least two: repeat the parameter.")
+    user_id: Id | None = Field(
+        default=None,
+        description="Whose it is, where the namespace does not say so by beginning with `memories` and a user.",
+    )
+
+    @property
+    def owner(self) -> str:
+        """Whose the namespace is."""
+        return owner_of(tuple(self.namespace), self.user_id)
+
+
+class PutParameters(NamespaceParameters):
+    """Where to put an item."""
+
+    key: Id | None = Field(default=None, description="What it is found by; without one a new key is made.")
+
+
+class ItemParameters(NamespaceParameters):
+    """Where an item lies."""
+
+    key: Id = Field(description="What it is found by.")
+
+    @property
+    def address(self) -> Address:
+        """Where the item lies, and whose it is."""
+        return Address(user_id=self.owner, namespace=tuple(self.namespace), key=self.key)
+
+
+class KeysParameters(NamespaceParameters):
+    """Which keys to list."""
+
+    limit: int = Field(default=KEYS_LIMIT, ge=1, le=KEYS_LIMIT, description="Keys a page.")
+    cursor: str | None = Field(default=None, max_length=64, description="`next_cursor` of the page before.")
+
+
+class NamespacesParameters(Parameters):
+    """Which namespaces to list."""
+
+    namespace: Namespace = Field(default=[], description="Only those that begin with these parts.")
+    user_id: Id | None = Field(default=None, description="Whose, where `namespace` does not say so.")
+
+    @property
+    def owner(self) -> str:
+        """Whose the namespaces are."""
+        return owner_of(tuple(self.namespace), self.user_id)

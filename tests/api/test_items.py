@@ -1,0 +1,136 @@
+"""Items over HTTP: put, get, delete, list keys and namespaces; every bad request names its field."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+ITEMS, KEYS, NAMESPACES = (f"/v1/agents/words/{name}" for name in ("items", "keys", "namespaces"))
+
+
+def place(user: str, **more: Any) -> dict[str, Any]:
+    return {"namespace": ["memories", user], **more}
+
+
+def put(client: httpx.Client, content: str, **parameters: Any) -> httpx.Response:
+    return client.put(ITEMS, params=parameters, json={"content": content, "metadata": {"n": 1}})
+
+
+def test_an_item_is_put_read_listed_found_and_deleted(client: httpx.Client, user: str) -> None:
+    answer = put(client, "Ada pays by invoice", **place(user, key="billing"))
+
+    assert answer.status_code == 200
+    stored = answer.json()
+    assert {name: stored[name] for name in ("success", "key", "message")} == {
+        "success": True,
+        "key": "billing",
+        "message": "stored",
+    }
+    item = client.get(ITEMS, params=place(user, key="billing")).json()
+    assert (item["id"], item["user_id"], item["key"]) == (stored["memory_id"], user, "billing")
+    assert (item["namespace"], item["metadata"], item["content"]) == (
+        ["memories", user],
+        {"n": 1},
+        "Ada pays by invoice",
+    )
+    assert client.get(KEYS, params=place(user)).json() == {"results": ["billing"], "next_cursor": None}
+    assert client.get(NAMESPACES, params={"user_id": user}).json() == {
+        "results": [{"namespace": ["memories", user], "items": 1}]
+    }
+    question = {"user_id": user, "query": "Ada pays by invoice", "namespace": ["memories"], "threshold": -1}
+    assert [one["key"] for one in client.post("/v1/agents/words/search", json=question).json()["results"]] == [
+        "billing"
+    ]
+    assert client.delete(ITEMS, params=place(user, key="billing")).status_code == 204
+    assert client.get(ITEMS, params=place(user, key="billing")).status_code == 404
+
+
+def test_the_last_put_answers_under_the_same_id(client: httpx.Client, user: str) -> None:
+    first, last = (put(client, content, **place(user, key="k")).json() for content in ("first", "last"))
+
+    assert first["memory_id"] == last["memory_id"]
+    assert "in the place of" in last["message"]
+    assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == "last"
+
+
+def test_an_item_without_a_key_gets_one_of_its_own(client: httpx.Client, user: str) -> None:
+    keys = {put(client, "c", **place(user)).json()["key"] for _ in range(2)}
+
+    assert set(client.get(KEYS, params=place(user)).json()["results"]) == keys
+    assert len(keys) == 2
+
+
+def test_a_repeated_put_without_a_key_makes_one_item(client: httpx.Client, user: str) -> None:
+    headers = {"Idempotency-Key": f"once-{user}"}
+    keys = {
+        client.put(ITEMS, params=place(user), json={"content": "c"}, headers=headers).json()["key"] for _ in range(2)
+    }
+    conflict = client.put(ITEMS, params=place(user), json={"content": "d"}, headers=headers)
+
+    assert client.get(KEYS, params=place(user)).json()["results"] == list(keys)
+    assert conflict.status_code == 409
+
+
+def test_a_namespace_that_names_no_user_needs_one_beside_it(client: httpx.Client, user: str) -> None:
+    shared = {"namespace": ["docs", "api"], "key": "k"}
+
+    refused = put(client, "c", **shared)
+    stored = put(client, "c", **shared, user_id=user)
+
+    assert (refused.status_code, refused.json()["errors"][0]["field"]) == (422, "user_id")
+    assert stored.status_code == 200
+    assert client.get(ITEMS, params=shared | {"user_id": f"not-{user}"}).status_code == 404
+    assert client.get(ITEMS, params=shared | {"user_id": user}).json()["user_id"] == user
+
+
+@pytest.mark.parametrize("method", ["PUT", "GET", "DELETE"])
+def test_the_namespace_of_another_user_is_not_found(client: httpx.Client, user: str, method: str) -> None:
+    put(client, "c", **place(user, key="k"))
+    body = {"json": {"content": "d"}} if method == "PUT" else {}
+
+    answer = client.request(method, ITEMS, params=place(user, key="k", user_id="another"), **body)
+
+    assert answer.status_code == 404
+    assert client.get(ITEMS, params=place(user, key="k")).json()["content"] == "c"
+    assert client.get(KEYS, params=place(user, user_id="another")).status_code == 404
+    assert client.get(NAMESPACES, params=place(user, user_id="another")).status_code == 404
+
+
+BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
+    ({"namespace": ["memories"]}, {}, "namespace", "at least 2"),
+    ({"namespace": []}, {}, "namespace", "required"),
+    ({"namespace": ["memories", ""]}, {}, "namespace[1]", "at least 1 character"),
+    ({"namespace": ["memories", "u", " "]}, {}, "namespace[2]", "must not be blank"),
+    ({"namespace": ["memories", "u\n"]}, {}, "namespace[1]", "control characters"),
+    ({"namespace": ["a"] * 17, "user_id": "u"}, {}, "namespace", "at most 16"),
+    ({"key": ""}, {}, "key", "at least 1 character"),
+    ({"key": " "}, {}, "key", "must not be blank"),
+    ({"key": "a\x1fb"}, {}, "key", "control characters"),
+    ({"key": "k" * 257}, {}, "key", "at most 256"),
+    ({"colour": "red"}, {}, "colour", "unknown"),
+    ({}, {"content": None}, "content", "must be a string"),
+    ({}, {"content": " \n"}, "content", "must not be blank"),
+    ({}, {"content": "x" * 8193}, "content", "has 2049 tokens (4 characters each): an item takes 2048"),
+    ({}, {"content": "x" * 100_000}, "content", "has 25000 tokens"),
+    ({}, {"metadata": []}, "metadata", "JSON object"),
+    ({}, {"vector": [1.0] * 64}, "vector", "embeds content itself"),
+    ({}, {"tags": ["a"]}, "tags", "unknown; known are content, metadata, vector"),
+]
+
+
+@pytest.mark.parametrize(("parameters", "body", "field", "message"), BAD)
+def test_a_bad_put_is_named_and_stores_nothing(
+    client: httpx.Client, user: str, parameters: dict[str, Any], body: dict[str, Any], field: str, message: str
+) -> None:
+    answer = client.put(ITEMS, params=place(user, key="k") | parameters, json={"content": "c"} | body)
+
+    assert answer.status_code == 422, answer.text
+    assert field in [error["field"] for error in answer.json()["errors"]]
+    assert message in answer.json()["detail"]
+    assert client.get(NAMESPACES, params={"user_id": user}).json() == {"results": []}
+
+
+def test_a_read_needs_its_key(client: httpx.Client, user: str) -> None:
+    answer = client.get(ITEMS, params=place(user))
+
+    assert (answer.status_code, answer.json()["errors"]) == (422, [{"field": "key", "message": "required"}])
