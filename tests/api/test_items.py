@@ -110,7 +110,7 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"colour": "red"}, {}, "colour", "unknown"),
     ({}, {"content": None}, "content", "must be a string"),
     ({}, {"content": " \n"}, "content", "must not be blank"),
-    ({}, {"content": "x" * 8193}, "content", "has 2049 tokens (4 characters each): an item takes 2048"),
+    ({}, {"content": "x" * 8193}, "content", "has 2049 tokens (4 characters each), the limit is 2048: split it"),
     ({}, {"content": "x" * 100_000}, "content", "has 25000 tokens"),
     ({}, {"metadata": []}, "metadata", "JSON object"),
     ({}, {"vector": [1.0] * 64}, "vector", "embeds content itself"),

@@ -10,11 +10,12 @@ import pytest
 from agentmemory_operator.domain.collection import KeywordSource
 from agentmemory_operator.domain.filters import Selection
 from agentmemory_operator.domain.items import Address
+from agentmemory_operator.domain.secret_rules import OWN_RULES
 from agentmemory_operator.errors import Conflict, NotFound, RequestInvalid
 from agentmemory_operator.ports import Json, PointStore, Vector
 from agentmemory_operator.services.items import ItemContent, Items, Put
 from agentmemory_operator.services.recall import SearchRequest
-from agentmemory_operator.services.remember import NewMemory
+from agentmemory_operator.services.remember import NewMemory, Stored
 from tests.support.agents import World, open_world, vector_of
 
 HOME = ("memories", "u")
@@ -229,7 +230,7 @@ async def test_the_same_idempotency_key_writes_once_even_after_others_wrote(worl
 async def test_items_of_more_than_2048_tokens_are_refused_with_the_count(world: World) -> None:
     await put(world, "x" * 8192)
 
-    with pytest.raises(RequestInvalid, match=r"content: has 2049 tokens \(4 characters each\): an item takes 2048"):
+    with pytest.raises(RequestInvalid, match=r"content: has 2049 tokens \(4 characters each\), the limit is 2048"):
         await put(world, "x" * 8193)
 
 
@@ -296,3 +297,25 @@ async def test_an_item_is_found_by_the_words_that_it_has_now(qdrant_url: str) ->
 
         assert await words("apples") == [0.0]
         assert (await words("pears"))[0] != 0.0
+
+
+async def test_secrets_are_taken_out_of_an_item_before_it_is_embedded(world: World) -> None:
+    embedder = CountingEmbedder()
+    world.embed_by(embedder)
+    world.agent = replace(world.agent, secret_rules=OWN_RULES)
+    item = ItemContent(content="The password: hunter2", metadata={"note": "password: hunter2"})
+    stored = await world.items.put(world.agent, ADDRESS, item)
+
+    record = await world.items.get(world.agent, ADDRESS)
+    assert "hunter2" not in repr((record, embedder.texts))
+    assert [warning.partition(":")[0] for warning in stored.warnings] == ["content", "metadata"]
+
+
+async def test_where_the_preset_has_a_limit_it_holds_for_every_memory(world: World) -> None:
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, max_content_tokens=10))
+
+    assert isinstance(await world.try_add("x" * 40), Stored)
+    refused = await world.try_add("x" * 41)
+
+    assert isinstance(refused, RequestInvalid)
+    assert [error.field for error in refused.errors] == ["content"]

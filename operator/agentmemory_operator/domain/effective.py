@@ -128,6 +128,7 @@ class AgentSettings:
         scoring_generation: of the object whose scoring model ranks; None is the preset's for want of one.
         scoring_fault: why the object's own scoring expression cannot be used, None where it can.
         scrubs_secrets: secrets are taken out of memories before they are stored.
+        max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
     """
 
     slug: str
@@ -147,6 +148,7 @@ class AgentSettings:
     scoring_generation: int | None = None
     scoring_fault: str | None = None
     scrubs_secrets: bool = False
+    max_content_tokens: int | None = None
 
     @property
     def ranking_generation(self) -> int:
@@ -210,6 +212,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         scoring_generation=choice.generation,
         scoring_fault=choice.fault,
         subjects=subjects_of(memory),
+        max_content_tokens=preset_of(memory).max_content_tokens,
         scrubs_secrets=effective_scrubbing(memory),
     )
 

@@ -26,7 +26,7 @@ TOKENS_MAX, CHARACTERS_A_TOKEN = 2048, 4
 """The design's limit, counted as it counts: no tokenizer, which would be another one for each model."""
 
 PREFERRED_TYPES = ("item", "fact", "semantic")
-"""What type an item is: the first of these that the agent has, because they last; else the agent's first type."""
+"""What type an item is: the first of these that the agent takes, because they last; else the agent's first type."""
 
 KEPT_MARKS = 16
 """Writes that a point remembers, so that a writer can tell whether his own took effect before the next one."""
@@ -66,19 +66,19 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
     return namespace[1]
 
 
-def check_content(content: str) -> list[FieldError]:
-    """Return an error where the content has more tokens than an item takes."""
+def check_content(content: str, tokens_max: int | None) -> list[FieldError]:
+    """Return an error where the content has more tokens than the limit; None is any number."""
     tokens = -(-len(content) // CHARACTERS_A_TOKEN)
-    if tokens <= TOKENS_MAX:
+    if tokens_max is None or tokens <= tokens_max:
         return []
-    message = f"has {tokens} tokens ({CHARACTERS_A_TOKEN} characters each): an item takes {TOKENS_MAX}; split it"
+    message = f"has {tokens} tokens ({CHARACTERS_A_TOKEN} characters each), the limit is {tokens_max}: split it"
     return [FieldError("content", message)]
 
 
 def item_type(ranking: Ranking) -> str:
     """Return the type of an agent's items."""
     names = [type_.name for type_ in ranking.types]
-    return next((name for name in PREFERRED_TYPES if name in names), names[0])
+    return next((name for name in PREFERRED_TYPES if name in names or not names), ranking.default_type)
 
 
 def namespace_word(namespace: tuple[str, ...]) -> str:

@@ -14,7 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from agentmemory_operator.domain.identity import is_id, keyed_id, time_ordered_id
-from agentmemory_operator.domain.items import USER_NAMESPACE
+from agentmemory_operator.domain.items import USER_NAMESPACE, check_content
 from agentmemory_operator.domain.keywords import Words
 from agentmemory_operator.domain.records import MemoryRecord, hash_content, payload_of
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
@@ -195,6 +195,7 @@ def _errors_of(memory: NewMemory, agent: Agent) -> list[FieldError]:
     if memory.supersedes is not None and not is_id(memory.supersedes):
         errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the id of a memory"))
     errors.extend(_place_errors(memory))
+    errors.extend(check_content(memory.content, agent.settings.max_content_tokens))
     return errors + check_given(memory.vector, agent)
 
 

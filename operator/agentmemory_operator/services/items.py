@@ -11,7 +11,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
 from uuid import uuid4
@@ -21,6 +21,7 @@ from agentmemory_operator.domain.filters import NOT_DELETED, equals, only
 from agentmemory_operator.domain.identity import is_id, keyed_id
 from agentmemory_operator.domain.items import (
     KEPT_MARKS,
+    TOKENS_MAX,
     Address,
     buried,
     check_content,
@@ -52,6 +53,8 @@ from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.chains import midway, read_row
 from agentmemory_operator.services.checks import check_given, scaled
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.drafts import NewMemory
+from agentmemory_operator.services.scrubbing import clean
 from agentmemory_operator.services.windows import Windows
 
 # Only writers of other processes make an attempt fail; each failure means that one of them got on.
@@ -90,11 +93,13 @@ class Put:
 
     Attributes:
         outcome: repeated is a write that its idempotency key shows to have been done before.
+        warnings: what was taken out of it.
     """
 
     memory_id: str
     key: str
     outcome: Outcome
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +143,10 @@ class Items:
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: it may have been written.
         """
-        if errors := [*check_content(item.content), *check_given(item.vector, agent)]:
+        limit = agent.settings.max_content_tokens or TOKENS_MAX
+        if errors := [*check_content(item.content, limit), *check_given(item.vector, agent)]:
             raise RequestInvalid(errors)
+        item, warnings = await _clean(agent, item)
         memory_id, mark = address.id_in(agent.settings.slug), item.mark()
         draft = _Draft(agent, address, item, mark, self._windows)
         # Outside the turn: it may take as long as all the rest.
@@ -151,9 +158,10 @@ class Items:
         before = await self._change(agent, memory_id, mark=mark, write=write)
         agent.sizes.forget(address.user_id)
         if before is not None and mark in _marks_of(before):
-            return Put(memory_id=memory_id, key=address.key, outcome="repeated")
+            return Put(memory_id=memory_id, key=address.key, outcome="repeated", warnings=warnings)
         replaces = before is not None and draft.replaces(before, self._clock.now_ms())
-        return Put(memory_id=memory_id, key=address.key, outcome="replaced" if replaces else "created")
+        outcome: Outcome = "replaced" if replaces else "created"
+        return Put(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
 
     async def get(self, agent: Agent, address: Address) -> MemoryRecord:
         """Return an item.
@@ -329,6 +337,14 @@ class _Draft:
             distance = self._agent.distance
             [self._vector] = await embed([self._item.content]) if given is None else [scaled(given, distance=distance)]
         return self._vector
+
+
+async def _clean(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
+    """Return the item without secrets, and of which kinds some were taken out."""
+    said = NewMemory(user_id="", content=item.content, metadata=item.metadata)
+    [cleaned] = await clean(agent, [said])
+    memory = cleaned.memory
+    return replace(item, content=memory.content, metadata=memory.metadata), cleaned.warnings
 
 
 def _is_live(agent: Agent, row: Mapping[str, Any], now_ms: int) -> bool:

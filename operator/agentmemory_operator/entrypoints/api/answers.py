@@ -107,7 +107,9 @@ def stored(result: Stored) -> Json:
 
 def item_stored(put: Put) -> Json:
     """Return `ItemStoredOut`."""
-    return {"success": True, "memory_id": put.memory_id, "key": put.key, "message": _PUT_MESSAGES[put.outcome]}
+    message = _PUT_MESSAGES[put.outcome]
+    stored = {"success": True, "memory_id": put.memory_id, "key": put.key, "message": message}
+    return stored | {"warnings": put.warnings}
 
 
 def page(found: Page) -> Json:

@@ -131,6 +131,7 @@ class ItemStoredOut(Answer):
     memory_id: str
     key: str
     message: str = Field(description="Whether it is new, or replaced what lay under its key.")
+    warnings: list[str]
 
 
 class KeysOut(Answer):
