@@ -134,3 +134,14 @@ def test_a_read_needs_its_key(client: httpx.Client, user: str) -> None:
     answer = client.get(ITEMS, params=place(user))
 
     assert (answer.status_code, answer.json()["errors"]) == (422, [{"field": "key", "message": "required"}])
+
+
+def test_tools_are_described_for_an_agent_or_for_any(client: httpx.Client) -> None:
+    openai = client.get("/v1/tools", params={"agent": "words"}).json()["tools"]
+    mcp = client.get("/v1/tools", params={"format": "mcp"}).json()["tools"]
+
+    assert [tool["function"]["name"] for tool in openai] == [tool["name"] for tool in mcp]
+    assert "correction" in openai[0]["function"]["parameters"]["properties"]["type"]["enum"]
+    assert "enum" not in mcp[0]["inputSchema"]["properties"]["type"]
+    assert client.get("/v1/tools", params={"agent": "nobody"}).status_code == 404
+    assert client.get("/v1/tools", params={"format": "xml"}).status_code == 422

@@ -21,6 +21,7 @@ PATHS = {
     "/readyz": {"get"},
     "/problems/{name}": {"get"},
     "/v1/agents": {"get"},
+    "/v1/tools": {"get"},
     "/v1/agents/{agent}": {"get"},
     "/v1/agents/{agent}/memories": {"get", "post"},
     "/v1/agents/{agent}/memories/batch": {"post"},
@@ -100,6 +101,7 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
     [
         ("GET", "/v1/agents", None, schemas.AgentsOut),
         ("GET", "/v1/agents/probe", None, schemas.AgentDetailOut),
+        ("GET", "/v1/tools", None, schemas.ToolsOut),
         ("GET", "/v1/agents/nobody", None, schemas.ProblemOut),
         ("POST", "/v1/agents/probe/memories", {"content": "c", "vector": VECTOR}, schemas.StoredOut),
         ("POST", "/v1/agents/probe/memories", {"vector": VECTOR}, schemas.ProblemOut),

@@ -34,6 +34,8 @@ ENDPOINTS: list[Endpoint] = [
     for method in methods
 ]
 LIST_OF_AGENTS = ("GET", "/v1/agents")
+TOOLS = ("GET", "/v1/tools")
+AGENTLESS = {LIST_OF_AGENTS, TOOLS}
 VECTOR = [1.0] * SIZE
 SECRET, INTRUDED = "the safe opens with 4711", "an intruder was here"
 
@@ -53,6 +55,7 @@ def stored_item_of(user: str, content: str) -> Json:
 # What a caller who may do it sends: arguments of httpx.
 REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     LIST_OF_AGENTS: lambda user: {},
+    TOOLS: lambda user: {},
     ("GET", "/v1/agents/{agent}"): lambda user: {},
     ("GET", "/v1/agents/{agent}/memories"): asked_for,
     ("GET", "/v1/agents/{agent}/memories/{id}"): asked_for,
@@ -73,7 +76,7 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
 }
 
-# Case: the answer where the request names an agent, and to the list of agents.
+# Case: the answer where the path names an agent, and where it does not.
 CASES = {
     "a subject of another agent": (404, 200),
     "the same name in another namespace": (404, 200),
@@ -190,14 +193,13 @@ def test_who_must_not_pass_learns_and_changes_nothing(site: Site, owner: Owner, 
     answer = site.send(endpoint, token=site.tokens[case], user=owner.user, id=owner.id)
 
     named, listed = CASES[case]
-    assert answer.status_code == (listed if endpoint == LIST_OF_AGENTS else named), answer.text
-    if answer.is_success:
-        assert site.workspace.slug not in [line["agent"] for line in answer.json()["results"]]
+    assert answer.status_code == (listed if endpoint in AGENTLESS else named), answer.text
+    assert not answer.is_success or site.workspace.slug not in answer.text
     assert SECRET not in answer.text
     assert owner.memories() == {owner.id: SECRET}
 
 
-@pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint != LIST_OF_AGENTS], ids=" ".join)
+@pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in AGENTLESS], ids=" ".join)
 def test_in_the_name_of_another_user_nothing_is_learnt_or_changed(site: Site, owner: Owner, endpoint: Endpoint) -> None:
     answer = site.send(endpoint, token=site.tokens["good"], user=f"not-{owner.user}", id=owner.id)
 
@@ -205,6 +207,16 @@ def test_in_the_name_of_another_user_nothing_is_learnt_or_changed(site: Site, ow
     assert owner.memories() == {owner.id: SECRET}
     if "{id}" in endpoint[1]:
         assert answer.status_code == 404
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_types_of_an_agent_are_told_to_those_who_may_read_it(site: Site, case: str) -> None:
+    def asked(token: str) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return site.client.get("/v1/tools", params={"agent": site.workspace.slug}, headers=headers)
+
+    assert asked(site.tokens["good"]).is_success
+    assert asked(site.tokens[case]).status_code == CASES[case][0]
 
 
 def test_a_subject_that_was_removed_is_out(site: Site, owner: Owner) -> None:

@@ -8,14 +8,26 @@ CORTEX = Preset(
     name="cortex",
     revision=1,
     types=(
-        MemoryType("fact", half_life_days=365, meaning="something objective about the world or the work"),
-        MemoryType("preference", half_life_days=180, meaning="how the user likes things done"),
-        MemoryType("person", half_life_days=365, meaning="who somebody is, and what they have to do with the user"),
-        MemoryType("project", half_life_days=90, meaning="what is being built, its state and its circumstances"),
-        MemoryType("task", half_life_days=30, meaning="something to be done, promised or under way"),
-        MemoryType("episodic", half_life_days=14, meaning="what happened in a conversation or an incident"),
-        MemoryType("decision", half_life_days=180, meaning="a choice that was made, and why"),
-        MemoryType("correction", half_life_days=365, meaning="a mistake of the agent, and what is right instead"),
+        MemoryType(
+            "fact",
+            half_life_days=365,
+            meaning="something that is so, of the user or their work: they use X, their Y is Z",
+        ),
+        MemoryType(
+            "preference",
+            half_life_days=180,
+            meaning="how the user likes things done: they prefer, always want or never want X",
+        ),
+        MemoryType(
+            "person", half_life_days=365, meaning="who somebody is, their role and what they have to do with the user"
+        ),
+        MemoryType("project", half_life_days=90, meaning="what is being built: its parts, its state, its deadline"),
+        MemoryType(
+            "task", half_life_days=30, meaning="work that is to be done, under way or done: deployed X, fixed Y, owes Z"
+        ),
+        MemoryType("episodic", half_life_days=14, meaning="what happened at a time: in a session, in an incident"),
+        MemoryType("decision", half_life_days=180, meaning="a choice that was made, and why: we chose X because of Y"),
+        MemoryType("correction", half_life_days=365, meaning="what the agent got wrong, and what is right instead"),
     ),
     weights=Weights(similarity=0.5, recency=0.3, utility=0.2),
     # The design's constant in code; its prose examples fit no single norm.

@@ -34,6 +34,7 @@ _ANSWERS = (
     schemas.ItemStoredOut,
     schemas.KeysOut,
     schemas.NamespacesOut,
+    schemas.ToolsOut,
     schemas.HealthOut,
     schemas.ProblemOut,
     schemas.ProblemTypeOut,

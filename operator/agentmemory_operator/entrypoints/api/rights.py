@@ -12,10 +12,11 @@ from agentmemory_operator.services.authorisation import check_allowed
 
 CALLER = "caller"
 
-# None: no agent is named; the endpoint itself leaves out what the caller may not read.
+# None: the path names no agent; the endpoint itself leaves out what the caller may not read.
 VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
     {
         ("GET", "/v1/agents"): None,
+        ("GET", "/v1/tools"): None,
         ("GET", "/v1/agents/{agent}"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}"): Verb.READ,

@@ -154,6 +154,12 @@ class NamespacesOut(Answer):
     results: list[NamespaceOut]
 
 
+class ToolsOut(Answer):
+    """Tool schemas, in the form that was asked for."""
+
+    tools: list[dict[str, Any]]
+
+
 class FieldProblem(Answer):
     """One wrong field."""
 
