@@ -325,7 +325,9 @@ def test_an_agent_tells_its_settings(client: httpx.Client) -> None:
 
     assert agent["embedding"] == {"provider": "wordllama", "model": "l2_supercat", "dimensions": 64}
     assert agent["weights"] == {"similarity": 0.5, "recency": 0.3, "utility": 0.2}
-    assert {"name": "task", "half_life_days": 30, "boost": 1} in agent["types"]
+    task = next(type_ for type_ in agent["types"] if type_["name"] == "task")
+    assert {"half_life_days": 30, "boost": 1, "confidence": None}.items() <= task.items()
+    assert task["meaning"]
     assert (agent["preset"], agent["generation"], agent["ready"], agent["limit"]) == ("cortex", 3, True, 10)
 
 

@@ -8,7 +8,15 @@ from agentmemory_operator.domain.access import Subject, Verb
 from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.naming import alias_of
-from agentmemory_operator.domain.presets import DEFAULT_PRESET, NO_GATE, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
+from agentmemory_operator.domain.presets import (
+    DEFAULT_PRESET,
+    NO_GATE,
+    PRESETS,
+    RETRIEVAL_INDEXES,
+    Lifecycle,
+    Preset,
+    Weights,
+)
 from agentmemory_operator.domain.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.domain.reranking import Reranking
 from agentmemory_operator.domain.resources import AgentMemory, Embedding, SecretKeyRef, TypeSpec
@@ -31,9 +39,6 @@ UNTYPED = "memory"
 
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
-
-# Stores that give back what they were given.
-UNSCRUBBED_PRESETS = frozenset({"keyed", "none"})
 
 EMBEDDING_BATCH_SIZE = 64
 EMBEDDING_TIMEOUT_S = 20
@@ -111,6 +116,10 @@ class Ranking:
     def default_type(self) -> str:
         """The type of a memory that is stored without one."""
         return self.types[0].name if self.types else UNTYPED
+
+    def confidence_of(self, type_name: str) -> float | None:
+        """Return the confidence of a memory of the type that is stored without one."""
+        return next((type_.confidence for type_ in self.types if type_.name == type_name), None)
 
     @property
     def threshold(self) -> float:
@@ -213,15 +222,14 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         scoring_fault=choice.fault,
         subjects=subjects_of(memory),
         max_content_tokens=preset_of(memory).max_content_tokens,
-        scrubs_secrets=effective_scrubbing(memory),
+        scrubs_secrets=effective_lifecycle(memory).scrub_secrets,
     )
 
 
-def effective_scrubbing(memory: AgentMemory) -> bool:
-    """Tell whether secrets are taken out of what is stored."""
-    lifecycle = memory.spec.lifecycle
-    given = lifecycle.scrub_secrets if lifecycle else None
-    return preset_of(memory).name not in UNSCRUBBED_PRESETS if given is None else given
+def effective_lifecycle(memory: AgentMemory) -> Lifecycle:
+    """Return how memories are kept and end: each figure of the object over its preset's."""
+    spec = memory.spec.lifecycle
+    return replace(preset_of(memory).lifecycle, **(spec.model_dump(exclude_none=True) if spec else {}))
 
 
 def subjects_of(memory: AgentMemory) -> tuple[Subject, ...]:
@@ -304,7 +312,8 @@ def effective_tuning(memory: AgentMemory) -> Tuning:
 def memory_type(spec: TypeSpec) -> MemoryType:
     """Return the type; without a half-life it does not decay (admission demands one or `decay: false`)."""
     ttl = Ttl(**spec.ttl.model_dump()) if spec.ttl else None
-    return MemoryType(spec.name, spec.half_life_days, 1.0 if spec.boost is None else spec.boost, ttl)
+    given = spec.model_dump(exclude_none=True, exclude={"name", "half_life_days", "decay", "ttl"})
+    return MemoryType(spec.name, spec.half_life_days, ttl=ttl, **given)
 
 
 def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:

@@ -123,6 +123,11 @@ class TypeSpec(Model):
     name: Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$")] = Field(
         description="Name of the type as memories carry it: lower-case letters, digits, single - or _; at most 48."
     )
+    meaning: Annotated[str, Field(max_length=300)] | None = Field(
+        default=None,
+        description="How to recognise what belongs to the type, for whoever chooses one: a model that stores memories,"
+        " or a person; at most 300 characters. Default: nothing is said.",
+    )
     half_life_days: float | None = Field(
         default=None,
         ge=0.001,
@@ -139,6 +144,14 @@ class TypeSpec(Model):
         le=10,
         allow_inf_nan=False,
         description="Multiplies the combined score of this type, 0.01..10. Default: 1.",
+    )
+    confidence: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        allow_inf_nan=False,
+        description="Confidence of a memory that is stored without one, 0..1. Acts on the next write. Default: none,"
+        " which scores as 1.",
     )
     ttl: TtlSpec | None = Field(default=None, description="How long memories of this type answer. Default: for ever.")
 

@@ -15,6 +15,7 @@ from agentmemory_operator.domain.editor_schema import editor_schema
 from agentmemory_operator.entrypoints import crds
 from agentmemory_operator.entrypoints.asking import Asking, add_asking
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
+from agentmemory_operator.entrypoints.preset_verbs import add_presets
 from agentmemory_operator.entrypoints.running import run_verb
 from agentmemory_operator.entrypoints.takeover import OpenObjects, add_takeover
 from agentmemory_operator.entrypoints.validation import findings_in, manifest_files, warnings_in
@@ -112,6 +113,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     add_inspection(cli, verbs.inspection)
     add_asking(cli, verbs.asking, verbs.inspection)
     add_takeover(cli, verbs.open_objects)
+    add_presets(cli)
     _add_printers(cli)
     return cli
 

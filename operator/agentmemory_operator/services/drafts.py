@@ -213,11 +213,15 @@ def _place_errors(memory: NewMemory) -> list[FieldError]:
 def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> MemoryRecord:
     slug, key = agent.settings.slug, memory.idempotency_key
     created_at = now_ms if memory.created_at is None else memory.created_at
+    kept = {name: getattr(memory, name) for name in _KEPT}
+    type_ = memory.type or agent.settings.ranking.default_type
+    if memory.confidence is None:
+        kept["confidence"] = agent.settings.ranking.confidence_of(type_)
     return MemoryRecord(
-        **{name: getattr(memory, name) for name in _KEPT},
+        **kept,
         id=keyed_id(slug, memory.user_id, key) if key else _new_id(now_ms, place),
         agent_id=slug,
-        type=memory.type or agent.settings.ranking.default_type,
+        type=type_,
         created_at=created_at,
         updated_at=now_ms,
         valid_from=created_at if memory.valid_from is None else memory.valid_from,

@@ -23,7 +23,7 @@ PAGES = ("cli.md", "approve.md", "debug.md", "delete.md")
 COMMANDS = [command for page in PAGES for command in commands_of(page) if command.startswith("agentmemory ")]
 VERBS: dict[str, Any] = get_command(command_line()).commands  # type: ignore[attr-defined]
 # What needs neither server nor cluster is run.
-OFFLINE = {"validate": 0, "crds": 0, "schema": 0, "completion": 0, "version": 0}
+OFFLINE = {"validate": 0, "crds": 0, "schema": 0, "completion": 0, "version": 0, "preset": 0}
 DIGEST = r"\b[0-9a-f]{12}\b"
 ELSEWHERE = {"takeover": "adopt.md"}
 
@@ -38,8 +38,11 @@ def test_every_verb_has_an_example(verb: str) -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_example_names_a_verb_and_options_that_exist(command: str) -> None:
     _, verb, *arguments = shlex.split(command)
+    taken = VERBS[verb]
+    if hasattr(taken, "commands"):
+        taken = taken.commands[arguments[0]]
 
-    options = {option for parameter in VERBS[verb].params for option in (*parameter.opts, *parameter.secondary_opts)}
+    options = {option for parameter in taken.params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert {word.partition("=")[0] for word in arguments if word.startswith("-")} <= options
 
 

@@ -11,6 +11,7 @@ _HALF_LIFE_DAYS = 34.31
 
 BRAIN = Preset(
     name="brain",
+    summary="knowledge that several authors keep current, by key and subject",
     revision=1,
     types=(
         MemoryType(
@@ -52,5 +53,5 @@ BRAIN = Preset(
         ("validFrom", "integer"),
         ("validTo", "integer"),
     ),
-    lifecycle=Lifecycle(schedule="0 */6 * * *", scrub_secrets=True, deduplicate=True),
+    lifecycle=Lifecycle(schedule="0 */6 * * *", deduplicate=True),
 )

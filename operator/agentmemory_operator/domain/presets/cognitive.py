@@ -10,6 +10,7 @@ _HALF_LIFE_DAYS = 30
 
 COGNITIVE = Preset(
     name="cognitive",
+    summary="episodes, knowledge and working memory, by recency, frequency and importance",
     revision=1,
     types=(
         MemoryType("episodic", half_life_days=_HALF_LIFE_DAYS, meaning="what happened, by event type and context"),

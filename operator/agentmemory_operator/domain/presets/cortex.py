@@ -6,6 +6,7 @@ from agentmemory_operator.domain.taxonomy import MemoryType
 
 CORTEX = Preset(
     name="cortex",
+    summary="an assistant that forgets: typed half-lives, similarity, recency and utility",
     revision=1,
     types=(
         MemoryType(

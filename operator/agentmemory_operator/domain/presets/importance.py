@@ -10,6 +10,7 @@ _HALF_LIFE_DAYS = 69.31
 
 IMPORTANCE = Preset(
     name="importance",
+    summary="what is important stays found, and fades with age and idleness",
     revision=1,
     types=(
         MemoryType(

@@ -1,10 +1,11 @@
 """R3: a store of items by namespace and key, the last write of a key wins."""
 
 from agentmemory_operator.domain.presets.indexes import RETRIEVAL_INDEXES
-from agentmemory_operator.domain.presets.table import Preset, Weights
+from agentmemory_operator.domain.presets.table import Lifecycle, Preset, Weights
 
 KEYED = Preset(
     name="keyed",
+    summary="items under a namespace and a key, the last write wins",
     revision=1,
     types=(),
     weights=Weights(similarity=1.0, recency=0.0, utility=0.0),
@@ -13,5 +14,7 @@ KEYED = Preset(
     embedding_models=(("fastembed", "sentence-transformers/all-MiniLM-L6-v2"),),
     embedding_cache_entries=100,
     max_content_tokens=2_048,
+    # An item is what was put, to the letter.
+    lifecycle=Lifecycle(scrub_secrets=False),
     payload_indexes=(*RETRIEVAL_INDEXES, ("namespacePaths", "keyword"), ("key", "keyword")),
 )

@@ -58,7 +58,7 @@ class Lifecycle:
     max_chain_length: int | None = None
     max_memories_per_user: int | None = None
     prune: Prune | None = None
-    scrub_secrets: bool = False
+    scrub_secrets: bool = True
     deduplicate: bool = False
     working_memory_slots: int = 4
 
@@ -68,6 +68,7 @@ class Preset:
     """The numbers of one reference design; sizes in kilobytes where the name says so.
 
     Attributes:
+        summary: what it is for, in a line.
         revision: raised with every change of a released table.
         types: none is any type, each without decay; the first is that of a memory stored without one.
         model: what ranks; None is the weighted sum.
@@ -87,6 +88,7 @@ class Preset:
     """
 
     name: str
+    summary: str
     revision: int
     types: tuple[MemoryType, ...]
     model: Confidence | Priority | Importance | None = None

@@ -32,6 +32,7 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
     "repeated": "stored before, under the same Idempotency-Key",
 }
 
+_TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence")
 # Those of the models that are not in force are null.
 _MODEL_FIGURES = ("weights", "utility_norm", "confidence", "priority", "horizons", "importance", "expression")
 
@@ -137,9 +138,7 @@ def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
 def agent_detail(agent: Agent, *, memories: int) -> Json:
     """Return `AgentDetailOut`."""
     ranking, source = agent.settings.ranking, agent.source
-    types = [
-        {"name": type_.name, "half_life_days": type_.half_life_days, "boost": type_.boost} for type_ in ranking.types
-    ]
+    types = [{name: getattr(type_, name) for name in _TYPE_FIELDS} for type_ in ranking.types]
     return agent_line(agent.settings, memories=memories) | {
         "types": types,
         "model": name_of(ranking.model),

@@ -225,8 +225,10 @@ class TypeOut(Answer):
     """A type of memory."""
 
     name: str
+    meaning: str = Field(description="How to recognise what belongs to it; empty: nobody said.")
     half_life_days: float | None = Field(description="null: does not decay.")
     boost: float
+    confidence: float | None = Field(description="Of a memory that is stored without one; null: none.")
 
 
 class EmbeddingOut(Answer):

@@ -1,0 +1,95 @@
+"""Presets over a real engine: what their rankings and types do to memories."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.domain.effective import Ranking, effective_ranking
+from agentmemory_operator.domain.presets import KEYED, NONE
+from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.domain.variables import DAY_MS
+from agentmemory_operator.errors import RequestInvalid
+from tests.support.agents import World, open_world, search_request, vector_of
+from tests.support.plans import probe
+
+
+def ranking_of(preset: str) -> Ranking:
+    return effective_ranking(probe({"preset": preset}))
+
+
+@pytest.fixture
+async def untyped(qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url, ranking=ranking_of(NONE.name)) as world:
+        yield world
+
+
+async def test_any_type_is_stored_and_found_where_none_is_listed(untyped: World) -> None:
+    await untyped.add("a", type="whatever")
+    await untyped.add("b")
+
+    found = await untyped.recall.search(
+        untyped.agent, search_request(vector=vector_of("a"), types=("whatever", "never-stored"))
+    )
+
+    assert [each.record.content for each in found.results] == ["a"]
+    assert {row.type for row in await untyped.rows()} == {"whatever", "memory"}
+
+
+async def test_where_there_is_no_design_the_score_is_the_similarity_and_nothing_is_left_out(untyped: World) -> None:
+    for number in range(5):
+        await untyped.add(f"m{number}", created_at=number * DAY_MS, importance=number / 5)
+
+    found = await untyped.recall.search(untyped.agent, search_request(vector=vector_of("m3"), explain=True))
+
+    assert len(found.results) == 5
+    for each in found.results:
+        assert each.match is not None
+        assert each.score == pytest.approx(each.match.similarity, abs=1e-5)
+
+
+@pytest.mark.parametrize("distance", ["Dot", "Euclid"])
+async def test_no_gate_holds_anything_back_whatever_the_distance(qdrant_url: str, distance: str) -> None:
+    async with open_world(qdrant_url, ranking=ranking_of(NONE.name), distance=distance) as world:
+        await world.add("far", vector=[-50.0] * 8)
+        await world.add("near", vector=[50.0] * 8)
+
+        found = await world.recall.search(world.agent, search_request(vector=[1.0] * 8, explain=True))
+
+    assert len(found.results) == 2
+    assert found.candidates is not None
+    assert found.candidates.is_exact
+
+
+async def test_a_key_value_search_leaves_out_what_is_less_alike_and_says_how_many(qdrant_url: str) -> None:
+    async with open_world(qdrant_url, ranking=ranking_of(KEYED.name)) as world:
+        for content in ("a", "b", "c"):
+            await world.add(content)
+
+        found = await world.recall.search(world.agent, search_request(vector=vector_of("a")))
+
+    assert [each.record.content for each in found.results] == ["a"]
+    assert found.removed_by_threshold == 2
+
+
+async def test_a_memory_without_a_confidence_gets_that_of_its_type(qdrant_url: str) -> None:
+    async with open_world(qdrant_url, ranking=ranking_of("cognitive")) as world:
+        await world.add("known", type="semantic")
+        await world.add("sure", type="semantic", confidence=0.9)
+        await world.add("seen", type="episodic")
+        rows = {row.content: row.confidence for row in await world.rows()}
+
+    assert rows == {"known": 0.5, "sure": 0.9, "seen": None}
+
+
+async def test_a_type_that_is_taken_off_the_list_answers_and_takes_no_new_memories(qdrant_url: str) -> None:
+    async with open_world(qdrant_url) as world:
+        await world.add("old", type="task")
+        world.rank_by(replace(world.agent.settings.ranking, types=(MemoryType("fact", 365),)))
+
+        found = await world.recall.search(world.agent, search_request(vector=vector_of("old"), explain=True))
+
+        assert found.results[0].terms is not None
+        assert found.results[0].terms.terms["recency"] == 0.5
+        with pytest.raises(RequestInvalid, match="task"):
+            await world.add("new", type="task")
