@@ -280,10 +280,13 @@ class CollectionStore(Protocol):
         """
         ...
 
-    async def observe(self, alias: str, likely: str) -> Observed | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
         """Return what lies behind the alias, else the collection `likely` that has no alias yet, else None.
 
         Never modifies anything.
+
+        Args:
+            is_linked: the alias was pointed at `likely` a moment ago: where it leads is not asked.
         """
         ...
 

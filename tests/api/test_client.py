@@ -22,7 +22,7 @@ from agentmemory_operator.client import (
 from tests.support.api_stack import Stack
 
 VECTOR = [0.5] * 8
-SLOW_OR_UNUSED = ("kopf", "kubernetes", "qdrant_client", "fastapi", "openai", "aiohttp", "pydantic", "yaml")
+SLOW_OR_UNUSED = ("kopf", "kubernetes", "fastapi", "openai", "aiohttp", "pydantic", "yaml")
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import httpx
 import pytest
-from qdrant_client import models
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_configuration import observed_from
@@ -613,6 +612,6 @@ async def test_the_words_for_what_stopped_the_optimizers_are_observed(place: Pla
     told = place.http.get(f"/collections/{place.physical}").json()["result"]
     told |= {"status": "red", "optimizer_status": {"error": "no space left on device"}}
 
-    observed = observed_from(models.CollectionInfo.model_validate(told), physical=place.physical, is_aliased=False)
+    observed = observed_from(told, physical=place.physical, is_aliased=False)
 
     assert (observed.state, observed.is_busy, observed.fault) == ("red", True, "no space left on device")

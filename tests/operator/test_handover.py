@@ -179,14 +179,16 @@ def test_what_an_agent_had_is_taken_back_when_it_is_gone(guarded: Workspace) -> 
     wait_until(lambda: secret_of(guarded).status_code == 404, seconds=10, what="the end of the Secret")
 
 
-def test_people_are_told_once_that_nobody_may_read(guarded: Workspace) -> None:
+def test_people_are_told_that_nobody_may_read_any_more(guarded: Workspace) -> None:
     assert guarded.status()["access"]["readers"] == 0
-    assert "add a subject with the verb read" in guarded.events(kind="Normal")["NobodyMayRead"]
-
     subject = {"kind": "ServiceAccount", "namespace": guarded.namespace, "name": "bot", "verbs": ["read"]}
     guarded.patch(access={"subjects": [subject]})
-
     wait_until(lambda: guarded.status()["access"]["readers"] == 1, seconds=10, what="a reader")
+
+    guarded.patch(access={"subjects": []})
+
+    wait_until(lambda: "NobodyMayRead" in guarded.events(kind="Normal"), seconds=10, what="the event")
+    assert "add a subject with the verb read" in guarded.events(kind="Normal")["NobodyMayRead"]
 
 
 def test_an_embedding_key_that_is_rotated_reaches_the_api(workspace: Workspace, api: httpx.Client) -> None:

@@ -99,8 +99,8 @@ class CrashingStore:
     async def server(self) -> Server:
         return await self._store.server()
 
-    async def observe(self, alias: str, likely: str) -> Observed | None:
-        return await self._store.observe(alias, likely)
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
+        return await self._store.observe(alias, likely, is_linked=is_linked)
 
     async def count(self, physical: str) -> int:
         return await self._store.count(physical)

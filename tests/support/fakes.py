@@ -123,7 +123,7 @@ class FakeCollectionStore:
         self._called("server", "")
         return Server(self.server_version, 1, False)
 
-    async def observe(self, alias: str, likely: str) -> Observed | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
         self._called("observe", alias)
         physical = self.aliases.get(alias, alias if alias in self.collections else likely)
         if physical not in self.collections:
@@ -241,8 +241,10 @@ class FakeHandoverStore:
 
     given: dict[str, HandedOver] = field(default_factory=dict)
     writes: int = 0
+    reads: int = 0
 
     async def read(self, slug: str) -> HandedOver | None:
+        self.reads += 1
         return self.given.get(slug)
 
     async def write(self, handed: HandedOver) -> None:

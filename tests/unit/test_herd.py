@@ -30,13 +30,13 @@ class SlowServer(FakeCollectionStore):
     most_at_once: int = 0
     asked: int = 0
 
-    async def observe(self, alias: str, likely: str) -> Observed | None:
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
         self.asked += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         try:
             await asyncio.sleep(LATENCY_S)
-            return await FakeCollectionStore.observe(self, alias, likely)
+            return await FakeCollectionStore.observe(self, alias, likely, is_linked=is_linked)
         finally:
             self.at_once -= 1
 

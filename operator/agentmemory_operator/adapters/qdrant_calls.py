@@ -1,14 +1,21 @@
-"""What is done around every call of the official Qdrant client, whichever method of ours makes it."""
+"""What is done around every control call to Qdrant, whichever method of ours makes it."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
-from agentmemory_operator.adapters.qdrant_sdk import AsyncQdrantClient, SendAsync
 from agentmemory_operator.ports import Tracer
 
 # The calls that send a body and change nothing.
 _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")
+
+
+class Answer(NamedTuple):
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,27 +32,25 @@ class CallWatch:
     count_call: Callable[[str, str], None]
     tracer: Tracer
 
+    async def around(self, method: str, path: str, send: Callable[[Mapping[str, str]], Awaitable[Answer]]) -> Answer:
+        """Send a call and do around it what this says.
 
-def watch_calls(client: AsyncQdrantClient, watch: CallWatch) -> None:
-    """Do around each call of the client what the watch says."""
-
-    async def watched(request: Any, send: SendAsync) -> Any:
-        if is_write(request.method, request.url.path):
-            watch.before_write()
+        Args:
+            send: sends it with these headers besides its own.
+        """
+        if is_write(method, path):
+            self.before_write()
         outcome = "unreachable"
-        with watch.tracer.span(f"qdrant {request.method}", kind="client") as span:
-            request.headers.update(span.headers)
+        with self.tracer.span(f"qdrant {method}", kind="client") as span:
             try:
-                response = await send(request)
-                outcome = f"{response.status_code // 100}xx"
-                span.note("http.response.status_code", response.status_code)
-                return response
+                answer = await send(span.headers)
+                outcome = f"{answer.status // 100}xx"
+                span.note("http.response.status_code", answer.status)
+                return answer
             finally:
-                watch.count_call(request.method, outcome)
-
-    client.http.client.add_middleware(watched)
+                self.count_call(method, outcome)
 
 
 def is_write(method: str, path: str) -> bool:
     """Tell whether a call changes something."""
-    return method != "GET" and not (method == "POST" and path.endswith(_READS))
+    return method != "GET" and not (method == "POST" and path.partition("?")[0].endswith(_READS))

@@ -1,9 +1,10 @@
 """Our values in the words of Qdrant's API, and what it answers in ours."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.adapters.qdrant_sdk import models
 from agentmemory_operator.domain.collection import (
+    GREEN,
     KEYWORD_VECTOR,
     METADATA_KEY,
     BinaryQuantization,
@@ -27,10 +28,11 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
 )
 from agentmemory_operator.domain.profiles import CACHED, COLD
+from agentmemory_operator.ports import Json
 
 FLOAT32 = "Float32"
 # A rare word weighs more: the engine knows how rare each is in the collection.
-KEYWORD_CONFIG = models.SparseVectorNameConfig(sparse=models.SparseVectorConfig(modifier=models.Modifier.IDF))
+KEYWORD_PARAMS = {"modifier": "idf"}
 ENCODINGS = {"OneBit": "one_bit", "OneAndHalfBits": "one_and_half_bits", "TwoBits": "two_bits"}
 ENCODING_NAMES = {value: name for name, value in ENCODINGS.items()}
 QUERY_ENCODING_NAMES = {name.lower(): name for name in ("Default", "Binary", "Scalar4Bits", "Scalar8Bits")}
@@ -47,162 +49,163 @@ Patched = (
 )
 
 
-def update_of(
-    change: UpdateHnsw
-    | UpdateQuantization
-    | UpdateOptimizers
-    | WakeOptimizers
-    | UpdateReplication
-    | UpdateStrictMode
-    | WriteMarker,
-) -> dict[str, Any]:
-    """Return the arguments of the PATCH that carries the change out."""
+def update_of(change: Patched) -> Json:
+    """Return the PATCH that carries the change out."""
     match change:
         case UpdateHnsw():
             return {"hnsw_config": hnsw_of(change)}
         case UpdateQuantization(quantization):
-            return {"quantization_config": quantization_of(quantization) or models.Disabled.DISABLED}
+            return {"quantization_config": quantization_of(quantization) or "Disabled"}
         case UpdateOptimizers():
             return {"optimizers_config": optimizers_of(change)}
         case UpdateReplication(factor):
-            return {"collection_params": models.CollectionParamsDiff(replication_factor=factor)}
+            return {"params": {"replication_factor": factor}}
         case UpdateStrictMode(limits):
-            return {"strict_mode_config": models.StrictModeConfig.model_validate(dict(limits))}
+            return {"strict_mode_config": dict(limits)}
         case WakeOptimizers():
-            return {"optimizers_config": models.OptimizersConfigDiff()}
+            return {"optimizers_config": {}}
         case WriteMarker(marker):
             return {"metadata": {METADATA_KEY: marker_to_json(marker)}}
 
 
-def vector_of(collection: Collection) -> models.VectorParams:
-    """Return the engine's body of the one nameless vector; what is the engine's default is left out."""
-    datatype = None if collection.datatype in (None, FLOAT32) else models.Datatype(str(collection.datatype).lower())
-    return models.VectorParams(
+def creation_of(collection: Collection) -> Json:
+    """Return the body that creates the collection; what is the engine's default, or its to decide, is left out."""
+    return _given(
+        vectors=_vector_of(collection),
+        sparse_vectors={KEYWORD_VECTOR: KEYWORD_PARAMS} if collection.has_keyword else None,
+        shard_number=collection.shard_number,
+        replication_factor=collection.replication_factor,
+        strict_mode_config=dict(collection.strict_mode) if collection.strict_mode else None,
+        hnsw_config=hnsw_of(collection),
+        optimizers_config=optimizers_of(collection),
+        quantization_config=quantization_of(collection.quantization),
+        metadata={METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else None,
+    )
+
+
+def _vector_of(collection: Collection) -> Json:
+    """Return the one nameless vector."""
+    datatype = None if collection.datatype in (None, FLOAT32) else str(collection.datatype).lower()
+    return _given(
         size=collection.size,
-        distance=models.Distance(collection.distance),
+        distance=collection.distance,
         datatype=datatype,
         on_disk=True if collection.memory == COLD else None,
     )
 
 
-def sparse_vectors_of(collection: Collection) -> dict[str, models.SparseVectorParams] | None:
-    """Return the sparse vector for keywords, None where there is none."""
-    return {KEYWORD_VECTOR: models.SparseVectorParams(modifier=models.Modifier.IDF)} if collection.has_keyword else None
-
-
-def placement_of(memory: str, *, is_tiered: bool) -> models.VectorParamsDiff:
+def placement_of(memory: str, *, is_tiered: bool) -> Json:
     """Return the vector's tier under the name that the server was told it by."""
-    if is_tiered:
-        return models.VectorParamsDiff(memory=models.Memory(memory.lower()))
-    return models.VectorParamsDiff(on_disk=memory == COLD)
+    return {"memory": memory.lower()} if is_tiered else {"on_disk": memory == COLD}
 
 
-def hnsw_of(source: Collection | UpdateHnsw) -> models.HnswConfigDiff:
+def hnsw_of(source: Collection | UpdateHnsw) -> Json:
     """Return the engine's HNSW body."""
-    return models.HnswConfigDiff(
-        m=source.m, ef_construct=source.ef_construct, full_scan_threshold=source.full_scan_threshold_kb
-    )
+    return _given(m=source.m, ef_construct=source.ef_construct, full_scan_threshold=source.full_scan_threshold_kb)
 
 
-def optimizers_of(source: Collection | UpdateOptimizers) -> models.OptimizersConfigDiff:
+def optimizers_of(source: Collection | UpdateOptimizers) -> Json:
     """Return the engine's optimizers body."""
-    return models.OptimizersConfigDiff(
-        default_segment_number=source.default_segment_number, indexing_threshold=source.indexing_threshold_kb
-    )
+    return _given(default_segment_number=source.default_segment_number, indexing_threshold=source.indexing_threshold_kb)
 
 
-def quantization_of(quantization: Quantization | None) -> models.QuantizationConfig | None:
+def quantization_of(quantization: Quantization | None) -> Json | None:
     """Return the engine's quantization body."""
     match quantization:
         case ScalarQuantization(quantile, ram):
-            scalar = models.ScalarQuantizationConfig(type=models.ScalarType.INT8, quantile=quantile, always_ram=ram)
-            return models.ScalarQuantization(scalar=scalar)
+            return {"scalar": _given(type="int8", quantile=quantile, always_ram=ram)}
         case ProductQuantization(compression, ram):
-            ratio = models.CompressionRatio(compression.lower())
-            product = models.ProductQuantizationConfig(compression=ratio, always_ram=ram)
-            return models.ProductQuantization(product=product)
+            return {"product": {"compression": compression.lower(), "always_ram": ram}}
         case BinaryQuantization(encoding, query_encoding, ram):
-            binary = models.BinaryQuantizationConfig(
-                encoding=models.BinaryQuantizationEncoding(ENCODINGS[encoding]),
-                query_encoding=models.BinaryQuantizationQueryEncoding(query_encoding.lower()),
-                always_ram=ram,
-            )
-            return models.BinaryQuantization(binary=binary)
+            kept = {"encoding": ENCODINGS[encoding], "query_encoding": query_encoding.lower()}
+            return {"binary": kept | {"always_ram": ram}}
         case TurboQuantization(bits, ram):
-            turbo = models.TurboQuantQuantizationConfig(bits=models.TurboQuantBitSize(bits.lower()), always_ram=ram)
-            return models.TurboQuantization(turbo=turbo)
+            return {"turbo": {"bits": bits.lower(), "always_ram": ram}}
         case None:
             return None
 
 
-def observed_from(info: models.CollectionInfo, *, physical: str, is_aliased: bool) -> Observed:
-    """Return the value of what the server answered."""
-    config, metadata = info.config, info.config.metadata or {}
-    vectors = config.params.vectors
-    vector = vectors if isinstance(vectors, models.VectorParams) else models.VectorParams(size=0, distance="Cosine")
-    marker = metadata.get(METADATA_KEY)
-    collection = Collection(
-        size=vector.size,
-        distance=vector.distance.value,
-        m=config.hnsw_config.m,
-        ef_construct=config.hnsw_config.ef_construct,
-        full_scan_threshold_kb=config.hnsw_config.full_scan_threshold,
-        default_segment_number=config.optimizer_config.default_segment_number,
-        indexing_threshold_kb=config.optimizer_config.indexing_threshold,
-        quantization=quantization_from(config.quantization_config),
-        indexes=tuple(sorted((field, index.data_type.value) for field, index in info.payload_schema.items())),
-        datatype=vector.datatype.value.capitalize() if vector.datatype else FLOAT32,
-        memory=memory_from(vector),
-        shard_number=config.params.shard_number,
-        replication_factor=config.params.replication_factor,
-        strict_mode=limits_from(config.strict_mode_config),
-        has_keyword=KEYWORD_VECTOR in (config.params.sparse_vectors or {}),
-        marker=marker_from_json(marker) if marker else None,
-    )
-    queue: Any = info.update_queue
+def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observed:
+    """Return the value of what the server answered.
+
+    Raises:
+        KeyError, TypeError, AttributeError: that is no description of a collection.
+    """
+    fault = info.get("optimizer_status")
     return Observed(
         physical=physical,
         is_aliased=is_aliased,
-        collection=collection,
-        points=info.points_count or 0,
-        indexed=info.indexed_vectors_count or 0,
-        state=info.status.value,
-        is_busy=info.status is not models.CollectionStatus.GREEN or bool(queue and queue.length),
-        fault=getattr(info.optimizer_status, "error", ""),
+        collection=_collection_from(info),
+        points=info.get("points_count") or 0,
+        indexed=info.get("indexed_vectors_count") or 0,
+        state=info["status"],
+        is_busy=info["status"] != GREEN or bool((info.get("update_queue") or {}).get("length")),
+        fault=fault.get("error", "") if isinstance(fault, dict) else "",
     )
 
 
-def memory_from(vector: models.VectorParams) -> str:
+def _collection_from(info: Mapping[str, Any]) -> Collection:
+    config, params = info["config"], info["config"]["params"]
+    hnsw, optimizers, vectors = config["hnsw_config"], config["optimizer_config"], params.get("vectors") or {}
+    # Named vectors are none of ours.
+    vector: Mapping[str, Any] = vectors if isinstance(vectors.get("size"), int) else {"size": 0, "distance": "Cosine"}
+    marker = (config.get("metadata") or {}).get(METADATA_KEY)
+    return Collection(
+        size=vector["size"],
+        distance=vector["distance"],
+        m=hnsw["m"],
+        ef_construct=hnsw["ef_construct"],
+        full_scan_threshold_kb=hnsw["full_scan_threshold"],
+        default_segment_number=optimizers.get("default_segment_number"),
+        indexing_threshold_kb=optimizers.get("indexing_threshold"),
+        quantization=quantization_from(config.get("quantization_config")),
+        indexes=tuple(sorted((field, index["data_type"]) for field, index in info["payload_schema"].items())),
+        datatype=vector["datatype"].capitalize() if vector.get("datatype") else FLOAT32,
+        memory=memory_from(vector),
+        shard_number=params.get("shard_number"),
+        replication_factor=params.get("replication_factor"),
+        strict_mode=limits_from(config.get("strict_mode_config")),
+        has_keyword=KEYWORD_VECTOR in (params.get("sparse_vectors") or {}),
+        marker=marker_from_json(marker) if marker else None,
+    )
+
+
+def memory_from(vector: Mapping[str, Any]) -> str:
     """Return where the vectors lie, by effect: the tier by its new name, else by the old one."""
-    if vector.memory is not None:
-        return CACHED if vector.memory is models.Memory.CACHED else COLD
-    return COLD if vector.on_disk else CACHED
+    if vector.get("memory") is not None:
+        return CACHED if vector["memory"] == CACHED.lower() else COLD
+    return COLD if vector.get("on_disk") else CACHED
 
 
-def limits_from(config: Any) -> tuple[tuple[str, Limit], ...]:
+def limits_from(config: Mapping[str, Any] | None) -> tuple[tuple[str, Limit], ...]:
     """Return the plain limits that are set; some newer ones are structures and no part of a plan."""
-    given = config.model_dump(exclude_none=True) if config else {}
-    return tuple(sorted((name, value) for name, value in given.items() if isinstance(value, bool | int | float)))
+    return tuple(
+        sorted((name, value) for name, value in (config or {}).items() if isinstance(value, bool | int | float))
+    )
 
 
-def quantization_from(config: Any) -> Quantization | None:
+def quantization_from(config: Mapping[str, Any] | None) -> Quantization | None:
     """Return the quantization, with the engine's defaults where it was told nothing."""
     match config:
-        case models.ScalarQuantization(scalar=scalar):
-            return ScalarQuantization(scalar.quantile, _is_in_ram(scalar))
-        case models.ProductQuantization(product=product):
-            return ProductQuantization(product.compression.value.upper(), _is_in_ram(product))
-        case models.BinaryQuantization(binary=binary):
-            encoding = binary.encoding.value if binary.encoding else ENCODINGS["OneBit"]
-            query = binary.query_encoding.value if binary.query_encoding else "default"
-            return BinaryQuantization(ENCODING_NAMES[encoding], QUERY_ENCODING_NAMES[query], _is_in_ram(binary))
-        case models.TurboQuantization(turbo=turbo):
-            bits = turbo.bits.value if turbo.bits else "bits4"
-            return TurboQuantization(bits.capitalize(), _is_in_ram(turbo))
+        case {"scalar": scalar}:
+            return ScalarQuantization(scalar.get("quantile"), _is_in_ram(scalar))
+        case {"product": product}:
+            return ProductQuantization(product["compression"].upper(), _is_in_ram(product))
+        case {"binary": binary}:
+            encoding = ENCODING_NAMES[binary.get("encoding") or ENCODINGS["OneBit"]]
+            query = QUERY_ENCODING_NAMES[binary.get("query_encoding") or "default"]
+            return BinaryQuantization(encoding, query, _is_in_ram(binary))
+        case {"turbo": turbo}:
+            return TurboQuantization((turbo.get("bits") or "bits4").capitalize(), _is_in_ram(turbo))
         case _:
             return None
 
 
-def _is_in_ram(config: Any) -> bool:
+def _is_in_ram(config: Mapping[str, Any]) -> bool:
     """Tell whether the copies are kept in RAM, by the new name of the tier, else by the old one."""
-    return config.memory is models.Memory.PINNED if config.memory is not None else bool(config.always_ram)
+    memory = config.get("memory")
+    return bool(memory == "pinned" if memory is not None else config.get("always_ram"))
+
+
+def _given(**fields: Any) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}

@@ -16,6 +16,7 @@ RULES = "x-kubernetes-validations"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 ANY_TYPE = "x-kubernetes-preserve-unknown-fields"
 LIST_TYPE = "x-kubernetes-list-type"
+MAP_TYPE = "x-kubernetes-map-type"
 LIST_KEYS = "x-kubernetes-list-map-keys"
 
 # Whole numbers up to here are floats of the same value.
@@ -47,6 +48,11 @@ def validated(*rules: Rule) -> JsonDict:
 def keyed_by(*keys: str) -> JsonDict:
     """Return the schema keys of a list whose entries are told apart by some fields, all of them required."""
     return {LIST_TYPE: "map", LIST_KEYS: [*keys]}
+
+
+def of_one_writer() -> JsonDict:
+    """Return the schema key of an object that is replaced whole: nobody keeps a record of who wrote which part."""
+    return {MAP_TYPE: "atomic"}
 
 
 def distinct() -> JsonDict:

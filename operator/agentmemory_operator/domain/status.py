@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from agentmemory_operator.domain.schema import keyed_by
+from agentmemory_operator.domain.schema import keyed_by, of_one_writer
 
 
 class StatusModel(BaseModel):
@@ -223,8 +223,8 @@ class EstimateStatus(StatusModel):
     profile: Annotated[str, Field(max_length=32)] = Field(
         description="A profile, or InForce for the collection as it is."
     )
-    sizes: Annotated[tuple[SizeStatus, ...], Field(max_length=8, json_schema_extra=keyed_by("memories"))] | None = (
-        Field(default=None, description="By number of memories; expectedMemories is one of them.")
+    sizes: tuple[SizeStatus, ...] | None = Field(
+        default=None, max_length=8, description="By number of memories; expectedMemories is one of them."
     )
 
 
@@ -299,7 +299,16 @@ _CONDITIONS = "State by type; Ready is always there, Reconciling and Stalled onl
 _GENERATION = "metadata.generation that the operator last acted on."
 
 
-class AgentMemoryStatus(StatusModel):
+class WholeStatus(StatusModel):
+    """A status, which the operator alone writes.
+
+    The record of who wrote which field would be larger than the status, and every list of the objects would carry it.
+    """
+
+    model_config = ConfigDict(json_schema_extra=of_one_writer())
+
+
+class AgentMemoryStatus(WholeStatus):
     """What the operator last saw and did; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=_GENERATION)
@@ -308,9 +317,9 @@ class AgentMemoryStatus(StatusModel):
     collection: CollectionStatus | None = Field(default=None, description="The collection as last seen.")
     effective: EffectiveStatus | None = Field(default=None, description="The figures in force.")
     scoring: ScoringStatus | None = Field(default=None, description="The ranking that searches use.")
-    estimate: (
-        Annotated[tuple[EstimateStatus, ...], Field(max_length=16, json_schema_extra=keyed_by("profile"))] | None
-    ) = Field(default=None, description="RAM and disk under each profile (docs/tuning.md has the formulas).")
+    estimate: tuple[EstimateStatus, ...] | None = Field(
+        default=None, max_length=16, description="RAM and disk under each profile (docs/tuning.md has the formulas)."
+    )
     access: AccessStatus | None = Field(default=None, description="Who gets at the memories.")
     plan: PlanStatus | None = Field(default=None, description="What the object asks for and is not yet so.")
     drift: Drift | None = Field(
@@ -330,7 +339,7 @@ class AgentMemoryStatus(StatusModel):
 Capability = Annotated[str, Field(max_length=64, description="One ability, as updateMode.")]
 
 
-class QdrantConnectionStatus(StatusModel):
+class QdrantConnectionStatus(WholeStatus):
     """What the operator last saw of the server; written by the operator only."""
 
     observed_generation: int | None = Field(default=None, description=_GENERATION)

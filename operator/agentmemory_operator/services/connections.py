@@ -65,6 +65,7 @@ class Connections:
         self._servers: dict[Key, Server] = {}
         self._failures: Counter[Key] = Counter()
         self._probed_at: dict[Key, float] = {}
+        self._parsed: dict[Key, tuple[Json, QdrantConnection]] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
     async def use(self, memory: AgentMemory, work: Callable[[CollectionStore], Awaitable[T]]) -> T:
@@ -94,7 +95,7 @@ class Connections:
         if server is None:
             server = await self.use(memory, lambda store: store.server())
         return Access(
-            connection=parse_connection(document),
+            connection=self._parse(key, document),
             endpoint=await self._link(key).endpoint(document),
             has_jwt_rbac=server.has_jwt_rbac,
         )
@@ -111,8 +112,15 @@ class Connections:
                 f"or name another",
             )
         if key.namespace != namespace:
-            await self._sharing.check(parse_connection(document), namespace)
+            await self._sharing.check(self._parse(key, document), namespace)
         return key, document
+
+    def _parse(self, key: Key, document: Json) -> QdrantConnection:
+        """Return the connection; a thousand objects ask for the same one."""
+        known = self._parsed.get(key)
+        if known is None or known[0] != document["spec"]:
+            known = self._parsed[key] = document["spec"], parse_connection(document)
+        return known[1]
 
     async def check_embedding_secret(self, memory: AgentMemory) -> None:
         """Pass unless the object's embedding names a Secret that is not there.
@@ -174,6 +182,7 @@ class Connections:
         self._servers.pop(key, None)
         self._failures.pop(key, None)
         self._probed_at.pop(key, None)
+        self._parsed.pop(key, None)
         link = self._links.pop(key, None)
         if link is not None:
             closing = asyncio.get_running_loop().create_task(link.close())

@@ -7,7 +7,7 @@ agent's alias.
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.handover import HandedOver, Owner, Reference, slot_of
 from agentmemory_operator.domain.naming import alias_of
@@ -25,12 +25,14 @@ RENEWED_BEFORE_S = TOKEN_LIFETIME_S // 2
 TOKEN, KEY = "Token", "Key"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Handover:
     """The operator's side.
 
     Attributes:
         secrets: where embedding keys are read.
+        given: slugs of the agents that have a Secret, by what is known.
+        is_listed: nobody else has one.
     """
 
     store: HandoverStore
@@ -38,6 +40,8 @@ class Handover:
     connections: Connections
     tokens: PointsTokens
     clock: Clock
+    given: set[str] = field(default_factory=set, init=False)
+    is_listed: bool = field(default=False, init=False)
 
     async def hand_over(self, memory: AgentMemory) -> str | None:
         """Bring the agent's Secret up to date; return what opens Qdrant: `Token`, `Key`, None without a key.
@@ -47,6 +51,8 @@ class Handover:
             TransientError: Kubernetes or Qdrant is away.
         """
         access = await self.connections.access(memory)
+        if self._needs_nothing(memory, access):
+            return None
         held = await self.store.read(memory.slug)
         before = dict(held.values) if held else {}
         values = await self._embedding_keys(memory)
@@ -61,8 +67,15 @@ class Handover:
         if held and not handed.values:
             await self.store.delete(held)
         elif handed != held and handed.values:
+            self.given.add(memory.slug)
             await self.store.write(handed)
         return opened_by
+
+    def _needs_nothing(self, memory: AgentMemory, access: Access) -> bool:
+        """Tell whether there is nothing to hand over and nothing to take back: most agents have no keys at all."""
+        spec = access.connection.spec
+        has_keys = spec.tls or spec.api_key_secret_ref or any(_embedding_references(memory))
+        return self.is_listed and memory.slug not in self.given and not has_keys
 
     async def sweep(self, listed: Iterable[HandedOver], documents: Iterable[Json], namespaces: Sequence[str]) -> None:
         """Take back what was handed over to agents that are no more.
@@ -72,6 +85,9 @@ class Handover:
             documents: every AgentMemory there is in `namespaces`.
             namespaces: those that this operator looks after; none is all.
         """
+        listed = list(listed)
+        self.given.update(handed.slug for handed in listed)
+        self.is_listed = True
         uids = {(slug_of(document), document["metadata"].get("uid")) for document in documents}
         for handed in listed:
             is_ours = not namespaces or handed.owner.namespace in namespaces

@@ -22,7 +22,8 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
         done: what the pass came to.
         old, new: the status before and after.
     """
-    if (new.get("access") or {}).get("readers") == 0 and (old.get("access") or {}).get("readers") != 0:
+    # Of an object that never named anybody, its status says so.
+    if (new.get("access") or {}).get("readers") == 0 and (old.get("access") or {}).get("readers"):
         yield Event("Normal", "NobodyMayRead", NOBODY)
     if applied := [change for change in done.applied.changes if not _is_told_apart(change, done)]:
         yield Event("Normal", "Applied", "; ".join(map(describe_change, applied)))

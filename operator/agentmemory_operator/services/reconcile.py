@@ -15,6 +15,7 @@ from agentmemory_operator.domain.planning import (
     Change,
     ChangeClass,
     Plan,
+    SetAlias,
     WriteMarker,
     class_of,
     plan_changes,
@@ -167,7 +168,8 @@ async def reconcile(
     for change in todo:
         await store.apply(found.plan.physical, change)
     if todo or observed is None:
-        observed = await store.observe(alias, found.plan.physical)
+        is_linked = any(isinstance(change, SetAlias) for change in todo)
+        observed = await store.observe(alias, found.plan.physical, is_linked=is_linked)
     whole = without_wake(plan_changes(found.wish, observed, alias=alias, physical=fresh)) if found.wish else None
     left = without_drift(whole) if whole and found.leaves_drift else whole
     if observed is None or (left and set(allowed(left, refuse(left, observed))) - set(queued)):

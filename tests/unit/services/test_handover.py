@@ -261,3 +261,18 @@ async def test_the_api_finds_what_stands_for_a_reference_and_waits_for_what_does
         with pytest.raises(TransientError, match="has not handed over") as told:
             await HandedOverSecrets(bench.store, slug).read(*reference)
         assert told.value.retry_after_s > 0
+
+
+async def test_an_agent_without_any_key_is_not_looked_up_once_it_is_known_who_has_a_secret() -> None:
+    bench = Bench()
+    bench.table.put(connection_document(namespace="infra", allowedNamespaces="All"))
+    await bench.hand_over()
+    looked_up = bench.store.reads
+
+    await bench.handover.sweep([], [], [])
+    await bench.hand_over()
+
+    assert (looked_up, bench.store.reads) == (1, 1)
+    await bench.hand_over(embedding=EMBEDDING)
+    await bench.hand_over()
+    assert bench.store.given == {}, "what was handed over since is taken back"

@@ -47,12 +47,16 @@ async def test_a_pass_hands_over_and_status_says_what_and_to_how_many() -> None:
     assert "NobodyMayRead" not in reasons(stage)
 
 
-async def test_that_nobody_may_read_is_told_once() -> None:
+async def test_that_nobody_may_read_any_more_is_told_once() -> None:
     stage = staged(FakeHandoverStore())
     key = stage.put(memory_document())
+    await stage.run(key)
+    assert "NobodyMayRead" not in reasons(stage), "of one that never named anybody, status.access says it"
 
-    await stage.run(key)
-    await stage.run(key)
+    for subjects in ([READER], [], []):
+        status = stage.status(key)
+        stage.put(memory_document(access={"subjects": subjects}) | {"status": status})
+        await stage.run(key)
 
     assert reasons(stage).count("NobodyMayRead") == 1
     assert stage.short(key) == READY, "a note, not an error"
