@@ -16,6 +16,7 @@ KEYWORDS = agent_document(
     index={"keyword": {"enabled": True}},
     scoring={"scoreThreshold": -1, "minSimilarity": -1, "fusion": {"keywordWeight": 1.0}},
 )
+MIND = agent_document("mind", types=[{"name": "semantic", "halfLifeDays": 365}, {"name": "working", "halfLifeDays": 1}])
 MISSING = agent_document("missing")
 
 
@@ -25,13 +26,18 @@ def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         create_collection(url, PROBE)
         create_collection(url, WORDS)
         create_collection(url, KEYWORDS)
+        create_collection(url, MIND)
         yield url
 
 
 @pytest.fixture(scope="session")
 def stack(qdrant_url: str) -> Iterator[Stack]:
-    """Agents `probe` (callers send 8 numbers), `words` (embeds offline), `keywords` (by words alone), `missing`."""
-    with running_api(qdrant_url, PROBE, WORDS, KEYWORDS, MISSING) as running:
+    """Agents that other tests share.
+
+    `probe` (callers send 8 numbers), `words` (embeds offline), `keywords` (by words alone), `mind` (as `probe`, with
+    the types semantic and working), `missing`.
+    """
+    with running_api(qdrant_url, PROBE, WORDS, KEYWORDS, MIND, MISSING) as running:
         yield running
 
 

@@ -60,6 +60,13 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
         listed = [one async for one in api.memories("probe", user, limit=1)]
         await api.delete("probe", user, stored.id)
         page = await api.page("probe", user)
+        kept = await api.keep("mind", user, "s", "c", vector=VECTOR)
+        in_mind = await api.working("mind", user, "s")
+        ended = await api.end("mind", user, "s")
+        changed = await api.change(
+            "probe", user, (await api.remember("probe", user, "c", vector=VECTOR)).id, tags=["x"]
+        )
+        versions = await api.history("probe", user, changed.id)
         agents = await api.agents()
         settings = await api.agent("probe")
         batch = await api.remember_many("probe", [{"user_id": user, "content": "b", "vector": VECTOR}])
@@ -69,6 +76,8 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
     assert "probe" in [agent.agent for agent in agents]
     assert settings["distance"] == "Cosine"
     assert isinstance(batch[0], Stored)
+    assert ([memory.id for memory in in_mind], ended) == ([kept.id], {"working": 1})
+    assert versions == (changed,)
 
 
 def test_a_memory_is_changed_and_its_versions_are_read(api: MemoryClient, user: str) -> None:
@@ -80,6 +89,17 @@ def test_a_memory_is_changed_and_its_versions_are_read(api: MemoryClient, user: 
 
     assert (changed.tags, changed.expires_at, changed.pinned) == (("x",), None, True)
     assert [(version.content, version.pinned) for version in versions] == [("first", True), ("second", False)]
+
+
+def test_a_session_keeps_a_few_memories_in_mind_until_it_ends(api: MemoryClient, user: str) -> None:
+    kept = [api.keep("mind", user, "a/b c", content, vector=VECTOR, importance="high") for content in "abcde"]
+
+    in_mind = [memory.content for memory in api.working("mind", user, "a/b c")]
+    dropped = [api.end("mind", user, "a/b c") for _ in range(2)]
+
+    assert (kept[0].evicted, kept[4].evicted and kept[4].evicted.content) == (None, "a")
+    assert in_mind == ["e", "d", "c", "b"]
+    assert dropped == [{"working": 4}, {}]
 
 
 def test_lists_are_read_page_by_page(api: MemoryClient, user: str) -> None:

@@ -31,6 +31,8 @@ PATHS = {
     "/v1/agents/{agent}/items": {"put", "get", "delete"},
     "/v1/agents/{agent}/keys": {"get"},
     "/v1/agents/{agent}/namespaces": {"get"},
+    "/v1/agents/{agent}/sessions/{session_id}/working": {"get", "put"},
+    "/v1/agents/{agent}/sessions/{session_id}/end": {"post"},
 }
 
 
@@ -74,17 +76,21 @@ def test_every_error_is_described_as_a_problem(document: dict[str, Any]) -> None
                 assert int(status) in {problem.status for problem in PROBLEMS}
 
 
-def test_every_post_describes_its_body(document: dict[str, Any]) -> None:
+def test_every_body_is_described(document: dict[str, Any]) -> None:
     bodies = {
-        path: methods["post"]["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        (method, path): operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
         for path, methods in document["paths"].items()
-        if "post" in methods
+        for method, operation in methods.items()
+        if "requestBody" in operation
     }
 
     assert bodies == {
-        "/v1/agents/{agent}/memories": "MemoryIn",
-        "/v1/agents/{agent}/memories/batch": "BatchIn",
-        "/v1/agents/{agent}/search": "SearchIn",
+        ("post", "/v1/agents/{agent}/memories"): "MemoryIn",
+        ("post", "/v1/agents/{agent}/memories/batch"): "BatchIn",
+        ("patch", "/v1/agents/{agent}/memories/{id}"): "ChangeIn",
+        ("post", "/v1/agents/{agent}/search"): "SearchIn",
+        ("put", "/v1/agents/{agent}/items"): "ItemIn",
+        ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
     }
 
 
@@ -108,6 +114,8 @@ def test_patterns_are_good_for_other_readers(document: dict[str, Any]) -> None:
         ("POST", "/v1/agents/probe/memories/batch", {"memories": [{}]}, schemas.BatchOut),
         ("GET", "/v1/agents/probe/memories?user_id=shape", None, schemas.PageOut),
         ("POST", "/v1/agents/probe/search", {"vector": VECTOR}, schemas.SearchOut),
+        ("GET", "/v1/agents/mind/sessions/s/working?user_id=shape", None, schemas.WorkingOut),
+        ("POST", "/v1/agents/mind/sessions/s/end?user_id=shape", None, schemas.EndedOut),
         ("POST", "/v1/agents/probe/search", {"vector": VECTOR, "explain": True}, schemas.SearchOut),
         ("GET", f"/v1/agents/probe/keys?{PLACE}", None, schemas.KeysOut),
         ("GET", f"/v1/agents/probe/namespaces?{PLACE}", None, schemas.NamespacesOut),

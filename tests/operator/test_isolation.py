@@ -62,6 +62,11 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("GET", "/v1/agents/{agent}/memories/{id}/history"): asked_for,
     ("PATCH", "/v1/agents/{agent}/memories/{id}"): lambda user: asked_for(user) | {"json": {"tags": ["intruded"]}},
     ("DELETE", "/v1/agents/{agent}/memories/{id}"): asked_for,
+    ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): asked_for,
+    ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): lambda user: (
+        asked_for(user) | {"json": {"content": INTRUDED, "vector": VECTOR}}
+    ),
+    ("POST", "/v1/agents/{agent}/sessions/{session_id}/end"): asked_for,
     ("POST", "/v1/agents/{agent}/search"): lambda user: {"json": {"user_id": user, "vector": VECTOR}},
     ("POST", "/v1/agents/{agent}/memories"): lambda user: {
         "json": {"user_id": user, "content": INTRUDED, "vector": VECTOR}
@@ -101,7 +106,7 @@ class Site:
     def send(self, endpoint: Endpoint, *, token: str, user: str, id: str = "") -> httpx.Response:
         """Send the endpoint's request about the agent."""
         method, path = endpoint
-        url = path.format(agent=self.workspace.slug, id=id)
+        url = path.format(agent=self.workspace.slug, id=id, session_id="s")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return self.client.request(method, url, headers=headers, **REQUESTS[endpoint](user))
 
@@ -141,7 +146,8 @@ def site(
     namesake = Account.create(control_plane, others.namespace, "bot")
     everything = ("read", "write", "admin")
     passes = {"scoreThreshold": -1, "minSimilarity": -1}
-    ours.create_ready(access={"subjects": [bot.subject(*everything)]}, scoring=passes)
+    types = [{"name": "fact", "decay": False}, {"name": "working", "decay": False}]
+    ours.create_ready(access={"subjects": [bot.subject(*everything)]}, scoring=passes, types=types)
     others.create_ready(access={"subjects": [neighbour.subject(*everything)]}, scoring=passes)
     tokens = {
         "good": bot.token(),

@@ -20,14 +20,16 @@ from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
-from agentmemory_operator.services.drafts import NewMemory
+from agentmemory_operator.services.drafts import Drafting, NewMemory
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall, SearchRequest
 from agentmemory_operator.services.remember import Remember, Stored
+from agentmemory_operator.services.sessions import Sessions
 from agentmemory_operator.services.windows import Windows
+from agentmemory_operator.services.working import WorkingMemory
 from tests.support.clocks import FakeClock
 from tests.support.fakes import FakeReranker
 
@@ -111,6 +113,9 @@ class World:
         self.edits = Edits(self.clock, self.memories)
         self.histories = Histories(self.clock, self.memories, self.chains)
         self.counts = self.new_counts("w0")
+        drafting = Drafting(self.clock, self.windows)
+        self.working = WorkingMemory(self.clock, drafting, self.chains, self.counts)
+        self.sessions = Sessions(self.memories, self.working)
         self.recall = Recall(self.clock, self.counts, self.reranker)
         self.items = Items(self.clock, self.windows)
 
@@ -121,6 +126,8 @@ class World:
     edits: Edits = field(init=False)
     histories: Histories = field(init=False)
     counts: AccessCounts = field(init=False)
+    working: WorkingMemory = field(init=False)
+    sessions: Sessions = field(init=False)
     recall: Recall = field(init=False)
     items: Items = field(init=False)
 

@@ -29,6 +29,7 @@ from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory, Claim
+from agentmemory_operator.services.drafts import Drafting
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.histories import Histories
@@ -37,7 +38,9 @@ from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
+from agentmemory_operator.services.sessions import Sessions
 from agentmemory_operator.services.windows import Windows
+from agentmemory_operator.services.working import WorkingMemory
 from tests.support.certificates import ServerFiles
 from tests.support.http_server import serve
 
@@ -144,11 +147,14 @@ def build_services(
     chains, windows = Chains(clock), Windows(clock)
     memories = Memories(clock, chains, windows)
     counts = AccessCounts(directory.open, clock, writer="test")
+    working = WorkingMemory(clock, Drafting(clock, windows), chains, counts)
     return Services(
         directory=directory,
         recall=Recall(clock, counts, FastEmbedReranker(ModelFiles(folder=models))),
         remember=Remember(clock, chains, windows),
         memories=memories,
+        working=working,
+        sessions=Sessions(memories, working),
         edits=Edits(clock, memories),
         histories=Histories(clock, memories, chains),
         items=Items(clock, windows),

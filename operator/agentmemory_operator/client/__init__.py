@@ -4,7 +4,7 @@ from agentmemory_operator.client.asynchronous import AsyncMemoryClient
 from agentmemory_operator.client.exchange import DEFAULT_URL
 from agentmemory_operator.client.problems import ApiError, ApiUnreachable, FieldProblem
 from agentmemory_operator.client.synchronous import MemoryClient
-from agentmemory_operator.client.values import AgentSummary, Found, Memory, Page, SearchResult, Stored
+from agentmemory_operator.client.values import AgentSummary, Found, Kept, Memory, Page, SearchResult, Stored
 
 __all__ = [
     "DEFAULT_URL",
@@ -14,6 +14,7 @@ __all__ = [
     "AsyncMemoryClient",
     "FieldProblem",
     "Found",
+    "Kept",
     "Memory",
     "MemoryClient",
     "Page",

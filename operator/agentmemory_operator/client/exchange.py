@@ -13,10 +13,12 @@ import httpx
 from agentmemory_operator.client.problems import ApiError, ApiUnreachable, problem_of
 from agentmemory_operator.client.values import (
     AgentSummary,
+    Kept,
     Memory,
     Page,
     SearchResult,
     Stored,
+    read_kept,
     read_page,
     read_search,
     read_value,
@@ -77,6 +79,13 @@ class ChangeOptions(TypedDict, total=False):
     metadata: Mapping[str, Any]
     expires_at: datetime | str | None
     pinned: bool
+
+
+class KeepOptions(TypedDict, total=False):
+    """What a working memory may have besides its content."""
+
+    importance: float | str
+    vector: Sequence[float]
 
 
 class SearchOptions(TypedDict, total=False):
@@ -250,6 +259,24 @@ def read_history(agent: str, user_id: str, memory_id: str) -> Call[tuple[Memory,
     """Return the call that reads the versions of a memory."""
     path = _path(agent, "memories", memory_id, "history")
     return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memories)
+
+
+def read_working(agent: str, user_id: str, session_id: str) -> Call[tuple[Memory, ...]]:
+    """Return the call that reads a session's working memory."""
+    path = _path(agent, "sessions", session_id, "working")
+    return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memories)
+
+
+def keep_in_mind(agent: str, user_id: str, session_id: str, body: Mapping[str, Any]) -> Call[Kept]:
+    """Return the call that keeps something in mind for a session."""
+    path = _path(agent, "sessions", session_id, "working")
+    return Call(method="PUT", path=path, parameters={"user_id": user_id}, body=body, read=read_kept)
+
+
+def end_session(agent: str, user_id: str, session_id: str) -> Call[dict[str, int]]:
+    """Return the call that ends a session."""
+    path = _path(agent, "sessions", session_id, "end")
+    return Call(method="POST", path=path, parameters={"user_id": user_id}, read=lambda answer: dict(answer["counts"]))
 
 
 def delete_memory(agent: str, user_id: str, memory_id: str) -> Call[None]:

@@ -13,6 +13,7 @@ from agentmemory_operator.client.exchange import (
     Call,
     ChangeOptions,
     Connection,
+    KeepOptions,
     ListOptions,
     MemoryOptions,
     NewMemory,
@@ -20,7 +21,7 @@ from agentmemory_operator.client.exchange import (
     Token,
 )
 from agentmemory_operator.client.problems import ApiError
-from agentmemory_operator.client.values import AgentSummary, Memory, Page, SearchResult, Stored
+from agentmemory_operator.client.values import AgentSummary, Kept, Memory, Page, SearchResult, Stored
 
 T = TypeVar("T")
 
@@ -115,6 +116,18 @@ class MemoryClient:
     def history(self, agent: str, user_id: str, memory_id: str) -> tuple[Memory, ...]:
         """Return the versions of a memory, oldest first, whichever of them is named."""
         return self._run(exchange.read_history(agent, user_id, memory_id))
+
+    def working(self, agent: str, user_id: str, session_id: str) -> tuple[Memory, ...]:
+        """Return what a session has in mind, most recently used first."""
+        return self._run(exchange.read_working(agent, user_id, session_id))
+
+    def keep(self, agent: str, user_id: str, session_id: str, content: str, **options: Unpack[KeepOptions]) -> Kept:
+        """Keep something in mind for a session; where there is no room, the least recently used goes."""
+        return self._run(exchange.keep_in_mind(agent, user_id, session_id, {"content": content, **options}))
+
+    def end(self, agent: str, user_id: str, session_id: str) -> dict[str, int]:
+        """End a session; return how many memories were dropped, by type."""
+        return self._run(exchange.end_session(agent, user_id, session_id))
 
     def delete(self, agent: str, user_id: str, memory_id: str) -> None:
         """Delete a memory; the one that it replaced answers again."""

@@ -101,6 +101,20 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A working memory that is durable.
+
+    Attributes:
+        event: ADD, or NONE for what the session had in mind already.
+        evicted: what had to go for it.
+    """
+
+    id: str
+    event: str
+    evicted: Memory | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
     """Memories, newest first; `next_cursor` is None on the last page."""
 
@@ -134,6 +148,12 @@ def read_search(document: Json) -> SearchResult:
 def read_page(document: Json) -> Page:
     """Return a page of memories."""
     return read_value(Page, document | {"results": [read_value(Memory, memory) for memory in document["results"]]})
+
+
+def read_kept(document: Json) -> Kept:
+    """Return a working memory that was kept."""
+    evicted = document.get("evicted")
+    return read_value(Kept, document | {"evicted": evicted and read_value(Memory, evicted)})
 
 
 def _value(name: str, value: Any) -> Any:

@@ -30,7 +30,7 @@ from agentmemory_operator.domain.rules import (
 )
 from agentmemory_operator.domain.scoring_choice import Choice, choose
 from agentmemory_operator.domain.scoring_models import Model, variables_read
-from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
+from agentmemory_operator.domain.taxonomy import WORKING, MemoryType, Ttl
 from agentmemory_operator.domain.tuning import Tuning, tuning_of
 from agentmemory_operator.domain.variables import CONFIDENCE, IDLE_DAYS
 
@@ -134,6 +134,7 @@ class AgentSettings:
     Attributes:
         subjects: who may call; none is nobody.
         indexes: type of the payload index by key on the point.
+        working_memory_slots: working memories of a session at most.
         scoring_generation: of the object whose scoring model ranks; None is the preset's for want of one.
         scoring_fault: why the object's own scoring expression cannot be used, None where it can.
         scrubs_secrets: secrets are taken out of memories before they are stored.
@@ -154,6 +155,7 @@ class AgentSettings:
     subjects: tuple[Subject, ...] = ()
     has_keyword: bool = False
     indexes: Mapping[str, str] = field(default_factory=lambda: dict(RETRIEVAL_INDEXES))
+    working_memory_slots: int = 4
     scoring_generation: int | None = None
     scoring_fault: str | None = None
     scrubs_secrets: bool = False
@@ -163,6 +165,11 @@ class AgentSettings:
     def ranking_generation(self) -> int:
         """The generation that answers name: whose scoring model ranks, else the object's."""
         return self.scoring_generation or self.generation
+
+    @property
+    def session_types(self) -> tuple[str, ...]:
+        """The types whose memories last as long as their session."""
+        return tuple(type_.name for type_ in self.ranking.types if type_.name == WORKING or type_.lasts_a_session)
 
     @property
     def alias(self) -> str:
@@ -223,6 +230,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         subjects=subjects_of(memory),
         max_content_tokens=preset_of(memory).max_content_tokens,
         scrubs_secrets=effective_lifecycle(memory).scrub_secrets,
+        working_memory_slots=effective_lifecycle(memory).working_memory_slots,
     )
 
 

@@ -14,6 +14,7 @@ Filter = dict[str, Any]
 Condition = criteria.Condition
 
 IS_PENDING: Condition = {"key": "pending", "match": {"value": True}}
+IS_WORKING: Condition = {"key": "working", "match": {"value": True}}
 NOT_PENDING: Condition = {"must_not": [IS_PENDING]}
 NOT_DELETED: Condition = {"is_empty": {"key": TOMBSTONE_KEY}}
 NOT_SUPERSEDED: Condition = {"is_empty": {"key": "supersededById"}}

@@ -32,6 +32,11 @@ def item_id(agent_id: str, user_id: str, namespace: Sequence[str], key: str) -> 
     return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, "\x1f".join(namespace), "item", key))))
 
 
+def place_id(agent_id: str, user_id: str, session_id: str, number: int) -> str:
+    """Return the one id (UUIDv5) of a place in a session's working memory; no idempotency key has as many parts."""
+    return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, session_id, "working", str(number)))))
+
+
 def is_id(value: str) -> bool:
     """Tell whether `value` is a UUID in the one spelling that ids are stored in."""
     try:

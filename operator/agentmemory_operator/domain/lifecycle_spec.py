@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.model import Model
 from agentmemory_operator.domain.schema import validated
-from agentmemory_operator.domain.taxonomy import TtlMode
+from agentmemory_operator.domain.taxonomy import MAX_WORKING_MEMORY_SLOTS, TtlMode
 
 Days = Annotated[float, Field(ge=0.001, le=36_500, allow_inf_nan=False)]
 
@@ -41,4 +41,11 @@ class LifecycleSpec(Model):
         description="true: passwords, keys and tokens are taken out of what is stored, before it is hashed and"
         " embedded; false: it is stored as it comes. Acts on the next write. Default: true; false with the"
         " preset keyed or none.",
+    )
+    working_memory_slots: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_WORKING_MEMORY_SLOTS,
+        description=f"Working memories of a session at most, 1..{MAX_WORKING_MEMORY_SLOTS}; beyond, the least recently"
+        " used goes. Acts on the next one. Default: the preset's, 4.",
     )

@@ -30,6 +30,7 @@ class MemoryRecord:
         pending: written but not yet joined to its chain; never returned.
         content_hash: first 16 hex digits of the SHA-256 of the content.
         pinned: never cleaned up.
+        is_working: it lies in a place of its session's working memory, and its id is the place's.
         request_hash: of the request that an idempotency key came with, None without a key.
     """
 
@@ -71,6 +72,7 @@ class MemoryRecord:
     superseded_by_id: str | None = None
     superseded_at: int | None = None
     pinned: bool = False
+    is_working: bool = False
     pending: bool = False
     content_hash: str = ""
     request_hash: str | None = None
@@ -115,6 +117,7 @@ PAYLOAD_KEYS = {
     "superseded_by_id": "supersededById",
     "superseded_at": "supersededAt",
     "pinned": "pinned",
+    "is_working": "working",
     "pending": "pending",
     "content_hash": "contentHash",
     "request_hash": "requestHash",
@@ -132,9 +135,14 @@ ACCESS_MARKS_KEY = "accessMarks"
 """Which flush of each API process counted last; see `services/access_counts.py`."""
 
 
+USED_KEY = "usedAt"
+"""Of a working memory: what orders those of its session by use; see `services/working.py`."""
+
 EDIT_KEY = "editMark"
 """Which change in place was written last: the engine does not tell whether a conditional write took effect."""
 
+# Left out where they are false, as they are for nearly all.
+_SELDOM = ("pinned", "working")
 _LISTS = ("tags", "namespace", "source_ids", "observed_by")
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
@@ -176,8 +184,9 @@ def payload_of(record: MemoryRecord) -> Payload:
     """Return the point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
     values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
     kept = {key: value for key, value in values if value is not None and value not in ((), {})}
-    if not record.pinned:
-        del kept["pinned"]
+    for key in _SELDOM:
+        if not kept[key]:
+            del kept[key]
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths
 

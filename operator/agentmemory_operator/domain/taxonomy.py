@@ -28,6 +28,12 @@ class Ttl:
         return self.mode in ("Hard", "Session")
 
 
+WORKING = "working"
+"""The type of what an agent has in mind within a session; it lasts no longer."""
+
+MAX_WORKING_MEMORY_SLOTS = 32
+
+
 @dataclass(frozen=True, slots=True)
 class MemoryType:
     """One type of memory.
@@ -51,3 +57,8 @@ class MemoryType:
     immutable: bool = False
     confidence: float | None = None
     meaning: str = ""
+
+    @property
+    def lasts_a_session(self) -> bool:
+        """Tell whether its memories go when their session ends."""
+        return self.ttl is not None and self.ttl.mode == "Session"

@@ -39,6 +39,7 @@ from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.callers import Callers
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory
+from agentmemory_operator.services.drafts import Drafting
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed
@@ -53,9 +54,11 @@ from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.rekeyed_embedder import RekeyedEmbedder
 from agentmemory_operator.services.remember import Remember
+from agentmemory_operator.services.sessions import Sessions
 from agentmemory_operator.services.standing import Standing
 from agentmemory_operator.services.sweeper import Sweeper
 from agentmemory_operator.services.windows import Windows
+from agentmemory_operator.services.working import WorkingMemory
 from agentmemory_operator.settings import Settings
 
 API_SERVICE = "agentmemory-api"
@@ -113,12 +116,15 @@ class Api:
             stores.store_for, self._open_embedder, stores.capabilities_of, secret_rules=SECRET_RULES
         )
         access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
+        working = WorkingMemory(clock, Drafting(clock, windows), chains, access_counts)
         self.feed = ApiFeed(table, directory, stores.forget)
         self.services = Services(
             directory=directory,
             recall=Recall(clock, access_counts, FastEmbedReranker(self._files)),
             remember=Remember(clock, chains, windows),
             memories=memories,
+            working=working,
+            sessions=Sessions(memories, working),
             edits=Edits(clock, memories),
             histories=Histories(clock, memories, chains),
             items=Items(clock, windows),

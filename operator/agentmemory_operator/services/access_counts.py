@@ -141,6 +141,12 @@ class AccessCounts:
             self.dropped += increments.pop(memory_id).count
             self._noted_count -= 1
 
+    def last_ms(self, slug: str, memory_id: str) -> int:
+        """Return when a memory was last accessed of what is not written yet; 0 where that is nothing."""
+        parts = (self._noted.get(slug), self._sent.get(slug))
+        noted = (part.increments[memory_id] for part in parts if part and memory_id in part.increments)
+        return max((increment.last_ms for increment in noted), default=0)
+
     async def flush(self, *, over_s: float = 0) -> None:
         """Write what was noted; what could not be written waits for the next flush.
 

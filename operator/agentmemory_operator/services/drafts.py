@@ -42,6 +42,7 @@ class NewMemory:
         parent_id: a memory of the same user.
         source_ids: memories that it was made of; they need not be there.
         pinned: never cleaned up.
+        is_working: it is for a place of its session's working memory.
         vector: only with provider `none`, and demanded there.
         idempotency_key: the same key and body again gives the same memory; another body is a Conflict.
     """
@@ -74,6 +75,7 @@ class NewMemory:
     valid_from: int | None = None
     valid_to: int | None = None
     pinned: bool = False
+    is_working: bool = False
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
 

@@ -141,6 +141,8 @@ class Remember:
             raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
         if ITEM_NAMESPACE_KEY in old:
             raise Conflict(f"supersedes: {record.supersedes_id} is an item, which has no versions: put its key anew")
+        if old.get("working"):
+            raise Conflict("supersedes: a working memory is not superseded: put the new content into its session")
         if TOMBSTONE_KEY in old or old.get("supersededById"):
             raise _superseded(record.supersedes_id)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR, KeywordSource
-from agentmemory_operator.domain.filters import NOT_DELETED, NOT_PENDING, Filter, equals, only
+from agentmemory_operator.domain.filters import IS_WORKING, NOT_DELETED, NOT_PENDING, Filter, equals, only
 from agentmemory_operator.domain.keywords import (
     IS_DUE,
     Words,
@@ -148,7 +148,10 @@ class Windows:
 def _row_of(record: MemoryRecord, place: int) -> Payload:
     """Return a record as the row that it will be."""
     row = payload_of(record)
-    return row if record.session_id is None else row | {ORDER_KEY: order_of(record.created_at, place)}
+    # What lies in a place of the working memory gives way to other contents, so nothing may hold its words.
+    return (
+        row if record.session_id is None or record.is_working else row | {ORDER_KEY: order_of(record.created_at, place)}
+    )
 
 
 async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:
@@ -251,7 +254,7 @@ def _without_order(lacking: Filter) -> Filter:
     has_session = {"is_empty": {"key": "sessionId"}}
     return {
         "must": [*lacking["must"], {"is_empty": {"key": ORDER_KEY}}],
-        "must_not": [*lacking["must_not"], has_session],
+        "must_not": [*lacking["must_not"], has_session, IS_WORKING],
     }
 
 

@@ -264,3 +264,8 @@ def test_a_preset_says_how_to_recognise_each_of_its_types(preset: Preset) -> Non
 
 def test_a_preset_that_says_nothing_of_the_layout_leaves_it_to_the_engine() -> None:
     assert (BRAIN.m, BRAIN.ef_construct, BRAIN.full_scan_threshold_kb) == (16, 100, 10_000)
+
+
+def test_the_places_of_working_memory_are_the_preset_s_unless_the_object_says_how_many() -> None:
+    assert settings_of("cognitive").working_memory_slots == 4
+    assert settings_of("cognitive", lifecycle={"workingMemorySlots": 2}).working_memory_slots == 2

@@ -25,6 +25,6 @@ def test_the_verb_of_every_endpoint_is_listed() -> None:
 
 def test_no_verb_is_demanded_for_an_endpoint_that_is_not_there() -> None:
     listed = [route for router in ROUTERS for route in router.routes]
-    routes = {(method, route.path) for route in listed for method in getattr(route, "methods", ())}
+    routes = {(method, route.path_format) for route in listed for method in getattr(route, "methods", ())}
 
     assert set(VERBS) == routes

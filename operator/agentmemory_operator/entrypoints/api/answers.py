@@ -23,6 +23,8 @@ from agentmemory_operator.services.items import Outcome, Put
 from agentmemory_operator.services.memories import Page
 from agentmemory_operator.services.recall import Found, SearchAnswer
 from agentmemory_operator.services.remember import Stored
+from agentmemory_operator.services.sessions import Ended
+from agentmemory_operator.services.working import Kept
 
 Json = dict[str, Any]
 
@@ -121,6 +123,22 @@ def page(found: Page) -> Json:
 def history(found: History) -> Json:
     """Return `HistoryOut`."""
     return {"results": [memory(record) for record in found.records], "truncated": found.is_truncated}
+
+
+def working(records: Sequence[MemoryRecord], *, slots: int) -> Json:
+    """Return `WorkingOut`."""
+    return {"results": [memory(record) for record in records], "slots": slots}
+
+
+def kept(result: Kept) -> Json:
+    """Return `KeptOut`."""
+    evicted = None if result.evicted is None else memory(result.evicted)
+    return {"id": result.record.id, "event": result.event, "evicted": evicted}
+
+
+def ended(result: Ended) -> Json:
+    """Return `EndedOut`."""
+    return {"dropped": sum(result.counts.values()), "counts": result.counts}
 
 
 def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:

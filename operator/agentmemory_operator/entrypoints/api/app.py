@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import item_routes, lineage, openapi, routes, tool_routes
+from agentmemory_operator.entrypoints.api import item_routes, lineage, openapi, routes, sessions, tool_routes
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.auth import Guard
 from agentmemory_operator.entrypoints.api.bodies import field_errors
@@ -36,7 +36,7 @@ from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.metrics import CONTENT_TYPE, Gauge, Metric, render
 
-ROUTERS = (routes.router, lineage.router, item_routes.router, tool_routes.router)
+ROUTERS = (routes.router, lineage.router, sessions.router, item_routes.router, tool_routes.router)
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 logger = logging.getLogger(__name__)

@@ -118,7 +118,7 @@ def _request_id(sent: bytes) -> str:
 
 def _fill(served: Served, scope: Scope, status: int) -> None:
     served.status = status
-    served.route = getattr(scope.get("route"), "path", "")
+    served.route = getattr(scope.get("route"), "path_format", "")
     served.agent = str(scope.get("path_params", {}).get("agent", ""))[:SHOWN_PATH] if served.route else ""
 
 

@@ -21,7 +21,14 @@ SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 429, 500, 502, 503)
 WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 """Statuses of the errors of an endpoint that reads, that reads by a body, and that writes."""
 
-_BODIES = (requests.MemoryIn, requests.BatchIn, requests.ChangeIn, requests.SearchIn, item_requests.ItemIn)
+_BODIES = (
+    requests.MemoryIn,
+    requests.BatchIn,
+    requests.ChangeIn,
+    requests.WorkingIn,
+    requests.SearchIn,
+    item_requests.ItemIn,
+)
 _ANSWERS = (
     schemas.AgentsOut,
     schemas.AgentDetailOut,
@@ -30,6 +37,9 @@ _ANSWERS = (
     schemas.MemoryOut,
     schemas.PageOut,
     schemas.HistoryOut,
+    schemas.WorkingOut,
+    schemas.KeptOut,
+    schemas.EndedOut,
     schemas.SearchOut,
     schemas.ItemStoredOut,
     schemas.KeysOut,

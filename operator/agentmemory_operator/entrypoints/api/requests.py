@@ -207,6 +207,18 @@ class ChangeIn(Body):
         return {PAYLOAD_KEYS[name]: getattr(self, name) for name in sorted(self.model_fields_set)}
 
 
+class WorkingIn(Body):
+    """What to keep in mind."""
+
+    content: Content = Field(description="The text itself.")
+    importance: Importance = Field(default=0.5, description="0..1, or low, medium, high, critical.")
+    vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
+
+    def new_memory(self, *, user_id: str, session_id: str) -> NewMemory:
+        """Return what the use case takes."""
+        return NewMemory(**dict(self), user_id=user_id, session_id=session_id)
+
+
 class Parameters(BaseModel):
     """Query parameters: strings that are read as what they stand for; unknown ones are refused."""
 

@@ -21,6 +21,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/memories"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}/history"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): Verb.READ,
         ("POST", "/v1/agents/{agent}/search"): Verb.READ,
         ("POST", "/v1/agents/{agent}/memories"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/memories/batch"): Verb.WRITE,
@@ -31,6 +32,8 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("DELETE", "/v1/agents/{agent}/items"): Verb.WRITE,
         ("GET", "/v1/agents/{agent}/keys"): Verb.READ,
         ("GET", "/v1/agents/{agent}/namespaces"): Verb.READ,
+        ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): Verb.WRITE,
+        ("POST", "/v1/agents/{agent}/sessions/{session_id}/end"): Verb.WRITE,
     }
 )
 
@@ -42,7 +45,7 @@ class GuardedRoute(APIRoute):
         """Return the handler behind the check."""
         handle = super().get_route_handler()
         [method] = self.methods or {""}
-        verb = VERBS[method, self.path]
+        verb = VERBS[method, self.path_format]
 
         async def handle_allowed(request: Request) -> Response:
             if verb is not None:

@@ -118,6 +118,8 @@ async def get_memory(agent: str, id: str, request: Request, parameters: Annotate
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
     record = await services.memories.get(opened, memory_id, user_id=parameters.user_id)
+    if record.is_working:
+        await services.working.touch(opened, record)
     return answers.json_response(answers.memory(record))
 
 

@@ -204,6 +204,28 @@ class HistoryOut(Answer):
     truncated: bool = Field(description="There are more versions than are read at once: ask for one at the end.")
 
 
+class WorkingOut(Answer):
+    """What a session has in mind, most recently used first."""
+
+    results: list[MemoryOut]
+    slots: int = Field(description="How many it may hold.")
+
+
+class KeptOut(Answer):
+    """A working memory that is durable."""
+
+    id: str
+    event: Literal["ADD", "NONE"] = Field(description="NONE: the session had it in mind already.")
+    evicted: MemoryOut | None = Field(description="What had to go for it; its id is the place's, and so the new one's.")
+
+
+class EndedOut(Answer):
+    """What the end of a session dropped."""
+
+    dropped: int
+    counts: dict[str, int] = Field(description="By type.")
+
+
 class AgentOut(Answer):
     """An agent in the list."""
 

@@ -16,6 +16,8 @@ from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
+from agentmemory_operator.services.sessions import Sessions
+from agentmemory_operator.services.working import WorkingMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,8 @@ class Services:
     edits: Edits
     histories: Histories
     items: Items
+    working: WorkingMemory
+    sessions: Sessions
     access_counts: AccessCounts
     meter: ApiMeter = field(default_factory=ApiMeter)
 

@@ -1,0 +1,226 @@
+"""Working memory: what an agent has in mind within one session, a few memories and no more.
+
+Nothing in the engine spans two points, so a bound on how many there are cannot be checked and kept in one step. It
+holds by construction instead: a session has as many places as it may hold memories, each place is a point whose id is
+made of user, session and number, and to remember is to take a place: a free one, else that of the memory least recently
+used. Taking is a compare-and-set on the point's `rev`; whoever finds the place changed chooses anew. `usedAt` orders by
+use: a time, and later than any other of the session, so that two uses within a millisecond are told apart.
+"""
+
+import asyncio
+import logging
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+from weakref import WeakValueDictionary
+
+from agentmemory_operator.domain.expiry import is_expired
+from agentmemory_operator.domain.filters import NOT_DELETED, equals, only
+from agentmemory_operator.domain.identity import place_id
+from agentmemory_operator.domain.records import (
+    EDIT_KEY,
+    TOMBSTONE_KEY,
+    USED_KEY,
+    MemoryRecord,
+    Payload,
+    record_of,
+)
+from agentmemory_operator.domain.taxonomy import MAX_WORKING_MEMORY_SLOTS, WORKING
+from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid, StoreUnavailable
+from agentmemory_operator.ports import Clock, Json
+from agentmemory_operator.services.access_counts import AccessCounts
+from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
+from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """A session of one user."""
+
+    user_id: str
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A working memory that is durable now.
+
+    Attributes:
+        event: NONE is what the session had in mind already.
+        evicted: what had to go for it.
+    """
+
+    record: MemoryRecord
+    event: Literal["ADD", "NONE"]
+    evicted: MemoryRecord | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A place of a session: the point that lies there, or lay there, and whether a memory is in it."""
+
+    number: int
+    id: str
+    row: Payload | None
+    is_taken: bool
+    used_at: int
+
+    @property
+    def rev(self) -> int:
+        return self.row["rev"] if self.row else 0
+
+
+class WorkingMemory:
+    """Working memories of an agent's sessions; every method may run on several replicas at once."""
+
+    def __init__(self, clock: Clock, drafting: Drafting, chains: Chains, access_counts: AccessCounts) -> None:
+        self._clock = clock
+        self._drafting = drafting
+        self._chains = chains
+        self._access_counts = access_counts
+        # Writers of one process wait for each other instead of taking the place from each other.
+        self._locks: WeakValueDictionary[tuple[str, Session], asyncio.Lock] = WeakValueDictionary()
+
+    async def read(self, agent: Agent, session: Session) -> tuple[MemoryRecord, ...]:
+        """Return what the session has in mind, most recently used first. All of it was read, so the order stays."""
+        taken = [place for place in await self._places(agent, session) if place.is_taken]
+        within = (place for place in taken if place.number < agent.settings.working_memory_slots)
+        ordered = sorted(within, key=lambda place: place.used_at, reverse=True)
+        return tuple(record_of(place.row) for place in ordered if place.row)
+
+    async def keep(self, agent: Agent, memory: NewMemory) -> Kept:
+        """Keep something in mind; what was least recently used goes where there is no room.
+
+        Args:
+            memory: of a session; what the session has in mind already is used once more, with its new importance.
+
+        Raises:
+            RequestInvalid: the agent's types have no `working`, or the vector does not fit.
+            EmbedderUnavailable, StoreUnavailable: nothing was written.
+            OutcomeUnknown: it may have been written; the same again is safe.
+        """
+        _check_type(agent)
+        [draft] = await self._drafting.draft(agent, [replace(memory, type=WORKING, is_working=True)])
+        if isinstance(draft, AgentMemoryError):
+            raise draft
+        session = Session(memory.user_id, memory.session_id or "")
+        lock = self._locks.setdefault((agent.settings.slug, session), asyncio.Lock())
+        try:
+            async with lock:
+                return await self._keep(agent, session, draft)
+        finally:
+            agent.sizes.forget(memory.user_id)
+
+    async def touch(self, agent: Agent, record: MemoryRecord) -> None:
+        """Note that a working memory was read by itself; where that cannot be, the reader has it all the same."""
+        session = Session(record.user_id, record.session_id or "")
+        try:
+            places = await self._places(agent, session)
+            for place in places:
+                if place.is_taken and place.id == record.id and place.used_at < _latest(places):
+                    await self._use(agent, place, {}, used_at=self._next_use(places))
+        except AgentMemoryError as error:
+            _log.info("a working memory of agent %s was read and not marked as used: %s", agent.settings.slug, error)
+
+    async def clear(self, agent: Agent, session: Session) -> int:
+        """Drop what the session has in mind; return how many memories that were."""
+        places = [place for place in await self._places(agent, session) if place.is_taken]
+        dropped = [await self._vacate(agent, place) for place in places]
+        agent.sizes.forget(session.user_id)
+        return sum(dropped)
+
+    async def _keep(self, agent: Agent, session: Session, draft: Draft) -> Kept:
+        for _ in range(MAX_ATTEMPTS):
+            places = await self._places(agent, session)
+            within = places[: agent.settings.working_memory_slots]
+            for place in places[len(within) :]:
+                # From when the session had more places.
+                if place.is_taken:
+                    await self._vacate(agent, place)
+            used_at = self._next_use(places)
+            if known := _place_of(draft.record.content_hash, within):
+                changes = {"importance": draft.record.importance}
+                if row := await self._use(agent, known, changes, used_at=used_at):
+                    return Kept(record_of(row), "NONE")
+                continue
+            chosen = min(within, key=lambda place: (place.is_taken, place.used_at, place.number))
+            if row := await self._take(agent, chosen, draft, used_at=used_at):
+                evicted = record_of(chosen.row) if chosen.is_taken and chosen.row else None
+                return Kept(record_of(row), "ADD", evicted)
+        raise StoreUnavailable(f"session {session.session_id!r} is being changed by many at once: try again")
+
+    async def _places(self, agent: Agent, session: Session) -> list[_Place]:
+        """Return all places that a session may ever have, in order."""
+        owner = agent.settings.slug, session.user_id, session.session_id
+        ids = [place_id(*owner, number) for number in range(MAX_WORKING_MEMORY_SLOTS)]
+        rows = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
+        return [self._place(agent, number, id_, rows.get(id_)) for number, id_ in enumerate(ids)]
+
+    def _place(self, agent: Agent, number: int, id_: str, row: Payload | None) -> _Place:
+        slug, types = agent.settings.slug, agent.settings.ranking.types
+        is_taken = row is not None and TOMBSTONE_KEY not in row and not is_expired(row, types, self._clock.now_ms())
+        times = (row.get(USED_KEY, 0), row.get("lastAccessedAt") or 0) if row else ()
+        return _Place(number, id_, row, is_taken, max(*times, self._access_counts.last_ms(slug, id_), 0))
+
+    def _next_use(self, places: Iterable[_Place]) -> int:
+        return max(self._clock.now_ms(), _latest(places) + 1)
+
+    async def _take(self, agent: Agent, place: _Place, draft: Draft, *, used_at: int) -> Payload | None:
+        """Put a memory where another is, or nothing, unless that changed; return what lies there then."""
+        placed = replace(draft, record=replace(draft.record, id=place.id, rev=place.rev + 1))
+        mark = secrets.token_hex(8)
+        point = placed.point(agent)
+        point["payload"] |= {USED_KEY: used_at, EDIT_KEY: mark}
+        if place.row is None:
+            await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+        else:
+            unchanged = only(place.id, equals("rev", place.rev))
+            await agent.store.upsert(agent.alias, [point], update_filter=unchanged, strong=True)
+        return await _written(agent, place.id, mark)
+
+    async def _use(self, agent: Agent, place: _Place, changes: Mapping[str, Any], *, used_at: int) -> Payload | None:
+        """Mark a memory as used, unless its place changed."""
+        mark = secrets.token_hex(8)
+        payload: Json = {**changes, USED_KEY: used_at, EDIT_KEY: mark, "rev": place.rev + 1}
+        unchanged = only(place.id, equals("rev", place.rev), NOT_DELETED)
+        payload["updatedAt"] = self._clock.now_ms()
+        await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
+        return await _written(agent, place.id, mark)
+
+    async def _vacate(self, agent: Agent, place: _Place) -> bool:
+        """Leave a tombstone of what is in a place now; return whether this call made it."""
+        row: Payload | None = place.row
+        for _ in range(MAX_ATTEMPTS):
+            if row is None or TOMBSTONE_KEY in row:
+                return False
+            before, row = row, await self._chains.bury(agent, row)
+            if row is not None and TOMBSTONE_KEY in row:
+                return bool(row["rev"] == before["rev"] + 1)
+        raise StoreUnavailable("a session is being changed by many at once: try again")
+
+
+def _check_type(agent: Agent) -> None:
+    if WORKING not in [type_.name for type_ in agent.settings.ranking.types]:
+        way_out = "add it to spec.types of its object, or use preset cognitive or importance"
+        raise RequestInvalid([FieldError("type", f"this agent has no type {WORKING!r} for working memory: {way_out}")])
+
+
+def _latest(places: Iterable[_Place]) -> int:
+    return max((place.used_at for place in places), default=0)
+
+
+def _place_of(content_hash: str, places: Sequence[_Place]) -> _Place | None:
+    """Return the place of a memory that says the same."""
+    taken = (place for place in places if place.is_taken and place.row)
+    return next((place for place in taken if place.row and place.row.get("contentHash") == content_hash), None)
+
+
+async def _written(agent: Agent, memory_id: str, mark: str) -> Payload | None:
+    """Return what lies under an id, if it is what was written with a mark."""
+    with midway():
+        row = await read_row(agent, memory_id)
+    return row if row and row.get(EDIT_KEY) == mark else None

@@ -1,0 +1,139 @@
+"""Working memory and the end of a session, over HTTP."""
+
+from typing import Any
+
+import httpx
+import pytest
+
+VECTOR = [0.5] * 8
+AGENT = "/v1/agents/mind"
+
+
+def keep(client: httpx.Client, user: str, session: str = "s", agent: str = AGENT, **body: Any) -> httpx.Response:
+    sent = {"content": "c", "vector": VECTOR} | body
+    return client.put(f"{agent}/sessions/{session}/working", params={"user_id": user}, json=sent)
+
+
+def in_mind(client: httpx.Client, user: str, session: str = "s") -> dict[str, Any]:
+    answer = client.get(f"{AGENT}/sessions/{session}/working", params={"user_id": user})
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def contents(found: dict[str, Any]) -> list[str]:
+    return [memory["content"] for memory in found["results"]]
+
+
+def end(client: httpx.Client, user: str, session: str = "s") -> dict[str, Any]:
+    answer = client.post(f"{AGENT}/sessions/{session}/end", params={"user_id": user})
+    assert answer.status_code == 200, answer.text
+    ended: dict[str, Any] = answer.json()
+    return ended
+
+
+def test_a_session_has_four_memories_in_mind(client: httpx.Client, user: str) -> None:
+    kept = [keep(client, user, content=content).json() for content in "abcde"]
+
+    found = in_mind(client, user)
+
+    assert (contents(found), found["slots"]) == (["e", "d", "c", "b"], 4)
+    assert [each["evicted"] and each["evicted"]["content"] for each in kept] == [None, None, None, None, "a"]
+    assert {memory["type"] for memory in found["results"]} == {"working"}
+    assert {memory["session_id"] for memory in found["results"]} == {"s"}
+
+
+def test_reading_one_by_its_id_keeps_it_longer(client: httpx.Client, user: str) -> None:
+    first, *_ = [keep(client, user, content=content).json()["id"] for content in "abcd"]
+    client.get(f"{AGENT}/memories/{first}", params={"user_id": user}).raise_for_status()
+
+    keep(client, user, content="e")
+
+    assert contents(in_mind(client, user)) == ["e", "a", "d", "c"]
+
+
+def test_what_is_in_mind_already_is_not_kept_twice(client: httpx.Client, user: str) -> None:
+    first, again = (keep(client, user, importance=level).json() for level in ("low", "high"))
+
+    assert (first["event"], again["event"], first["id"]) == ("ADD", "NONE", again["id"])
+    assert [memory["importance"] for memory in in_mind(client, user)["results"]] == [0.75]
+
+
+def test_the_end_of_a_session_drops_what_it_had_in_mind_once(client: httpx.Client, user: str) -> None:
+    for session, content in (("s", "a"), ("s", "b"), ("t", "c")):
+        keep(client, user, session, content=content)
+
+    ended = [end(client, user) for _ in range(2)]
+
+    assert ended == [{"dropped": 2, "counts": {"working": 2}}, {"dropped": 0, "counts": {}}]
+    assert contents(in_mind(client, user)) == []
+    assert contents(in_mind(client, user, "t")) == ["c"]
+
+
+def test_another_user_s_session_of_the_same_name_is_another(client: httpx.Client, user: str) -> None:
+    keep(client, user, content="mine")
+
+    assert contents(in_mind(client, f"{user}-2")) == []
+    assert end(client, f"{user}-2")["dropped"] == 0
+    assert contents(in_mind(client, user)) == ["mine"]
+
+
+def test_a_search_finds_what_is_in_mind(client: httpx.Client, user: str) -> None:
+    kept = keep(client, user).json()
+    body = {"user_id": user, "vector": VECTOR, "types": ["working"]}
+
+    found = client.post(f"{AGENT}/search", json=body).json()["results"]
+
+    assert [memory["id"] for memory in found] == [kept["id"]]
+
+
+def test_a_working_memory_is_not_superseded(client: httpx.Client, user: str) -> None:
+    kept = keep(client, user).json()
+    body = {"user_id": user, "content": "d", "vector": VECTOR, "supersedes": kept["id"]}
+
+    assert client.post(f"{AGENT}/memories", json=body).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"content": " "}, "content"),
+        ({"content": None}, "content"),
+        ({"importance": 2}, "importance"),
+        ({"type": "semantic"}, "type"),
+        ({"vector": [1.0] * 7}, "vector"),
+        ({"vector": None}, "vector"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_is_kept(
+    client: httpx.Client, user: str, body: dict[str, Any], field: str
+) -> None:
+    answer = keep(client, user, **body)
+
+    assert answer.status_code == 422, answer.text
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+    assert contents(in_mind(client, user)) == []
+
+
+def test_an_agent_without_the_type_says_how_to_get_it(client: httpx.Client, user: str) -> None:
+    answer = keep(client, user, agent="/v1/agents/probe")
+
+    assert answer.status_code == 422
+    assert "spec.types" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("session", ["a%00b", "%20", "x" * 257])
+def test_a_session_s_name_is_an_ordinary_one(client: httpx.Client, user: str, session: str) -> None:
+    answer = keep(client, user, session)
+
+    assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, ["session_id"])
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "working"), ("PUT", "working"), ("POST", "end")])
+def test_an_unknown_agent_is_not_found_and_the_user_is_required(client: httpx.Client, method: str, path: str) -> None:
+    body = {"json": {"content": "c", "vector": VECTOR}} if method == "PUT" else {}
+
+    unknown = client.request(method, f"/v1/agents/nobody/sessions/s/{path}", params={"user_id": "u"}, **body)  # type: ignore[arg-type]
+    nobody = client.request(method, f"{AGENT}/sessions/s/{path}", **body)  # type: ignore[arg-type]
+
+    assert (unknown.status_code, nobody.status_code) == (404, 422)
