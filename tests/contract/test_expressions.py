@@ -24,6 +24,7 @@ from agentmemory_operator.domain.variables import DAY_MS, Scored, values_of
 from agentmemory_operator.errors import RequestInvalid, StoreRejected
 from tests.support.agents import EVERYTHING, World, open_world, search_request, vector_of
 from tests.support.drawing import examples_of
+from tests.support.golden_scores import preset_cases
 from tests.support.http_server import serve
 
 GOLDEN = json.loads((pathlib.Path(__file__).parents[1] / "golden" / "scoring.json").read_text())
@@ -266,9 +267,9 @@ def golden_memory(given: dict[str, Any]) -> Scored:
     )
 
 
-async def test_the_engine_equals_the_reference_values_of_every_formula(served: tuple[str, bool]) -> None:
+async def test_the_engine_equals_the_reference_values_of_every_formula_and_preset(served: tuple[str, bool]) -> None:
     url, has_extremes = served
-    cases = list(golden_cases())
+    cases = [*golden_cases(), *(case[1:] for case in preset_cases())]
     async with open_world(url) as world:
         points = [
             {"id": number, "vector": vector_of(number), "payload": payload_of(memory) | {"number": number}}
@@ -287,7 +288,7 @@ async def test_the_engine_equals_the_reference_values_of_every_formula(served: t
         ]
         found = await world.agent.store.query_batch(world.agent.alias, bodies)
 
-    assert len(found) == 96
+    assert len(found) == 2 * 96
     for (point,), (_, _, wanted) in zip(found, cases, strict=True):
         assert abs(point["score"] - wanted) < 1e-5
 

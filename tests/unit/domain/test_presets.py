@@ -5,6 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agentmemory_operator.domain.collection import ScalarQuantization
 from agentmemory_operator.domain.effective import AgentSettings, effective_embedding, effective_settings
@@ -15,10 +17,12 @@ from agentmemory_operator.domain.scoring_models import Confidence, Importance, P
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.domain.variables import DAY_MS, Scored
+from tests.support.golden_scores import NOW_MS, Case, preset_cases
 from tests.support.plans import desired_of, probe
 
 INT8 = ScalarQuantization(0.99, always_ram=True)
 SIMILARITY_ALONE = Weights(1, 0, 0)
+AGES_MS = st.integers(0, 4000 * DAY_MS)
 
 
 def object_of(preset: str, **spec: Any) -> AgentMemory:
@@ -192,11 +196,11 @@ def test_a_gate_of_the_object_wins_over_every_preset(
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_the_objects_types_replace_every_presets_list(preset: str) -> None:
-    given = settings_of(
+    listed = settings_of(
         preset, types=[{"name": "rule", "decay": False, "boost": 2}, {"name": "note", "halfLifeDays": 3}]
     )
 
-    assert given.ranking.types == (MemoryType("rule", None, 2), MemoryType("note", 3))
+    assert listed.ranking.types == (MemoryType("rule", None, 2), MemoryType("note", 3))
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -236,6 +240,41 @@ def test_where_any_type_is_taken_none_fades_under_any_model(model: str) -> None:
 
 def _never_idle(model: Any) -> Any:
     return replace(model, idle_factor=0.0) if isinstance(model, Importance) else model
+
+
+@pytest.mark.parametrize("case", list(preset_cases()), ids=lambda case: case[0])
+def test_a_preset_scores_as_the_reference_values_say(case: Case) -> None:
+    _, ranking, memory, wanted = case
+
+    assert abs(score(memory, ranking, now_ms=NOW_MS).score - wanted) < 1e-9
+
+
+@pytest.mark.parametrize("preset", ["cortex", "brain", "importance"])
+@given(data=st.data())
+def test_no_memory_gains_by_growing_older(preset: str, data: st.DataObject) -> None:
+    """Under preset cognitive one does: a memory of a day weighs more than one of an hour."""
+    ranking = settings_of(preset).ranking
+    type_ = data.draw(st.sampled_from([type_.name for type_ in ranking.types]))
+    younger, older = sorted(data.draw(st.tuples(AGES_MS, AGES_MS)))
+    memory = Scored(
+        type=type_,
+        similarity=data.draw(st.floats(0, 1)),
+        created_at=0,
+        importance=data.draw(st.floats(0, 1)),
+        access_count=data.draw(st.integers(0, 10**6)),
+    )
+
+    assert score(memory, ranking, now_ms=older).score <= score(memory, ranking, now_ms=younger).score
+
+
+@given(data=st.data())
+def test_priority_never_grows_with_age(data: st.DataObject) -> None:
+    younger, older = sorted(data.draw(st.tuples(AGES_MS, AGES_MS)))
+    memory = Scored(type="episodic", similarity=0.5, created_at=0, importance=data.draw(st.floats(0, 1)))
+    ranking = settings_of("cognitive").ranking
+    at_first, later = (score(memory, ranking, now_ms=now_ms).terms["priority"] for now_ms in (younger, older))
+
+    assert later <= at_first
 
 
 def test_an_object_of_any_type_scores_by_similarity_alone() -> None:
