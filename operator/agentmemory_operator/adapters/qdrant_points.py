@@ -14,6 +14,7 @@ import aiohttp
 import orjson
 
 from agentmemory_operator.adapters.tls import trust_of, untrusted
+from agentmemory_operator.domain.json_text import JsonText
 from agentmemory_operator.errors import NotFound, OutcomeUnknown, StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports import EngineCall, EngineMeter, Json
 
@@ -27,6 +28,7 @@ SERIALISED_AT_ONCE = 100
 _REFUSED_FOR_NOW = frozenset({429, 503})
 # The engine, or a proxy, gave up midway: a write may have been done.
 _GAVE_UP = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
 _LOST_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
 
 
@@ -184,7 +186,7 @@ class QdrantPoints:
             raise OutcomeUnknown("Qdrant took the write but did not finish it in time: read before repeating")
 
     async def _call(self, method: str, path: str, body: Json | None, *, is_write: bool = False) -> Any:
-        data = None if body is None else orjson.dumps(body, option=orjson.OPT_SERIALIZE_NUMPY)
+        data = None if body is None else orjson.dumps(body, default=_as_it_stands, option=_OPTIONS)
         with _measured(self._meter, method, path) as call:
             async with self._open_session().request(
                 method, self._url + path, data=data, headers=call.headers
@@ -204,6 +206,13 @@ class QdrantPoints:
                 connector=connector, headers=self._headers, timeout=self._timeout, auto_decompress=False
             )
         return self._session
+
+
+def _as_it_stands(value: object) -> orjson.Fragment:
+    """Return what orjson makes of a value that it does not know."""
+    if isinstance(value, JsonText):
+        return orjson.Fragment(value.text)
+    raise TypeError(f"{type(value).__name__} is no JSON")
 
 
 class _Unmeasured:

@@ -8,7 +8,8 @@ by both signals, so that none counts as 0 for having been found by the other alo
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from agentmemory_operator.domain.candidates import CandidatePlan, Query, gate_of, similarity_formula, similarity_of
@@ -16,6 +17,7 @@ from agentmemory_operator.domain.collection import KEYWORD_VECTOR
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.expressions import Formula, variables_of
 from agentmemory_operator.domain.fusion import Fusion
+from agentmemory_operator.domain.scoring import ScoreTemplate, score_template
 from agentmemory_operator.domain.typed_expressions import Scoring
 
 HALF_SCORE = 10.0
@@ -42,15 +44,10 @@ class Question:
 
     Attributes:
         lists: the first holds every candidate by similarity, the second by words, the third by both ranks.
-        fused, keyword: formulas over the lists' scores.
-        defaults: scores of a candidate that a list lacks.
     """
 
     lists: tuple[Query, ...]
-    fused: Formula
     distance: str
-    keyword: Formula = 0.0
-    defaults: Mapping[str, float] = field(default_factory=dict)
     fusion: Fusion | None = None
 
     def matches(self, found: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Match]:
@@ -76,9 +73,7 @@ def fusion_of(ranking: Ranking) -> Fusion | None:
 
 def ask_by_meaning(plan: CandidatePlan, vector: Sequence[float], *, distance: str) -> Question:
     """Return the queries of a search by similarity alone."""
-    return Question(
-        lists=(plan.query(vector, distance=distance),), fused=similarity_formula(distance), distance=distance
-    )
+    return Question(lists=(plan.query(vector, distance=distance),), distance=distance)
 
 
 def ask_by_both(
@@ -102,13 +97,28 @@ def ask_by_both(
     ]
     if fusion.method == "RRF":
         lists.append({"prefetch": union[-2:], "query": {"rrf": _rrf(fusion)}, "limit": total})
-    return Question(
-        lists=tuple(lists),
-        fused=_fused_formula(fusion, similarity_formula(distance)),
-        keyword=KEYWORD_FORMULA,
+    return Question(lists=tuple(lists), distance=distance, fusion=fusion)
+
+
+@lru_cache(maxsize=1024)
+def scoring_of(ranking: Ranking, fusion: Fusion | None, *, distance: str, has_extremes: bool) -> ScoreTemplate:
+    """Return the engine's query that scores the lists of a question, but for the time.
+
+    Args:
+        fusion: the question's.
+        has_extremes: the server knows `min` and `max`.
+    """
+    similarity = similarity_formula(distance)
+    if fusion is None:
+        return score_template(ranking, distance=distance, similarity=similarity, has_extremes=has_extremes)
+    return score_template(
+        ranking,
         distance=distance,
+        similarity=_fused_formula(fusion, similarity),
+        keyword=KEYWORD_FORMULA,
+        has_extremes=has_extremes,
+        # Of a candidate that a list lacks.
         defaults={"$score[1]": 0.0, "$score[2]": 0.0},
-        fusion=fusion,
     )
 
 

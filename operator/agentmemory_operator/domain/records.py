@@ -123,6 +123,7 @@ PAYLOAD_KEYS = {
     "request_hash": "requestHash",
 }
 """Attribute of `MemoryRecord` -> key on the point."""
+_ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
@@ -193,6 +194,9 @@ def payload_of(record: MemoryRecord) -> Payload:
 
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     """Return the memory that a point's payload holds."""
-    values = {attribute: payload[key] for attribute, key in PAYLOAD_KEYS.items() if payload.get(key) is not None}
-    lists = {name: tuple(payload.get(PAYLOAD_KEYS[name]) or ()) for name in _LISTS}
-    return MemoryRecord(**values | lists)
+    # By what is there, which is less than what there might be: every result of a search goes through here.
+    values = {_ATTRIBUTES[key]: value for key, value in payload.items() if key in _ATTRIBUTES and value is not None}
+    for name in _LISTS:
+        if name in values:
+            values[name] = tuple(values[name])
+    return MemoryRecord(**values)

@@ -9,22 +9,25 @@ A type that does not decay has recency 1. A type that the object no longer lists
 0.5: nobody says how fast it ages, so it ranks neither as new nor as forgotten. The other models: `trees`.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
+from types import MappingProxyType
 
 from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.expressions import (
     Case,
-    Expression,
     Formula,
     Ranges,
     TypeIn,
     TypeNotIn,
     nodes_of,
+    split_constant,
     variables_of,
 )
 from agentmemory_operator.domain.intervals import Interval
+from agentmemory_operator.domain.json_text import JsonText
 from agentmemory_operator.domain.scoring_models import name_of
 from agentmemory_operator.domain.trees import boost_of, combined, terms_of
 from agentmemory_operator.domain.typed_expressions import Scoring
@@ -40,6 +43,9 @@ from agentmemory_operator.domain.variables import (
 
 UNLISTED = ""
 """In place of the name of every type that a score does not tell from others."""
+
+# Stands where the time is to stand. Nothing else in a formula holds a control character.
+_NOW = "\x00now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,23 +105,44 @@ def score_query(
         similarity, keyword: the formulas that give them from the scores of the prefetches; keyword must lie in 0..1.
         has_extremes: the server knows `min` and `max`.
     """
-    tree, defaults = _prepared(ranking)
-    target = target_of(
-        now_ms=now_ms,
-        similarity=similarity,
-        keyword=keyword,
-        ranges=ranges_of(distance),
-        has_extremes=has_extremes,
+    template = score_template(
+        ranking, distance=distance, similarity=similarity, keyword=keyword, has_extremes=has_extremes
     )
-    return {"formula": tree.compile(target), "defaults": dict(defaults)}
+    return json.loads(template.at(now_ms).text)
 
 
-@lru_cache(maxsize=1024)
-def _prepared(ranking: Ranking) -> tuple[Expression, tuple[tuple[str, float], ...]]:
-    """Return the ranking's tree and the defaults of the payload keys in it: the same for every search by it."""
+@dataclass(frozen=True, slots=True)
+class ScoreTemplate:
+    """A query of the engine as JSON with gaps for the time: all else is the same for every search by a ranking."""
+
+    parts: tuple[str, ...]
+
+    def at(self, now_ms: int) -> JsonText:
+        """Return the query at a time."""
+        return JsonText(json.dumps(split_constant(now_ms)).join(self.parts))
+
+
+def score_template(
+    ranking: Ranking,
+    *,
+    distance: str,
+    similarity: Formula = "$score",
+    keyword: Formula = 0.0,
+    has_extremes: bool = False,
+    defaults: Mapping[str, float] = MappingProxyType({}),
+) -> ScoreTemplate:
+    """Return `score_query` but for the time.
+
+    Args:
+        defaults: of the scores that a candidate may lack.
+    """
     tree = combined(ranking)
-    keys = payload_keys_of(variables_of(tree))
-    return tree, tuple((key, DEFAULTS[key]) for key in sorted(keys))
+    target = target_of(
+        now=_NOW, similarity=similarity, keyword=keyword, ranges=ranges_of(distance), has_extremes=has_extremes
+    )
+    keys = sorted(payload_keys_of(variables_of(tree)))
+    query = {"formula": tree.compile(target), "defaults": {key: DEFAULTS[key] for key in keys} | dict(defaults)}
+    return ScoreTemplate(tuple(json.dumps(query).split(json.dumps(_NOW))))
 
 
 def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:

@@ -2,6 +2,7 @@
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 _RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
 _EPOCH = datetime(1970, 1, 1)
@@ -27,6 +28,7 @@ def parse_time(value: object) -> int:
     return time_ms
 
 
+@lru_cache(maxsize=4096)
 def render_time(time_ms: int) -> str:
     """Return `2026-11-21T08:00:00.123Z`."""
     return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds") + "Z"

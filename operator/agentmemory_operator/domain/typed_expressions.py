@@ -23,6 +23,7 @@ from agentmemory_operator.domain.expressions import (
     Sum,
     TypeIn,
     TypeNotIn,
+    split_constant,
 )
 from agentmemory_operator.domain.intervals import Interval
 from agentmemory_operator.domain.syntax import (
@@ -127,7 +128,8 @@ def _check_whole(scoring: Scoring, ranges: Ranges) -> None:
             f"the score may be {_told(bounds)}, and at most {LARGEST_SCORE} either way is allowed: scale it down",
         )
     # Spelled for the oldest server, so that what is accepted runs on all.
-    formula = scoring.root.compile(target_of(now_ms=2**40, similarity="$score", keyword="$score", ranges=ranges))
+    target = target_of(now=split_constant(2**40), similarity="$score", keyword="$score", ranges=ranges)
+    formula = scoring.root.compile(target)
     parts, depth = _measure(formula)
     if parts > MAX_FORMULA_PARTS or depth > MAX_FORMULA_DEPTH:
         raise ExpressionInvalid(

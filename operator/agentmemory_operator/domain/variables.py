@@ -20,7 +20,6 @@ from agentmemory_operator.domain.expressions import (
     Target,
     Values,
     Var,
-    split_constant,
 )
 from agentmemory_operator.domain.intervals import Interval
 from agentmemory_operator.domain.taxonomy import MemoryType
@@ -126,11 +125,12 @@ def payload_keys_of(names: Iterable[str]) -> frozenset[str]:
 
 
 def target_of(
-    *, now_ms: int, similarity: Formula, keyword: Formula, ranges: Ranges, has_extremes: bool = False
+    *, now: Formula, similarity: Formula, keyword: Formula, ranges: Ranges, has_extremes: bool = False
 ) -> Target:
     """Return what a formula is written for.
 
     Args:
+        now: Unix milliseconds, of a time that float32 does not hold: `split_constant`.
         similarity, keyword: the formulas that give them from the scores of the prefetches.
         has_extremes: the server knows `min` and `max`.
     """
@@ -139,8 +139,8 @@ def target_of(
     variables = {
         SIMILARITY: similarity,
         KEYWORD: keyword,
-        AGE_DAYS: _days_since("createdAt", now_ms, plain),
-        IDLE_DAYS: _days_since(last, now_ms, plain),
+        AGE_DAYS: _days_since("createdAt", now, plain),
+        IDLE_DAYS: _days_since(last, now, plain),
         IMPORTANCE: "importance",
         ACCESS_COUNT: "accessCount",
         CONFIDENCE: "confidence",
@@ -149,9 +149,9 @@ def target_of(
     return Target(variables, ranges, has_extremes)
 
 
-def _days_since(time: Formula, now_ms: int, plain: Target) -> Formula:
+def _days_since(time: Formula, now: Formula, plain: Target) -> Formula:
     """Return the days since a time as a formula; a time in the future is now."""
-    elapsed = {"sum": [split_constant(now_ms), {"neg": time}]}
+    elapsed = {"sum": [now, {"neg": time}]}
     # The day is a constant that float32 holds exactly.
     days = {"div": {"left": elapsed, "right": float(DAY_MS)}}
     if plain.has_extremes:

@@ -9,11 +9,16 @@ from agentmemory_operator.services.directory import Agent
 
 FLOAT32_MAX, FLOAT32_MIN_NORMAL = 3.4028234663852886e38, 1.1754943508222875e-38
 
+# Between these the engine scales a vector as well as it could be done here; the squares lie far within float32.
+SHORT, LONG = 0.01, 100.0
+
 
 def check_vector(vector: Vector, *, size: int) -> list[FieldError]:
     """Return what is wrong with a caller's vector: its size, or numbers that the engine cannot store."""
     if len(vector) != size:
         return [FieldError("vector", f"has {len(vector)} numbers: the agent's vectors have {size}")]
+    if _has_ordinary_length(vector):
+        return []
     largest = max(map(abs, vector))
     if not all(map(math.isfinite, vector)) or largest > FLOAT32_MAX:
         return [FieldError("vector", "holds a number that is not finite or beyond float32")]
@@ -35,14 +40,18 @@ def check_given(vector: Vector | None, agent: Agent) -> list[FieldError]:
 
 
 def scaled(vector: Vector, *, distance: str) -> Vector:
-    """Return a caller's vector as the engine compares it well: for Cosine scaled to length 1.
+    """Return a caller's vector as the engine compares it well: for Cosine not far from length 1.
 
     The engine scales too, but takes a very short vector as it is and overflows on a very long one.
     """
-    if distance != "Cosine":
+    if distance != "Cosine" or _has_ordinary_length(vector):
         return vector
     length = math.hypot(*vector)
     return [number / length for number in vector]
+
+
+def _has_ordinary_length(vector: Vector) -> bool:
+    return SHORT <= math.hypot(*vector) <= LONG
 
 
 def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[FieldError]:

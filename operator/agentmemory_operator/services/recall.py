@@ -12,11 +12,11 @@ from agentmemory_operator.domain.effective import Ranking
 from agentmemory_operator.domain.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
 from agentmemory_operator.domain.filters import Selection, unindexed_keys, visible
 from agentmemory_operator.domain.fusion import Fusion
-from agentmemory_operator.domain.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of
+from agentmemory_operator.domain.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of, scoring_of
 from agentmemory_operator.domain.keywords import keyword_document
 from agentmemory_operator.domain.records import MemoryRecord, record_of
 from agentmemory_operator.domain.reranking import Reranking
-from agentmemory_operator.domain.scoring import Terms, score, score_query
+from agentmemory_operator.domain.scoring import Terms, score
 from agentmemory_operator.domain.scoring_models import Priority
 from agentmemory_operator.domain.trees import LEFT_OUT
 from agentmemory_operator.domain.variables import DEFAULT_CONFIDENCE, Scored
@@ -260,16 +260,10 @@ async def _explained(
 
 
 def _body(agent: Agent, question: Question, look: _Look) -> Json:
-    scoring = score_query(
-        look.ranking,
-        now_ms=look.now_ms,
-        distance=agent.distance,
-        similarity=question.fused,
-        keyword=question.keyword,
-        has_extremes=MIN_MAX in agent.capabilities,
+    template = scoring_of(
+        look.ranking, question.fusion, distance=agent.distance, has_extremes=MIN_MAX in agent.capabilities
     )
-    scoring["defaults"] |= question.defaults
-    return {"prefetch": list(question.lists), "query": scoring, "limit": look.fetched}
+    return {"prefetch": list(question.lists), "query": template.at(look.now_ms), "limit": look.fetched}
 
 
 def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:

@@ -32,10 +32,15 @@ def test_any_other_vector_is_fine(vector: list[float]) -> None:
     assert check_vector(vector, size=2) == []
 
 
-@pytest.mark.parametrize("vector", [[1e-30, 1e-30], [1e30, 1e30], [3.0, 4.0]])
+@pytest.mark.parametrize("vector", [[1e-30, 1e-30], [1e30, 1e30], [300.0, 400.0]])
 def test_a_callers_vector_is_compared_by_its_direction_whatever_its_length(vector: list[float]) -> None:
     first, second = scaled(vector, distance="Cosine")
 
     assert first == pytest.approx(vector[0] / vector[1] * second)
     assert math.hypot(first, second) == pytest.approx(1)
     assert scaled(vector, distance="Dot") == vector
+
+
+@pytest.mark.parametrize("vector", [[3.0, 4.0], [0.6, 0.8], [0.006, -0.008]])
+def test_a_vector_of_ordinary_length_is_left_to_the_engine_as_the_caller_wrote_it(vector: list[float]) -> None:
+    assert scaled(vector, distance="Cosine") is vector

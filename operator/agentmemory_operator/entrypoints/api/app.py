@@ -36,7 +36,8 @@ from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.metrics import CONTENT_TYPE, Gauge, Metric, render
 
-ROUTERS = (routes.router, lineage.router, sessions.router, item_routes.router, tool_routes.router)
+# In the order in which a request's path is compared: what is asked most comes first.
+ROUTERS = (routes.searching, routes.router, lineage.router, sessions.router, item_routes.router, tool_routes.router)
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 logger = logging.getLogger(__name__)
@@ -89,7 +90,8 @@ def create_app(
     pressure = Pressure(limits or Limits())
     app.state.services = services
     for router in ROUTERS:
-        app.include_router(router)
+        # Not included: the framework would look for the route anew at each level, twice.
+        app.router.routes.extend(router.routes)
     _add_probes(app, standing)
     _add_metrics(app, [*services.meter.metrics(services.access_counts), *gauges_of(pressure, standing)])
     _add_problem_pages(app)

@@ -6,6 +6,7 @@ from types import MappingProxyType
 from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from agentmemory_operator.domain.access import Caller, Verb
 from agentmemory_operator.services.authorisation import check_allowed
@@ -43,17 +44,42 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """Return the handler behind the check."""
-        handle = super().get_route_handler()
-        [method] = self.methods or {""}
-        verb = VERBS[method, self.path_format]
+        handle, verb = super().get_route_handler(), self.verb
 
         async def handle_allowed(request: Request) -> Response:
-            if verb is not None:
-                directory = request.app.state.services.directory
-                check_allowed(directory, request.path_params["agent"], caller=caller_of(request), verb=verb)
+            _check(request, verb)
             return await handle(request)
 
         return handle_allowed
+
+    @property
+    def verb(self) -> Verb | None:
+        """What the caller must be allowed to do."""
+        [method] = self.methods or {""}
+        return VERBS[method, self.path_format]
+
+
+class PlainRoute(GuardedRoute):
+    """A guarded route whose function takes the agent's name and the request, and reads everything else itself.
+
+    So nothing is left for the framework to solve, which would cost more than all else that is done about a search.
+    """
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request whose path fits."""
+        if scope["method"] not in (self.methods or ()):
+            await super().handle(scope, receive, send)
+            return
+        request = Request(scope, receive, send)
+        _check(request, self.verb)
+        response: Response = await self.endpoint(scope["path_params"]["agent"], request)
+        await response(scope, receive, send)
+
+
+def _check(request: Request, verb: Verb | None) -> None:
+    if verb is not None:
+        directory = request.app.state.services.directory
+        check_allowed(directory, request.path_params["agent"], caller=caller_of(request), verb=verb)
 
 
 def caller_of(request: Request) -> Caller:

@@ -15,7 +15,7 @@ from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.requests import BatchIn, ListParameters, MemoryIn, SearchIn, UserParameters
-from agentmemory_operator.entrypoints.api.rights import GuardedRoute, caller_of
+from agentmemory_operator.entrypoints.api.rights import GuardedRoute, PlainRoute, caller_of
 from agentmemory_operator.entrypoints.api.schemas import (
     AgentDetailOut,
     AgentsOut,
@@ -36,6 +36,7 @@ COUNTED_AT_ONCE = 8
 PREFERRED_TYPE = "fact"
 READ_IN_THREAD_BYTES = 256 << 10
 
+searching = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=PlainRoute)
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 
 
@@ -139,7 +140,7 @@ async def delete_memory(
     return Response(status_code=204)
 
 
-@router.post(
+@searching.post(
     "/{agent}/search",
     summary="Search memories",
     **describe(
