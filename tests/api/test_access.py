@@ -17,15 +17,20 @@ from agentmemory_operator.services.callers import Callers
 from agentmemory_operator.services.directory import Claim
 from tests.support.api_stack import Stack, agent_document, running_api
 
-NAMES = ("reader", "writer", "bulk", "stranger")
+NAMES = ("reader", "writer", "bulk", "stranger", "member")
 VECTOR = [1.0] * 8
 
 
-def subject(name: str, *verbs: str) -> dict[str, Any]:
-    return {"kind": "ServiceAccount", "namespace": "agents", "name": name, "verbs": [*verbs]}
+def subject(name: str, *verbs: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "ServiceAccount", "namespace": "agents", "name": name, "verbs": [*verbs]} | more
 
 
-SUBJECTS = [subject("reader", "read"), subject("writer", "write"), subject("bulk", "admin")]
+SUBJECTS = [
+    subject("reader", "read"),
+    subject("writer", "write"),
+    subject("bulk", "admin"),
+    subject("member", "read", "write", scopes=["global", "group:team"]),
+]
 PROBE, CLOSED = agent_document("probe", access={"subjects": SUBJECTS}), agent_document("closed")
 
 
@@ -51,18 +56,25 @@ def ask(stack: Stack, name: str, method: str, path: str, body: Any = None) -> ht
     return httpx.request(method, stack.api_url + path, json=body, headers={"Authorization": f"Bearer token-{name}"})
 
 
-def search(stack: Stack, name: str, agent: str = "probe") -> httpx.Response:
-    return ask(stack, name, "POST", f"/v1/agents/{agent}/search", {"user_id": "u", "vector": VECTOR})
+def search(stack: Stack, name: str, agent: str = "probe", **more: Any) -> httpx.Response:
+    return ask(stack, name, "POST", f"/v1/agents/{agent}/search", {"user_id": "u", "vector": VECTOR} | more)
 
 
-def store(stack: Stack, name: str, agent: str = "probe") -> httpx.Response:
-    body = {"user_id": "u", "content": "c", "vector": VECTOR}
+def store(stack: Stack, name: str, agent: str = "probe", **more: Any) -> httpx.Response:
+    body = {"user_id": "u", "content": "c", "vector": VECTOR} | more
     return ask(stack, name, "POST", f"/v1/agents/{agent}/memories", body)
 
 
 @pytest.mark.parametrize(
     ("name", "reads", "writes"),
-    [("reader", 200, 403), ("writer", 403, 201), ("bulk", 403, 403), ("stranger", 404, 404), ("nobody", 401, 401)],
+    [
+        ("reader", 200, 403),
+        ("writer", 403, 201),
+        ("bulk", 403, 403),
+        ("stranger", 404, 404),
+        ("member", 200, 201),
+        ("nobody", 401, 401),
+    ],
 )
 def test_each_verb_opens_its_own_endpoints(checked: Stack, name: str, reads: int, writes: int) -> None:
     assert (search(checked, name).status_code, store(checked, name).status_code) == (reads, writes)
@@ -87,7 +99,9 @@ def test_a_refusal_names_the_verb_and_the_way_out(checked: Stack) -> None:
     assert answer.json()["detail"].startswith("agents/reader may read with agent 'probe', not write: add write to")
 
 
-@pytest.mark.parametrize(("name", "listed"), [("reader", ["probe"]), ("writer", []), ("bulk", []), ("stranger", [])])
+@pytest.mark.parametrize(
+    ("name", "listed"), [("reader", ["probe"]), ("writer", []), ("bulk", []), ("stranger", []), ("member", ["probe"])]
+)
 def test_the_list_of_agents_has_those_that_the_caller_may_read(checked: Stack, name: str, listed: list[str]) -> None:
     answer = ask(checked, name, "GET", "/v1/agents")
 
@@ -151,3 +165,71 @@ def test_who_has_no_token_takes_nothing_of_anybody_s_rate(qdrant_url: str) -> No
     with running_api(qdrant_url, PROBE, guard=guard, limits=Limits(caller_rate=1)) as stack:
         assert [ask(stack, "nobody", "GET", "/v1/agents").status_code for _ in range(5)] == [401] * 5
         assert search(stack, "reader").status_code == 200
+
+
+def found(answer: httpx.Response) -> set[str]:
+    """Return whose the results are."""
+    assert answer.status_code == 200, answer.text
+    return {result["user_id"] for result in answer.json()["results"]}
+
+
+@pytest.fixture(scope="module")
+def shared(checked: Stack) -> Stack:
+    """The API, with a memory of a user, of a group and of everybody."""
+    for user_id in ("ada", "group:team", "global"):
+        assert store(checked, "member", user_id=user_id).status_code == 201
+    return checked
+
+
+def test_a_search_includes_what_is_for_everybody_where_the_caller_may_read_it(shared: Stack) -> None:
+    assert found(search(shared, "member", user_id="ada")) == {"ada", "global"}
+    assert found(search(shared, "reader", user_id="ada")) == {"ada"}
+    assert found(search(shared, "member", user_id="ada", include_scopes=[])) == {"ada"}
+    assert found(search(shared, "member", user_id="ada", include_scopes=["group:team"])) == {"ada", "group:team"}
+
+
+def test_a_list_has_the_users_own_and_the_scopes_that_it_names(shared: Stack) -> None:
+    path = "/v1/agents/probe/memories?user_id=ada"
+
+    assert found(ask(shared, "member", "GET", path)) == {"ada"}
+    assert found(ask(shared, "member", "GET", f"{path}&include_scopes=global")) == {"ada", "global"}
+
+
+@pytest.mark.parametrize("scope", ["global", "group:team", "group:other"])
+def test_a_scope_that_is_not_the_callers_is_closed(shared: Stack, scope: str) -> None:
+    path = f"/v1/agents/probe/memories?user_id=ada&include_scopes={scope}"
+    answers = [
+        search(shared, "reader", user_id=scope),
+        search(shared, "reader", include_scopes=[scope]),
+        store(shared, "writer", user_id=scope),
+        ask(shared, "reader", "GET", path),
+    ]
+
+    assert {answer.status_code for answer in answers} == {403}
+    assert all("add it to its scopes" in answer.json()["detail"] for answer in answers)
+
+
+def test_a_memory_of_a_scope_that_is_not_the_callers_is_not_found(shared: Stack) -> None:
+    memory_id = store(shared, "member", user_id="group:team").json()["id"]
+    path = f"/v1/agents/probe/memories/{memory_id}?user_id=group:team"
+
+    assert ask(shared, "member", "GET", path).status_code == 200
+    assert ask(shared, "reader", "GET", path).status_code == 404
+    assert ask(shared, "writer", "DELETE", path).status_code == 404
+    assert ask(shared, "member", "DELETE", path).status_code == 204
+
+
+def test_one_item_of_a_batch_in_a_closed_scope_does_not_lose_the_others(shared: Stack) -> None:
+    items = [{"user_id": user_id, "content": "c", "vector": VECTOR} for user_id in ("batch", "global")]
+
+    answer = ask(shared, "writer", "POST", "/v1/agents/probe/memories/batch", {"memories": items})
+
+    first, second = answer.json()["results"]
+    assert (first["event"], second["error"]["status"]) == ("ADD", 403)
+
+
+@pytest.mark.parametrize("user_id", ["group:", "group: team", "group:a/b"])
+def test_a_scope_that_is_none_is_refused(shared: Stack, user_id: str) -> None:
+    answer = search(shared, "member", include_scopes=[user_id])
+
+    assert (answer.status_code, answer.json()["type"]) in [(422, "/problems/invalid-request")]

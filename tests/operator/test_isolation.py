@@ -36,6 +36,9 @@ ENDPOINTS: list[Endpoint] = [
 LIST_OF_AGENTS = ("GET", "/v1/agents")
 TOOLS = ("GET", "/v1/tools")
 AGENTLESS = {LIST_OF_AGENTS, TOOLS}
+# These name no user.
+OF_NO_USER = {*AGENTLESS, ("GET", "/v1/agents/{agent}")}
+SCOPE = "group:vault"
 VECTOR = [1.0] * SIZE
 SECRET, INTRUDED = "the safe opens with 4711", "an intruder was here"
 
@@ -147,10 +150,13 @@ def site(
     everything = ("read", "write", "admin")
     passes = {"scoreThreshold": -1, "minSimilarity": -1}
     types = [{"name": "fact", "decay": False}, {"name": "working", "decay": False}]
-    ours.create_ready(access={"subjects": [bot.subject(*everything)]}, scoring=passes, types=types)
+    plain = Account.create(control_plane, ours.namespace, "plain")
+    subjects = [bot.subject(*everything) | {"scopes": [SCOPE, "global"]}, plain.subject(*everything)]
+    ours.create_ready(access={"subjects": subjects}, scoring=passes, types=types)
     others.create_ready(access={"subjects": [neighbour.subject(*everything)]}, scoring=passes)
     tokens = {
         "good": bot.token(),
+        "without the scope": plain.token(),
         "a subject of another agent": neighbour.token(),
         "the same name in another namespace": namesake.token(),
         "expired": bot.token_for(seconds=-600),
@@ -223,6 +229,31 @@ def test_the_types_of_an_agent_are_told_to_those_who_may_read_it(site: Site, cas
 
     assert asked(site.tokens["good"]).is_success
     assert asked(site.tokens[case]).status_code == CASES[case][0]
+
+
+@pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in OF_NO_USER], ids=" ".join)
+def test_without_the_scope_nothing_of_it_is_learnt_or_changed(site: Site, endpoint: Endpoint) -> None:
+    owner = Owner(site, user=SCOPE)
+    answer = site.send(endpoint, token=site.tokens["without the scope"], user=SCOPE, id=owner.id)
+
+    denied = [result["error"]["status"] for result in answer.json()["results"]] if answer.is_success else []
+    assert answer.status_code in (403, 404) or denied == [403], answer.text
+    assert SECRET not in answer.text
+    memories = owner.memories()
+    assert memories[owner.id] == SECRET
+    assert INTRUDED not in memories.values()
+
+
+def test_what_is_for_everybody_is_found_by_those_who_may_read_it(site: Site, owner: Owner) -> None:
+    search = ("POST", "/v1/agents/{agent}/search")
+    shared = Owner(site, user="global")
+
+    def found(token: str) -> set[str]:
+        results = site.send(search, token=site.tokens[token], user=owner.user).json()["results"]
+        return {result["id"] for result in results}
+
+    assert found("good") == {owner.id, shared.id}
+    assert found("without the scope") == {owner.id}
 
 
 def test_a_subject_that_was_removed_is_out(site: Site, owner: Owner) -> None:

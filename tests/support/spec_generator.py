@@ -94,6 +94,9 @@ class SpecGenerator:
                 return self._object(schema)
             case "array":
                 return self._entries(schema)
+            case "string":
+                # The one list of texts: scopes of a subject.
+                return self._random.choice(("global", "group:team"))
             case "boolean":
                 return self._random.choice((True, False))
             case "integer" | "number" as kind:

@@ -92,6 +92,7 @@ class SearchOptions(TypedDict, total=False):
     """What narrows a search; docs/filters.md explains each."""
 
     vector: Sequence[float]
+    include_scopes: Sequence[str]
     top_k: int
     threshold: float
     types: Sequence[str]
@@ -108,6 +109,7 @@ class SearchOptions(TypedDict, total=False):
 class ListOptions(TypedDict, total=False):
     """What narrows a list: any of the types, all of the tags."""
 
+    include_scopes: Sequence[str]
     type: str | Sequence[str]
     tag: str | Sequence[str]
     session_id: str

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from agentmemory_operator.domain.scopes import Scopes
+
 # What callers request their tokens for: `kubectl create token NAME --audience agentmemory`.
 AUDIENCE = "agentmemory"
 
@@ -53,17 +55,31 @@ class Reviewed:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A ServiceAccount, and what an object lets it do."""
+    """A ServiceAccount, and what an object lets it do.
+
+    Attributes:
+        scopes: the shared ones that its verbs hold for, beside every user's own memories.
+    """
 
     namespace: str
     name: str
     verbs: frozenset[Verb]
+    scopes: frozenset[str] = frozenset()
 
 
 def verbs_of(caller: Caller, subjects: Iterable[Subject]) -> frozenset[Verb]:
     """Return what the caller may do with the agent whose subjects these are; nothing where it does not stand there."""
     if caller.is_unbounded:
         return frozenset(Verb)
-    return frozenset().union(
-        *(subject.verbs for subject in subjects if (subject.namespace, subject.name) == (caller.namespace, caller.name))
-    )
+    return frozenset().union(*(subject.verbs for subject in _of(caller, subjects)))
+
+
+def scopes_of(caller: Caller, subjects: Iterable[Subject]) -> Scopes:
+    """Return the shared scopes that the caller may use; without any named for it none."""
+    if caller.is_unbounded:
+        return Scopes(is_any=True)
+    return Scopes(frozenset().union(*(subject.scopes for subject in _of(caller, subjects))))
+
+
+def _of(caller: Caller, subjects: Iterable[Subject]) -> list[Subject]:
+    return [subject for subject in subjects if (subject.namespace, subject.name) == (caller.namespace, caller.name)]

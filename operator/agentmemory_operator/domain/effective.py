@@ -244,7 +244,8 @@ def subjects_of(memory: AgentMemory) -> tuple[Subject, ...]:
     """Return who may call the API for the agent."""
     listed = memory.spec.access.subjects if memory.spec.access else None
     return tuple(
-        Subject(subject.namespace, subject.name, frozenset(map(Verb, subject.verbs))) for subject in listed or ()
+        Subject(subject.namespace, subject.name, frozenset(map(Verb, subject.verbs)), frozenset(subject.scopes or ()))
+        for subject in listed or ()
     )
 
 

@@ -32,9 +32,10 @@ STORED: Filter = {"must": [NOT_DELETED, NOT_PENDING]}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """Which of a user's memories.
+    """Which of a user's memories, and of the scopes that are included.
 
     Attributes:
+        scopes: whose memories belong to it too.
         types: any of them.
         tags: all of them.
         namespace: first parts of the memory's namespace.
@@ -43,6 +44,7 @@ class Selection:
     """
 
     user_id: str
+    scopes: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     session_id: str | None = None
@@ -50,6 +52,11 @@ class Selection:
     at_time: int | None = None
     include_superseded: bool = False
     criterion: Criterion | None = None
+
+    @property
+    def owners(self) -> list[str]:
+        """Whose memories they may be, the user first, each once."""
+        return list(dict.fromkeys([self.user_id, *self.scopes]))
 
 
 def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -77,7 +84,7 @@ def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ())
     Args:
         types: of the object; those with a time to live cost a condition each.
     """
-    must = [equals("userId", selection.user_id), NOT_DELETED, NOT_PENDING, _not_expired(now_ms)]
+    must = [_owned_by(selection.owners), NOT_DELETED, NOT_PENDING, _not_expired(now_ms)]
     must.extend(not_past(types, now_ms))
     if selection.at_time is not None:
         must.extend(_valid_at(selection.at_time))
@@ -93,6 +100,10 @@ def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ())
     if selection.criterion is not None:
         must.append(compile_criterion(selection.criterion))
     return {"must": must}
+
+
+def _owned_by(owners: list[str]) -> Condition:
+    return equals("userId", owners[0]) if len(owners) == 1 else {"key": "userId", "match": {"any": owners}}
 
 
 def only(memory_id: str, *conditions: Condition) -> Filter:

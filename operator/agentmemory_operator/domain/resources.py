@@ -21,6 +21,7 @@ from agentmemory_operator.domain.rules import (
     WORDLLAMA_MODEL,
 )
 from agentmemory_operator.domain.schema import distinct, keyed_by, validated, words_or_object
+from agentmemory_operator.domain.scopes import SCOPE_PATTERN
 from agentmemory_operator.domain.scoring_spec import ScoringSpec
 
 GROUP = "agentmemory.dev"
@@ -156,6 +157,7 @@ class TypeSpec(Model):
     ttl: TtlSpec | None = Field(default=None, description="How long memories of this type answer. Default: for ever.")
 
 
+ScopeName = Annotated[str, Field(min_length=1, max_length=69, pattern=SCOPE_PATTERN, description="One shared scope.")]
 VerbName = Annotated[Literal["read", "write", "admin"], Field(description="One thing that it may do.")]
 
 
@@ -171,6 +173,14 @@ class AccessSubject(Model):
         max_length=3,
         description="What it may do, each verb by itself: read (get, list, search), write (store, delete one), admin"
         " (what destroys many memories at once).",
+        json_schema_extra=distinct(),
+    )
+    scopes: tuple[ScopeName, ...] | None = Field(
+        default=None,
+        strict=False,
+        max_length=64,
+        description="The shared scopes that its verbs hold for, beside every user's own memories: global, group:NAME;"
+        " at most 64. Default: none.",
         json_schema_extra=distinct(),
     )
 

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Awaitable, Callable
 
+from agentmemory_operator.domain.scopes import is_shared
+
 # How long a count may lag behind what other processes write; this process's own writes end it at once.
 FRESH_S = 10.0
 MAX_USERS, MAX_FILTERS = 10_000, 100
@@ -34,5 +36,8 @@ class Sizes:
         return size
 
     def forget(self, user_id: str) -> None:
-        """Count anew: a memory of this user was written or deleted."""
-        self._counts.pop(user_id, None)
+        """Count anew: a memory of this user was written or deleted; one of a scope counts for whoever includes it."""
+        if is_shared(user_id):
+            self._counts.clear()
+        else:
+            self._counts.pop(user_id, None)

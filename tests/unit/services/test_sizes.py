@@ -62,3 +62,15 @@ async def test_memory_is_bounded() -> None:
 
     assert len(engine.sizes._counts) <= sizes.MAX_USERS
     assert len(engine.sizes._counts["u"]) <= sizes.MAX_FILTERS
+
+
+async def test_a_write_to_a_scope_ends_the_counts_of_all() -> None:
+    engine = Engine()
+    await engine.get("u")
+    await engine.get("v")
+
+    engine.sizes.forget("group:team")
+    await engine.get("u")
+    await engine.get("v")
+
+    assert engine.asked == 4

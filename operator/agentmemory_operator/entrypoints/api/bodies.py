@@ -24,6 +24,7 @@ from agentmemory_operator.entrypoints.api.problems import (
     Problem,
     ProblemRaised,
 )
+from agentmemory_operator.entrypoints.api.rights import check_scopes
 from agentmemory_operator.errors import FieldError, RequestInvalid
 
 BODY_MAX_BYTES = MIB
@@ -116,8 +117,15 @@ def check(model: type[Model], document: Document) -> Model:
 
 
 async def read_model(request: Request, model: type[Model]) -> Model:
-    """Return the checked body of a request of the ordinary size."""
-    return check(model, parse_json(await read_body(request, max_bytes=BODY_MAX_BYTES)))
+    """Return the checked body of a request of the ordinary size.
+
+    Raises:
+        Forbidden: it names a scope that is not the caller's.
+    """
+    sent = check(model, parse_json(await read_body(request, max_bytes=BODY_MAX_BYTES)))
+    user_id = getattr(sent, "user_id", None)
+    check_scopes(request, [*([user_id] if user_id else []), *(getattr(sent, "include_scopes", None) or ())])
+    return sent
 
 
 def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[FieldError]:

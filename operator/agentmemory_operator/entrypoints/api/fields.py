@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.domain.effective import MAX_TOP_K
 from agentmemory_operator.domain.identity import is_id
+from agentmemory_operator.domain.scopes import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
 from agentmemory_operator.domain.times import parse_time
 from agentmemory_operator.services.checks import FLOAT32_MAX
 
@@ -85,7 +86,17 @@ def drop_repeats(values: list[str]) -> list[str]:
     return list(dict.fromkeys(values))
 
 
+def check_user(value: str) -> str:
+    """Refuse what begins as a scope and is none."""
+    if not is_well_formed(value):
+        raise _refuse(f"a scope is {GLOBAL} or {GROUP_PREFIX}NAME, of at most 63 letters, digits, dots, _ and -")
+    return value
+
+
 Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN)]
+UserId = Annotated[Id, AfterValidator(check_user)]
+ScopeName = Annotated[str, Field(pattern=SCOPE_PATTERN)]
+ScopeNames = Annotated[list[ScopeName], Field(max_length=MAX_SCOPES)]
 TypeName = Annotated[str, Field(min_length=1, max_length=TYPE_MAX, pattern=NAME_PATTERN)]
 Tag = Annotated[str, Field(min_length=1, max_length=TAG_MAX, pattern=NAME_PATTERN)]
 Tags = Annotated[list[Tag], Field(max_length=TAGS_MAX), AfterValidator(drop_repeats)]

@@ -20,6 +20,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Metadata,
     Namespace,
     Numbers,
+    ScopeNames,
     Share,
     SourceIds,
     Tag,
@@ -28,6 +29,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Time,
     TopK,
     TypeName,
+    UserId,
 )
 from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.memories import ListRequest
@@ -47,7 +49,7 @@ class Body(BaseModel):
 class MemoryIn(Body):
     """A memory to store. Only `user_id` and `content` are needed."""
 
-    user_id: Id = Field(description="Whose memory it is.")
+    user_id: UserId = Field(description="Whose memory it is: a user, `group:NAME` or `global`.")
     content: Content = Field(description="The text itself.")
     type: TypeName | None = Field(default=None, description="One of the agent's types. Default: fact, else its first.")
     importance: Importance = Field(
@@ -108,7 +110,11 @@ class BatchEnvelope(Body):
 class SearchIn(Body):
     """What to look for; one of `query` and `vector`, both where callers send vectors and the agent has keywords."""
 
-    user_id: Id = Field(description="Whose memories.")
+    user_id: UserId = Field(description="Whose memories.")
+    include_scopes: ScopeNames | None = Field(
+        default=None,
+        description="Shared scopes whose memories are searched too. Default: `global`, where the caller may read it.",
+    )
     query: Content | None = Field(default=None, description="Text to embed.")
     vector: Numbers | None = Field(default=None, description="A vector of the agent's size in the query's place.")
     top_k: TopK | None = Field(default=None, description="How many at most. Default: the object's `limit`.")
@@ -140,7 +146,7 @@ class SearchIn(Body):
             raise PydanticCustomError("one_of", "send one of query and vector", {"field": "query"})
         return self
 
-    def search_request(self) -> SearchRequest:
+    def search_request(self, *, default_scopes: tuple[str, ...]) -> SearchRequest:
         """Return what the use case takes.
 
         Raises:
@@ -148,6 +154,7 @@ class SearchIn(Body):
         """
         selection = Selection(
             user_id=self.user_id,
+            scopes=default_scopes if self.include_scopes is None else tuple(self.include_scopes),
             types=tuple(self.types or ()),
             tags=tuple(self.tags or ()),
             session_id=self.session_id,
@@ -228,13 +235,14 @@ class Parameters(BaseModel):
 class UserParameters(Parameters):
     """The parameter of every call on one memory."""
 
-    user_id: Id = Field(description="Whose memory.")
+    user_id: UserId = Field(description="Whose memory.")
 
 
 class ListParameters(Parameters):
     """Which memories to list."""
 
-    user_id: Id = Field(description="Whose memories.")
+    user_id: UserId = Field(description="Whose memories.")
+    include_scopes: ScopeNames = Field(default=[], description="Memories of this shared scope too; repeated, of each.")
     type: list[TypeName] = Field(default=[], description="Only this type; repeated, any of them.")
     tag: list[Tag] = Field(default=[], description="Only memories with this tag; repeated, with all of them.")
     session_id: Id | None = Field(default=None, description="Only this session.")
@@ -247,6 +255,7 @@ class ListParameters(Parameters):
         """Return what the use case takes."""
         selection = Selection(
             user_id=self.user_id,
+            scopes=tuple(self.include_scopes),
             types=tuple(self.type),
             tags=tuple(self.tag),
             session_id=self.session_id,

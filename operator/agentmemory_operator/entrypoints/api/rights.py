@@ -1,6 +1,10 @@
-"""Which verb each endpoint demands, and the route class that demands it before anything of the request is read."""
+"""Which verb each endpoint demands, and the route class that demands it before anything of the request is read.
 
-from collections.abc import Awaitable, Callable, Mapping
+A user that is a scope is the caller's only where its subject names it. The route class looks at every `user_id` of a
+query, and whoever reads a body (`bodies.read_model`, `batches.read_items`) at those in it.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from fastapi.routing import APIRoute
@@ -9,7 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agentmemory_operator.domain.access import Caller, Verb
-from agentmemory_operator.services.authorisation import check_allowed
+from agentmemory_operator.errors import Forbidden, NotFound
+from agentmemory_operator.services.authorisation import check_allowed, check_users, included_scopes
+from agentmemory_operator.services.drafts import USER_NAMESPACE
 
 CALLER = "caller"
 
@@ -80,6 +86,35 @@ def _check(request: Request, verb: Verb | None) -> None:
     if verb is not None:
         directory = request.app.state.services.directory
         check_allowed(directory, request.path_params["agent"], caller=caller_of(request), verb=verb)
+        _check_query(request)
+
+
+def _check_query(request: Request) -> None:
+    query = request.query_params
+    place = query.getlist("namespace")
+    owner = place[1:2] if place[:1] == [USER_NAMESPACE] else []
+    try:
+        check_scopes(request, [*query.getlist("user_id"), *query.getlist("include_scopes"), *owner])
+    except Forbidden:
+        if memory_id := request.path_params.get("id"):
+            raise NotFound(f"this user has no memory {memory_id}") from None
+        raise
+
+
+def check_scopes(request: Request, users: Iterable[str]) -> None:
+    """Pass where the caller may act for each of these users and scopes with the agent of the path.
+
+    Raises:
+        Forbidden: one of them is a scope that is not the caller's.
+    """
+    directory = request.app.state.services.directory
+    check_users(directory, request.path_params["agent"], caller=caller_of(request), users=users)
+
+
+def default_scopes(request: Request) -> tuple[str, ...]:
+    """Return what a search includes that names no scopes."""
+    directory = request.app.state.services.directory
+    return included_scopes(directory, request.path_params["agent"], caller=caller_of(request))
 
 
 def caller_of(request: Request) -> Caller:

@@ -1,6 +1,7 @@
 """The routes under `/v1`: each reads a request, calls one use case and renders its answer."""
 
 import asyncio
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -15,7 +16,13 @@ from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.requests import BatchIn, ListParameters, MemoryIn, SearchIn, UserParameters
-from agentmemory_operator.entrypoints.api.rights import GuardedRoute, PlainRoute, caller_of
+from agentmemory_operator.entrypoints.api.rights import (
+    GuardedRoute,
+    PlainRoute,
+    caller_of,
+    check_scopes,
+    default_scopes,
+)
 from agentmemory_operator.entrypoints.api.schemas import (
     AgentDetailOut,
     AgentsOut,
@@ -95,7 +102,12 @@ async def store_batch(agent: str, request: Request, idempotency_key: Annotated[I
     body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
 
     def read() -> list[Item]:
-        return read_items(parse_json(body), default_type=default_type, idempotency_key=idempotency_key)
+        return read_items(
+            parse_json(body),
+            default_type=default_type,
+            check_users=partial(check_scopes, request),
+            idempotency_key=idempotency_key,
+        )
 
     # Some of these take a second, in which others are to be answered.
     items = await asyncio.to_thread(read) if len(body) > READ_IN_THREAD_BYTES else read()
@@ -156,7 +168,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     services.directory.settings(agent)  # an unknown agent is 404, whatever the body
     sent = await read_model(request, SearchIn)
     opened = await services.directory.open(agent)
-    answer = await services.recall.search(opened, sent.search_request())
+    answer = await services.recall.search(opened, sent.search_request(default_scopes=default_scopes(request)))
     services.meter.searched(answer.total_candidates)
     content = answers.search(answer, opened.settings.ranking)
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
