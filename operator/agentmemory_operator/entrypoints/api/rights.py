@@ -13,9 +13,9 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from agentmemory_operator.domain.access import Caller, Verb
+from agentmemory_operator.domain.items import USER_NAMESPACE
 from agentmemory_operator.errors import Forbidden, NotFound
 from agentmemory_operator.services.authorisation import check_allowed, check_users, included_scopes
-from agentmemory_operator.services.drafts import USER_NAMESPACE
 
 CALLER = "caller"
 
