@@ -18,8 +18,8 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Json, Vector
 from agentmemory_operator.services.drafts import NewMemory
-from agentmemory_operator.services.remember import Outcome, Stored
 from agentmemory_operator.services.sizes import Sizes
+from agentmemory_operator.services.stored import Outcome, Stored
 from tests.support.agents import World, search_request, vector_of
 from tests.support.crashes import CrashingStore, Moment
 

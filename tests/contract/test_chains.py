@@ -8,7 +8,7 @@ import pytest
 
 from agentmemory_operator.errors import OutcomeUnknown, TransientError
 from agentmemory_operator.services.chains import SWEEP_AFTER_MS
-from agentmemory_operator.services.remember import Stored
+from agentmemory_operator.services.stored import Stored
 from tests.support.agents import World
 from tests.support.crashes import CrashingStore, Moment
 

@@ -16,7 +16,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Vector
 from agentmemory_operator.services.drafts import NewMemory
-from agentmemory_operator.services.remember import Stored
+from agentmemory_operator.services.stored import Stored
 from tests.support.agents import World, vector_of
 
 

@@ -13,7 +13,7 @@ from agentmemory_operator.adapters.embedders import CallerVectors
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR, METADATA_KEY, EmbeddingSource, KeywordSource
 from agentmemory_operator.domain.effective import AgentSettings, EmbeddingSettings, Ranking
-from agentmemory_operator.domain.filters import Selection
+from agentmemory_operator.domain.filters import Selection, visible
 from agentmemory_operator.domain.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import Embedder, PointStore
@@ -26,8 +26,9 @@ from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall, SearchRequest
-from agentmemory_operator.services.remember import Remember, Stored
+from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.sessions import Sessions
+from agentmemory_operator.services.stored import Stored
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.working import WorkingMemory
 from tests.support.clocks import FakeClock
@@ -163,6 +164,12 @@ class World:
     async def heads(self, user_id: str = "u") -> list[str]:
         """Return the contents that answer, newest first."""
         return [record.content for record in await self.rows(user_id)]
+
+    async def heads_at(self, time_ms: int, user_id: str = "u") -> list[str]:
+        """Return the contents that were true at a time."""
+        filter_ = visible(Selection(user_id=user_id, at_time=time_ms), self.clock.now_ms())
+        points, _ = await self.agent.store.scroll(self.agent.alias, {"filter": filter_, "with_payload": True})
+        return [point["payload"]["content"] for point in points]
 
     async def rows(self, user_id: str = "u", **more: Any) -> list[Any]:
         page = await self.memories.list(self.agent, list_request(user_id=user_id, limit=1000, **more))

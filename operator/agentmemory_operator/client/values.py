@@ -90,7 +90,7 @@ class Stored:
     """A memory that is durable.
 
     Attributes:
-        event: ADD, SUPERSEDE, or NONE for what was there already.
+        event: ADD, SUPERSEDE, or for what was there already CORROBORATE (another author says so) and NONE.
     """
 
     id: str

@@ -37,6 +37,9 @@ from agentmemory_operator.domain.variables import CONFIDENCE, IDLE_DAYS
 # The type of memories of an object that takes any, where the writer names none.
 UNTYPED = "memory"
 
+# What a memory is looked up by when another is written, where types have identities or nothing is stored twice.
+LOOKUP_INDEXES = (("lookupIds", "keyword"),)
+
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
 
@@ -117,10 +120,6 @@ class Ranking:
         """The type of a memory that is stored without one."""
         return self.types[0].name if self.types else UNTYPED
 
-    def confidence_of(self, type_name: str) -> float | None:
-        """Return the confidence of a memory of the type that is stored without one."""
-        return next((type_.confidence for type_ in self.types if type_.name == type_name), None)
-
     @property
     def threshold(self) -> float:
         """The least combined score of an answer; minus infinity where nothing is left out."""
@@ -136,6 +135,7 @@ class AgentSettings:
         indexes: type of the payload index by key on the point.
         working_memory_slots: working memories of a session at most.
         scoring_generation: of the object whose scoring model ranks; None is the preset's for want of one.
+        deduplicate: what is said again is not stored again.
         scoring_fault: why the object's own scoring expression cannot be used, None where it can.
         scrubs_secrets: secrets are taken out of memories before they are stored.
         max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
@@ -160,6 +160,7 @@ class AgentSettings:
     scoring_fault: str | None = None
     scrubs_secrets: bool = False
     max_content_tokens: int | None = None
+    deduplicate: bool = False
 
     @property
     def ranking_generation(self) -> int:
@@ -229,6 +230,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         scoring_fault=choice.fault,
         subjects=subjects_of(memory),
         max_content_tokens=preset_of(memory).max_content_tokens,
+        deduplicate=effective_lifecycle(memory).deduplicate,
         scrubs_secrets=effective_lifecycle(memory).scrub_secrets,
         working_memory_slots=effective_lifecycle(memory).working_memory_slots,
     )
@@ -254,7 +256,11 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
     read = variables_read(scoring_choice(memory).model)
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
-    return {entry.field: entry.type for entry in extra} | scored | dict(preset_of(memory).payload_indexes)
+    is_looked_up = effective_lifecycle(memory).deduplicate or any(
+        type_.supersede_by for type_ in effective_types(memory)
+    )
+    needed = dict(preset_of(memory).payload_indexes) | (dict(LOOKUP_INDEXES) if is_looked_up else {})
+    return {entry.field: entry.type for entry in extra} | scored | needed
 
 
 def effective_ranking(memory: AgentMemory) -> Ranking:
@@ -322,6 +328,7 @@ def memory_type(spec: TypeSpec) -> MemoryType:
     """Return the type; without a half-life it does not decay (admission demands one or `decay: false`)."""
     ttl = Ttl(**spec.ttl.model_dump()) if spec.ttl else None
     given = spec.model_dump(exclude_none=True, exclude={"name", "half_life_days", "decay", "ttl"})
+    given["supersede_by"] = None if spec.supersede_by == "none" else spec.supersede_by
     return MemoryType(spec.name, spec.half_life_days, ttl=ttl, **given)
 
 

@@ -37,6 +37,16 @@ def place_id(agent_id: str, user_id: str, session_id: str, number: int) -> str:
     return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, session_id, "working", str(number)))))
 
 
+def identity_id(agent_id: str, user_id: str, type_name: str, *, field: str, value: str) -> str:
+    """Return the id (UUIDv5) of the first memory of an identity; who says it is no part of it."""
+    return str(uuid.uuid5(NAMESPACE, "\x00".join(("identity", agent_id, user_id, type_name, field, value))))
+
+
+def content_id(agent_id: str, user_id: str, type_name: str, content_hash: str, *, place: int = 0) -> str:
+    """Return the id (UUIDv5) of the first memory that says this; `place` counts those that were superseded since."""
+    return str(uuid.uuid5(NAMESPACE, "\x00".join(("content", agent_id, user_id, type_name, content_hash, str(place)))))
+
+
 def is_id(value: str) -> bool:
     """Tell whether `value` is a UUID in the one spelling that ids are stored in."""
     try:

@@ -36,6 +36,12 @@ class TtlSpec(Model):
 class LifecycleSpec(Model):
     """How memories are kept, and how they end."""
 
+    deduplicate: bool | None = Field(
+        default=None,
+        description="true: what a memory of the same user and type says already is not stored again: by the same"
+        " author it is known, another author is added to its observed_by. Acts on the next write. Default: true with"
+        " the preset brain, else false.",
+    )
     scrub_secrets: bool | None = Field(
         default=None,
         description="true: passwords, keys and tokens are taken out of what is stored, before it is hashed and"

@@ -28,6 +28,9 @@ class MemoryRecord:
         valid_from, valid_to: Unix milliseconds between which it is true; None is open on that side.
         rev: starts at 1, raised by each write to the point.
         pending: written but not yet joined to its chain; never returned.
+        identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
+        lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
+        request_id: tells the write that made it from every other; of its idempotency key where it came with one.
         content_hash: first 16 hex digits of the SHA-256 of the content.
         pinned: never cleaned up.
         is_working: it lies in a place of its session's working memory, and its id is the place's.
@@ -74,6 +77,9 @@ class MemoryRecord:
     pinned: bool = False
     is_working: bool = False
     pending: bool = False
+    identity_id: str | None = None
+    lookup_ids: tuple[str, ...] = ()
+    request_id: str | None = None
     content_hash: str = ""
     request_hash: str | None = None
 
@@ -119,6 +125,9 @@ PAYLOAD_KEYS = {
     "pinned": "pinned",
     "is_working": "working",
     "pending": "pending",
+    "identity_id": "identityId",
+    "lookup_ids": "lookupIds",
+    "request_id": "requestId",
     "content_hash": "contentHash",
     "request_hash": "requestHash",
 }
@@ -127,6 +136,8 @@ _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
+
+_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "supersedesId", "requestId")
 
 ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 """Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
@@ -144,7 +155,7 @@ EDIT_KEY = "editMark"
 
 # Left out where they are false, as they are for nearly all.
 _SELDOM = ("pinned", "working")
-_LISTS = ("tags", "namespace", "source_ids", "observed_by")
+_LISTS = ("tags", "namespace", "source_ids", "observed_by", "lookup_ids")
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
 """Every prefix of the namespace as one word, because the engine knows no order among a list's values."""
@@ -176,9 +187,15 @@ def window_mark(payload: Mapping[str, Any]) -> Payload:
 
 def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     """Return what a deleted memory leaves: nothing of its content; `pending` until its predecessor answers again."""
-    kept = {key: payload[key] for key in ("id", "agentId", "userId", "type", "supersedesId") if key in payload}
+    kept = {key: payload[key] for key in _TOMBSTONE_KEYS if key in payload}
     marks = {"rev": payload["rev"] + 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, **window_mark(payload)}
     return kept | marks | {"pending": "supersedesId" in kept}
+
+
+def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
+    """Return a tombstone that the first memory of an identity can follow, where its own point is gone."""
+    kept = {key: payload[key] for key in ("agentId", "userId", "type")}
+    return kept | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
 
 
 def payload_of(record: MemoryRecord) -> Payload:

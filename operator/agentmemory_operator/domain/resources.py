@@ -154,6 +154,14 @@ class TypeSpec(Model):
         description="Confidence of a memory that is stored without one, 0..1. Acts on the next write. Default: none,"
         " which scores as 1.",
     )
+    supersede_by: Literal["none", "key", "subject"] | None = Field(
+        default=None,
+        description="key or subject: of memories of this type with the same user and the same key (subject), the newest"
+        " supersedes the one before it, whoever said it. none: a memory supersedes only what it names. Default: none.",
+    )
+    immutable: bool | None = Field(
+        default=None, description="true: no memory of this type can be superseded. Default: false."
+    )
     ttl: TtlSpec | None = Field(default=None, description="How long memories of this type answer. Default: for ever.")
 
 

@@ -208,6 +208,11 @@ TYPE = (
         "a type has exactly one of halfLifeDays and decay: false: give it halfLifeDays if it fades, or only"
         " decay: false if it never does",
     ),
+    Rule(
+        "!(has(self.immutable) && self.immutable) || !has(self.supersedeBy) || self.supersedeBy == 'none'",
+        "immutable memories are never superseded: remove immutable, or supersedeBy",
+        ".immutable",
+    ),
 )
 
 TTL = (

@@ -42,8 +42,8 @@ class MemoryType:
         half_life_days: days after which recency has halved; None never decays (recency 1).
         boost: multiplies the combined score.
         ttl: None answers for ever.
-        supersede_by: `key` or `subject`: a memory supersedes the active one of its user, scope and type that has the
-            same; None leaves it to the writer to name an id.
+        supersede_by: the field that, with user and type, identifies a memory: the next one of the same value supersedes
+            it. None leaves it to the writer to name an id.
         immutable: no memory of the type can be superseded.
         confidence: of a memory stored without one; None leaves it without, which scores as 1.
         meaning: how to recognise what belongs to the type, for whoever chooses it; empty says nothing.
@@ -53,7 +53,7 @@ class MemoryType:
     half_life_days: float | None
     boost: float = 1.0
     ttl: Ttl | None = None
-    supersede_by: str | None = None
+    supersede_by: Literal["key", "subject"] | None = None
     immutable: bool = False
     confidence: float | None = None
     meaning: str = ""

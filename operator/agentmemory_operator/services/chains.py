@@ -5,9 +5,15 @@ Nothing in the engine spans two points, so each change to a chain is a row of st
     supersede   1 insert new, pending   2 old.supersededById = new, if old is still a head   3 new is no longer pending
     delete      1 head becomes a tombstone, pending   2 predecessor.supersededById is cleared   3 no longer pending
 
-Step 2 of a supersession decides races: who finds the old version taken removes his own row. Every change to a point
-that exists is a compare-and-set on its `rev`, so whoever meets a pending row (a read, the sweep, a repeated request, on
-any replica) may finish it. The old version is durable throughout; between steps 2 and 3 neither version answers.
+Every change to a point that exists is a compare-and-set on its `rev`, so whoever meets a pending row (a read, the
+sweep, a repeated request, on any replica) may finish it. The link on the old version decides; `supersedesId` of a
+pending row says only where it wants to go. Who finds his predecessor taken gives up, or, where the memory has an
+identity, goes on to the head that there is now. Two rules keep a late writer of step 2 from linking to what is gone:
+he reads the old version, then his own row, then links; and who gives a row up makes it a tombstone first, then
+changes the old version's `rev`. The old version is durable throughout; between steps 2 and 3 neither version answers.
+
+The first memory of an identity has an id made of it. Its point, be it a memory or a tombstone, is where the chain
+begins: two that find no head meet there. So it is never removed while others follow it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +21,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from agentmemory_operator.domain.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals, only
-from agentmemory_operator.domain.records import STATED_END_KEY, TOMBSTONE_KEY, Payload, tombstone_of, window_mark
+from agentmemory_operator.domain.records import (
+    STATED_END_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+    root_of,
+    tombstone_of,
+    window_mark,
+)
 from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.directory import Agent
@@ -24,6 +37,10 @@ SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
 # Only other writers to the same memory make an attempt fail; each failure means that one of them got on.
 MAX_ATTEMPTS = 20
+# The same for an identity, which many may want to write at once.
+MAX_TURNS = 400
+
+_Row = Mapping[str, Any]
 
 
 class Chains:
@@ -32,36 +49,56 @@ class Chains:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
-    async def join(self, agent: Agent, row: Mapping[str, Any]) -> bool:
-        """Make a pending row the head after the version that it supersedes, or remove it.
+    async def join(self, agent: Agent, row: _Row) -> bool:
+        """Make a pending row the head after the version that it supersedes, or give it up.
 
         Returns:
             Whether it is stored; False means that its predecessor is gone or superseded by another.
         """
-        for _ in range(MAX_ATTEMPTS):
-            old = await read_row(agent, row["supersedesId"])
-            successor = old and old.get("supersededById")
-            if old is None or TOMBSTONE_KEY in old or successor not in (None, row["id"]):
-                return await self._abandon(agent, row)
-            if successor == row["id"]:
-                await self._settle(agent, row)
+        for _ in range(MAX_TURNS if "identityId" in row else MAX_ATTEMPTS):
+            old, now = await _read_two(agent, row["supersedesId"], row["id"])
+            if now is None or TOMBSTONE_KEY in now:
+                return False
+            if not now.get("pending"):
                 return True
-            link = {"supersededById": row["id"], "supersededAt": self._clock.now_ms(), **window_mark(old)}
-            await self._change(agent, old, link | _ended(old, row), NOT_SUPERSEDED, NOT_DELETED)
-        if await self._abandon(agent, row):
-            return True
+            if now["supersedesId"] == row["supersedesId"]:
+                await self._advance(agent, now, old)
+            row = now
         raise _contended(row)
 
-    async def bury(self, agent: Agent, row: Mapping[str, Any]) -> Payload | None:
+    async def head(self, agent: Agent, identity_id: str) -> Payload | None:
+        """Return the newest version of an identity.
+
+        Returns:
+            None where there is none, or for a moment none to be seen: the identity's first point decides.
+        """
+        rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
+        rows = [row for row in rows if row.get("identityId") == identity_id]
+        if settled := [row for row in rows if not row.get("pending")]:
+            return max(settled, key=lambda row: (row["createdAt"], row["id"]))
+        for taken in await self._linked(agent, rows):
+            return taken
+        return None
+
+    async def begin(self, agent: Agent, identity_id: str) -> Payload | None:
+        """Return an identity's first point, once a link to what is no longer there is taken off its chain."""
+        first = row = await read_row(agent, identity_id)
+        while row and (successor := row.get("supersededById")):
+            following = await read_row(agent, successor)
+            if following is None:
+                await self._unlink(agent, row)
+            row = following
+        return first
+
+    async def bury(self, agent: Agent, row: _Row) -> Payload | None:
         """Turn a head into a tombstone, unless it changed meanwhile; return the row as it now is."""
-        tombstone = tombstone_of(row, self._clock.now_ms())
         unchanged = only(row["id"], equals("rev", row["rev"]), NOT_SUPERSEDED, NOT_DELETED)
-        point = {"id": row["id"], "vector": {}, "payload": tombstone}
+        point = {"id": row["id"], "vector": {}, "payload": tombstone_of(row, self._clock.now_ms())}
         await agent.store.upsert(agent.alias, [point], update_filter=unchanged, strong=True)
         with midway():
             return await read_row(agent, row["id"])
 
-    async def complete(self, agent: Agent, row: Mapping[str, Any]) -> None:
+    async def complete(self, agent: Agent, row: _Row) -> None:
         """Finish the steps of a pending row, whoever began them."""
         if TOMBSTONE_KEY in row:
             await self._reactivate(agent, row)
@@ -81,25 +118,84 @@ class Chains:
             if offset is None:
                 return completed
 
-    async def _reactivate(self, agent: Agent, tombstone: Mapping[str, Any]) -> None:
-        """Let the predecessor of a deleted head answer again."""
+    async def _advance(self, agent: Agent, row: _Row, old: _Row | None) -> None:
+        """Take the next step of a pending row that wants to follow `old`."""
+        successor = old and old.get("supersededById")
+        is_root = old is not None and old["id"] == row.get("identityId")
+        if old is not None and successor == row["id"]:
+            await self._change(agent, row, {"pending": False}, IS_PENDING)
+        elif old is not None and successor is None and (is_root or TOMBSTONE_KEY not in old):
+            await self._link(agent, old, row)
+        elif "identityId" in row:
+            await self._turn(agent, row)
+        else:
+            await self._give_up(agent, row)
+
+    async def _link(self, agent: Agent, old: _Row, row: _Row) -> None:
+        """Let a row follow an old version, if the row still wants to now that the old one has been read."""
+        now = await read_row(agent, row["id"])
+        if now is None or now["rev"] != row["rev"]:
+            return
+        link: Payload = {"supersededById": row["id"]}
+        if TOMBSTONE_KEY not in old:
+            link |= {"supersededAt": self._clock.now_ms(), **window_mark(old), **_ended(old, row)}
+        await self._change(agent, old, link, NOT_SUPERSEDED)
+
+    async def _turn(self, agent: Agent, row: _Row) -> None:
+        """Let a row that lost its predecessor want to follow the head, or the first point where there is no head."""
+        identity_id = row["identityId"]
+        head = await self.head(agent, identity_id)
+        if head is None and await self.begin(agent, identity_id) is None:
+            root = root_of(identity_id, row, self._clock.now_ms())
+            point = {"id": identity_id, "vector": {}, "payload": root}
+            await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+        target = head["id"] if head else identity_id
+        if target != row["id"]:
+            await self._change(agent, row, {"supersedesId": target}, IS_PENDING)
+
+    async def _linked(self, agent: Agent, rows: list[Payload]) -> list[Payload]:
+        """Return those of some pending rows that are heads already, once they are no longer pending."""
+        if not rows:
+            return []
+        by_id = {row["id"]: row for row in rows}
+        links = await _scroll(agent, {"key": "supersededById", "match": {"any": sorted(by_id)}})
+        for old in links:
+            row = by_id[old["supersededById"]]
+            await self._change(agent, row, {"supersedesId": old["id"], "pending": False}, IS_PENDING)
+        found = [await read_row(agent, old["supersededById"]) for old in links]
+        return [row for row in found if row and not row.get("pending") and TOMBSTONE_KEY not in row]
+
+    async def _give_up(self, agent: Agent, row: _Row) -> None:
+        """Make a pending row a tombstone, and take back what late writers may still do with its predecessor."""
+        point = {"id": row["id"], "vector": {}, "payload": tombstone_of(row, self._clock.now_ms())}
+        unchanged = only(row["id"], equals("rev", row["rev"]), IS_PENDING, NOT_DELETED)
+        await agent.store.upsert(agent.alias, [point], update_filter=unchanged, strong=True)
+        now = await read_row(agent, row["id"])
+        if now and TOMBSTONE_KEY in now:
+            await self._reactivate(agent, now)
+
+    async def _reactivate(self, agent: Agent, tombstone: _Row) -> None:
+        """Let the predecessor of what became a tombstone answer again, and nothing follow the tombstone."""
+        is_fenced = False
         for _ in range(MAX_ATTEMPTS):
             old = await read_row(agent, tombstone["supersedesId"])
-            if old is None or old.get("supersededById") != tombstone["id"]:
-                return await self._settle(agent, tombstone)
-            unlinked = {"supersededById": None, "supersededAt": None, STATED_END_KEY: None, **window_mark(old)}
-            await self._change(agent, old, unlinked | {"validTo": old.get(STATED_END_KEY)})
+            successor = old and old.get("supersededById")
+            if old is None or successor not in (None, tombstone["id"]) or (successor is None and is_fenced):
+                return await self._change(agent, tombstone, {"pending": False}, IS_PENDING)
+            if successor is None:
+                await self._change(agent, old, {}, NOT_SUPERSEDED)
+            else:
+                await self._unlink(agent, old)
+            is_fenced = True
         raise _contended(tombstone)
 
-    async def _settle(self, agent: Agent, row: Mapping[str, Any]) -> None:
-        await self._change(agent, row, {"pending": False}, IS_PENDING)
+    async def _unlink(self, agent: Agent, old: _Row) -> None:
+        """Make a superseded version the head again."""
+        unlinked = {"supersededById": None, "supersededAt": None, STATED_END_KEY: None, **window_mark(old)}
+        end = {} if TOMBSTONE_KEY in old else {"validTo": old.get(STATED_END_KEY)}
+        await self._change(agent, old, unlinked | end)
 
-    async def _abandon(self, agent: Agent, row: Mapping[str, Any]) -> bool:
-        """Remove a pending row; return whether another finished it before."""
-        await agent.store.delete(agent.alias, only(row["id"], IS_PENDING, NOT_DELETED))
-        return await read_row(agent, row["id"]) is not None
-
-    async def _change(self, agent: Agent, row: Mapping[str, Any], changes: Payload, *conditions: Condition) -> None:
+    async def _change(self, agent: Agent, row: _Row, changes: Payload, *conditions: Condition) -> None:
         """Change a row if it still is as it was read; the caller reads back."""
         payload = changes | {"rev": row["rev"] + 1, "updatedAt": self._clock.now_ms()}
         unchanged = only(row["id"], equals("rev", row["rev"]), *conditions)
@@ -123,11 +219,23 @@ async def read_row(agent: Agent, memory_id: str) -> Payload | None:
     return payload
 
 
-def _ended(old: Mapping[str, Any], new: Mapping[str, Any]) -> Payload:
+async def _read_two(agent: Agent, first_id: str, second_id: str) -> tuple[Payload | None, Payload | None]:
+    points = await agent.store.retrieve(agent.alias, [first_id, second_id])
+    rows = {point["id"]: point["payload"] for point in points}
+    return rows.get(first_id), rows.get(second_id)
+
+
+async def _scroll(agent: Agent, *conditions: Condition) -> list[Payload]:
+    body = {"filter": {"must": list(conditions)}, "limit": SWEEP_PAGE, "with_payload": True}
+    points, _ = await agent.store.scroll(agent.alias, body)
+    return [point["payload"] for point in points]
+
+
+def _ended(old: _Row, new: _Row) -> Payload:
     """Return the old version's validity: until the new one begins, or earlier where it said so itself."""
     stated, begin = old.get("validTo"), new.get("validFrom", new["createdAt"])
     return {"validTo": begin if stated is None else min(stated, begin), STATED_END_KEY: stated}
 
 
-def _contended(row: Mapping[str, Any]) -> StoreUnavailable:
+def _contended(row: _Row) -> StoreUnavailable:
     return StoreUnavailable(f"memory {row['id']} is being changed by many at once: try again")

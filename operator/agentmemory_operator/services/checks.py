@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Sequence
 
+from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.ports import Vector
 from agentmemory_operator.services.directory import Agent
@@ -64,6 +65,11 @@ def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[Field
         for name in types
         if name not in known
     ]
+
+
+def type_of(agent: Agent, name: str) -> MemoryType | None:
+    """Return the rules of a type; None of one that the object does not have any more."""
+    return next((type_ for type_ in agent.settings.ranking.types if type_.name == name), None)
 
 
 def check_presence(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:

@@ -11,15 +11,17 @@ from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
+from uuid import uuid4
 
-from agentmemory_operator.domain.identity import is_id, keyed_id, time_ordered_id
+from agentmemory_operator.domain.identity import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.domain.items import USER_NAMESPACE, check_content
 from agentmemory_operator.domain.keywords import Words
 from agentmemory_operator.domain.records import MemoryRecord, hash_content, payload_of
+from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
 from agentmemory_operator.ports import Clock, Json, Vector
-from agentmemory_operator.services.checks import check_given, check_types, scaled
+from agentmemory_operator.services.checks import check_given, check_types, scaled, type_of
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.parents import missing_parents
 from agentmemory_operator.services.windows import Windows
@@ -82,17 +84,36 @@ class NewMemory:
 
 # What an item says: two items of a batch differ in their keys at least.
 _SAID = tuple(field_.name for field_ in fields(NewMemory) if field_.name not in ("idempotency_key", "supersedes"))
+_DEFAULTED = {"type", "confidence", "created_at", "valid_from"}
 # What is stored as it was given.
-_KEPT = {field_.name for field_ in fields(MemoryRecord)}.intersection(_SAID) - {"type", "created_at", "valid_from"}
+_KEPT = {field_.name for field_ in fields(MemoryRecord)}.intersection(_SAID) - _DEFAULTED
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A checked memory on its way into the engine."""
+    """A checked memory on its way into the engine.
+
+    Attributes:
+        place: in its request.
+    """
 
     record: MemoryRecord
     vector: Vector
+    place: int
     words: Words | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
+        """By what rule it is written: some may go together, some are compared with what is stored."""
+        record = self.record
+        if record.identity_id is not None:
+            return "identity"
+        if record.supersedes_id is not None:
+            return "chain"
+        if record.lookup_ids:
+            return "once"
+        return "plain" if record.request_hash is None else "keyed"
 
     def point(self, agent: Agent) -> Json:
         """Return the point to write."""
@@ -121,7 +142,10 @@ class Drafting:
         for place, memory in enumerate(memories):
             vector = refused.get(place) or _vector_of(memory, agent, vectors)
             record = _record_of(memory, agent, now_ms, place=place)
-            drafts.append(vector if isinstance(vector, AgentMemoryError) else Draft(record, vector))
+            warnings = _warnings_of(memory, agent)
+            drafts.append(
+                vector if isinstance(vector, AgentMemoryError) else Draft(record, vector, place, warnings=warnings)
+            )
             if place % DRAFTED_AT_ONCE == DRAFTED_AT_ONCE - 1:
                 await asyncio.sleep(0)
         return await self._worded(agent, drafts)
@@ -146,14 +170,16 @@ class Drafting:
         ]
 
 
-def places_of_first(memories: Sequence[NewMemory]) -> list[int]:
+def places_of_first(memories: Sequence[NewMemory], agent: Agent) -> list[int]:
     """Return for each memory the place of the first that says the same, keys aside; mostly its own.
 
-    What supersedes another is never the same: its second is a conflict.
+    What supersedes another is never the same: its second is a conflict, or, of one identity, the newer version.
     """
     first: dict[tuple[Any, ...], int] = {}
     return [
-        place if memory.supersedes is not None else first.setdefault(_said(memory), place)
+        place
+        if memory.supersedes is not None or _identity_of(memory, agent) is not None
+        else first.setdefault(_said(memory), place)
         for place, memory in enumerate(memories)
     ]
 
@@ -212,25 +238,52 @@ def _place_errors(memory: NewMemory) -> list[FieldError]:
     return errors
 
 
+def _kind_of(memory: NewMemory, agent: Agent) -> MemoryType:
+    name = memory.type or agent.settings.ranking.default_type
+    return type_of(agent, name) or MemoryType(name, half_life_days=None)
+
+
+def _identity_of(memory: NewMemory, agent: Agent) -> str | None:
+    """Return the id of the first memory of a memory's identity; None where it has none."""
+    kind = _kind_of(memory, agent)
+    field = kind.supersede_by
+    if field is None or (value := getattr(memory, field)) is None:
+        return None
+    return identity_id(agent.settings.slug, memory.user_id, kind.name, field=field, value=value)
+
+
+def _warnings_of(memory: NewMemory, agent: Agent) -> tuple[str, ...]:
+    kind = _kind_of(memory, agent)
+    if not kind.supersede_by or getattr(memory, kind.supersede_by):
+        return ()
+    return (f"{kind.supersede_by}: none given, so this {kind.name} neither replaces another nor is replaced",)
+
+
 def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> MemoryRecord:
     slug, key = agent.settings.slug, memory.idempotency_key
+    kind, content_hash = _kind_of(memory, agent), hash_content(memory.content)
+    identity = _identity_of(memory, agent)
+    content = content_id(slug, memory.user_id, kind.name, content_hash) if agent.settings.deduplicate else None
+    request = keyed_id(slug, memory.user_id, key) if key else None
+    is_looked_up = identity is not None or content is not None
+    first = content if identity is None and memory.supersedes is None else None
     created_at = now_ms if memory.created_at is None else memory.created_at
-    kept = {name: getattr(memory, name) for name in _KEPT}
-    type_ = memory.type or agent.settings.ranking.default_type
-    if memory.confidence is None:
-        kept["confidence"] = agent.settings.ranking.confidence_of(type_)
     return MemoryRecord(
-        **kept,
-        id=keyed_id(slug, memory.user_id, key) if key else _new_id(now_ms, place),
+        **{name: getattr(memory, name) for name in _KEPT},
+        id=first or request or _new_id(now_ms, place),
         agent_id=slug,
-        type=type_,
+        type=kind.name,
+        confidence=kind.confidence if memory.confidence is None else memory.confidence,
         created_at=created_at,
         updated_at=now_ms,
         valid_from=created_at if memory.valid_from is None else memory.valid_from,
         supersedes_id=memory.supersedes,
-        pending=memory.supersedes is not None,
+        pending=memory.supersedes is not None or identity is not None,
         observed_by=() if memory.author is None else (memory.author,),
-        content_hash=hash_content(memory.content),
+        identity_id=identity,
+        lookup_ids=tuple(id_ for id_ in (identity, content, request) if id_) if is_looked_up else (),
+        request_id=(request or str(uuid4())) if is_looked_up else None,
+        content_hash=content_hash,
         request_hash=_hash_request(memory) if key else None,
     )
 

@@ -96,7 +96,7 @@ def test_a_preset_lays_its_collection_out(
     ("preset", "own"),
     [
         ("cortex", set()),
-        ("brain", {"key", "subject", "contentHash", "validFrom", "validTo", "confidence", "lastAccessedAt"}),
+        ("brain", {"lookupIds", "validFrom", "validTo", "confidence", "lastAccessedAt"}),
         ("keyed", {"namespacePaths", "key"}),
         ("cognitive", {"parentId"}),
         ("importance", {"author", "lastAccessedAt"}),
@@ -108,9 +108,25 @@ def test_a_preset_indexes_what_it_looks_memories_up_by(preset: str, own: set[str
 
 
 def test_no_index_of_the_object_replaces_one_of_its_preset() -> None:
-    other = settings_of("brain", index={"payloadIndexes": [{"field": "key", "type": "text"}]})
+    other = settings_of("brain", index={"payloadIndexes": [{"field": "validTo", "type": "float"}]})
 
-    assert other.indexes["key"] == "keyword"
+    assert other.indexes["validTo"] == "integer"
+
+
+def test_an_object_says_itself_what_replaces_what_and_whether_anything_is_stored_twice() -> None:
+    types = [
+        {"name": "state", "decay": False, "supersedeBy": "subject"},
+        {"name": "note", "decay": False, "supersedeBy": "none", "immutable": True},
+    ]
+    with_types, once = settings_of("cortex", types=types), settings_of("cortex", lifecycle={"deduplicate": True})
+
+    assert [(type_.supersede_by, type_.immutable) for type_ in with_types.ranking.types] == [
+        ("subject", False),
+        (None, True),
+    ]
+    assert (with_types.deduplicate, once.deduplicate, settings_of("brain").deduplicate) == (False, True, True)
+    assert not settings_of("brain", lifecycle={"deduplicate": False}).deduplicate
+    assert with_types.indexes["lookupIds"] == once.indexes["lookupIds"] == "keyword"
 
 
 def test_the_types_of_the_brain_follow_its_lifecycles() -> None:

@@ -44,14 +44,7 @@ BRAIN = Preset(
     min_similarity=0.3,
     has_keyword=True,
     fusion=Fusion(method="RRF", keyword_weight=0.5, k=60),
-    # Identity and duplicates are looked up at every write; `at_time` is a plain question here.
-    payload_indexes=(
-        *RETRIEVAL_INDEXES,
-        ("key", "keyword"),
-        ("subject", "keyword"),
-        ("contentHash", "keyword"),
-        ("validFrom", "integer"),
-        ("validTo", "integer"),
-    ),
+    # `at_time` is a plain question here.
+    payload_indexes=(*RETRIEVAL_INDEXES, ("validFrom", "integer"), ("validTo", "integer")),
     lifecycle=Lifecycle(schedule="0 */6 * * *", deduplicate=True),
 )

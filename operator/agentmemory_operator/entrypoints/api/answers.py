@@ -22,8 +22,8 @@ from agentmemory_operator.services.histories import History
 from agentmemory_operator.services.items import Outcome, Put
 from agentmemory_operator.services.memories import Page
 from agentmemory_operator.services.recall import Found, SearchAnswer
-from agentmemory_operator.services.remember import Stored
 from agentmemory_operator.services.sessions import Ended
+from agentmemory_operator.services.stored import Stored
 from agentmemory_operator.services.working import Kept
 
 Json = dict[str, Any]

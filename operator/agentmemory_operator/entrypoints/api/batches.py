@@ -12,7 +12,7 @@ from agentmemory_operator.entrypoints.api.problems import problem_of
 from agentmemory_operator.entrypoints.api.requests import BatchEnvelope, MemoryIn
 from agentmemory_operator.errors import AgentMemoryError, FieldError, Forbidden, RequestInvalid
 from agentmemory_operator.services.drafts import NewMemory
-from agentmemory_operator.services.remember import Stored
+from agentmemory_operator.services.stored import Stored
 
 Item = NewMemory | AgentMemoryError
 

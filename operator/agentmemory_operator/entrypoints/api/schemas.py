@@ -116,11 +116,11 @@ class StoredOut(Answer):
     """A memory that is durable."""
 
     id: str
-    event: Literal["ADD", "SUPERSEDE", "NONE"] = Field(
-        description="NONE: an item before it in the batch says the same; the id is that one's."
+    event: Literal["ADD", "SUPERSEDE", "CORROBORATE", "NONE"] = Field(
+        description="NONE: it was said before, CORROBORATE: by another author; the id is that memory's."
     )
     supersedes: str | None
-    recorded: bool = Field(description="Whether this item is a memory of its own.")
+    recorded: bool = Field(description="Whether it left anything new behind.")
     warnings: list[str]
 
 
