@@ -39,7 +39,7 @@ BRAIN = Preset(
     ),
     # The design's boost has no bound; the largest one is this product's.
     model=Confidence(daily_factor=0.98, access_boost=0.3, max_boost=2.5),
-    # Fused ranks stay below .05, so that no threshold on the whole can hold; .3 is for the path by meaning.
+    # The design's .3 is for the path by meaning: fused ranks say nothing of how much alike two texts are.
     score_threshold=0.0,
     min_similarity=0.3,
     has_keyword=True,

@@ -1,0 +1,144 @@
+"""examples/<preset>: each, applied to the development stack and run, answers what its README promises."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from agentmemory_operator.domain.presets import PRESETS
+from tests.support.command_line import command_line
+
+EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
+READY_S, SCRIPT_S = 60, 60
+
+Json = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def api_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The API of one development stack with the objects of all examples, which share their connection."""
+    folder = tmp_path_factory.mktemp("examples")
+    (folder / "manifests").mkdir()
+    for preset in PRESETS:
+        connection, memory = yaml.safe_load_all((EXAMPLES / preset / "memory.yaml").read_text())
+        (folder / "manifests" / "connection.yaml").write_text(yaml.safe_dump(connection))
+        (folder / "manifests" / f"{preset}.yaml").write_text(yaml.safe_dump(memory))
+    arguments = ["dev", "--manifests", str(folder / "manifests"), "--data", str(folder / "data"), "--port", "0"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("QDRANT", "AGENTMEMORY"))}
+    stack = subprocess.Popen(
+        [sys.executable, "-m", "agentmemory_operator", *arguments],
+        env=environment | {"PYTHONUNBUFFERED": "1", "PYTHONPATH": os.pathsep.join(sys.path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        url = _url_of(stack)
+        _wait_until_ready(url)
+        yield url
+    finally:
+        stack.send_signal(signal.SIGINT)
+        stack.communicate(timeout=READY_S)
+
+
+def _url_of(stack: subprocess.Popen[str]) -> str:
+    assert stack.stdout is not None
+    told = (re.match(r"API (http://\S+)", line) for line in stack.stdout)
+    return next(found[1] for found in told if found)
+
+
+def _wait_until_ready(url: str) -> None:
+    until_s = time.monotonic() + READY_S
+    while time.monotonic() < until_s:
+        agents = httpx.get(f"{url}/v1/agents", timeout=READY_S, trust_env=False).json()["results"]
+        if len(agents) == len(PRESETS) and all(agent["ready"] for agent in agents):
+            return
+        time.sleep(0.1)
+    pytest.fail("not every example became ready")
+
+
+def run(api_url: str, preset: str) -> list[Json]:
+    """Run an example against the stack; return its answers."""
+    if shutil.which("curl") is None:
+        pytest.skip("curl is not on this machine")
+    environment = os.environ | {"AGENTMEMORY_URL": api_url, "NO_PROXY": "127.0.0.1", "EXAMPLE_USER": "ada"}
+    script = str(EXAMPLES / preset / "try.sh")
+    done = subprocess.run(["sh", script], env=environment, capture_output=True, text=True, timeout=SCRIPT_S)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def contents(answer: Json) -> list[str]:
+    return [memory["content"] for memory in answer["results"]]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_an_example_passes_validate(preset: str) -> None:
+    checked = CliRunner().invoke(command_line(), ["validate", "-f", str(EXAMPLES / preset)])
+
+    assert checked.exit_code == 0, checked.output
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_an_example_has_its_presets_name_and_says_how_it_is_run(preset: str) -> None:
+    page = (EXAMPLES / preset / "README.md").read_text()
+
+    assert f"agentmemory dev --manifests examples/{preset}" in page
+    assert f"sh examples/{preset}/try.sh" in page
+
+
+def test_cortex_answers_the_correction_and_keeps_the_history(api_url: str) -> None:
+    corrected, _, found, history = run(api_url, "cortex")
+
+    assert corrected["event"] == "SUPERSEDE"
+    assert contents(found) == ["The billing service listens on port 4000"]
+    assert contents(history) == ["The billing service listens on port 8080", "The billing service listens on port 4000"]
+
+
+def test_the_brain_answers_what_was_said_last(api_url: str) -> None:
+    *_, found = run(api_url, "brain")
+
+    assert contents(found)[0] == "The shop runs on Shopify"
+
+
+def test_the_keyed_store_keeps_the_last_write_and_finds_it_alone(api_url: str) -> None:
+    *_, keys, found = run(api_url, "keyed")
+
+    assert keys["results"] == ["city", "drink"]
+    assert contents(found) == ["Favourite drink: green tea"]
+    assert found["removed_by_threshold"] == 1
+
+
+def test_the_cognitive_memory_answers_knowledge_and_episode_and_forgets_the_session(api_url: str) -> None:
+    *_, last_thought, found, ended = run(api_url, "cognitive")
+
+    assert last_thought["evicted"]["content"] == "Thought one"
+    assert [memory["type"] for memory in found["results"]] == ["semantic", "episodic"]
+    assert found["results"][0]["confidence"] == 0.5
+    assert ended["dropped"] == 4
+
+
+def test_importance_answers_the_pool_and_then_one_author(api_url: str) -> None:
+    *_, pool, one = run(api_url, "importance")
+
+    assert contents(pool) == ["Wants to run ten kilometres in an hour", "Ran ten kilometres in an hour on Sunday"]
+    assert [memory["author"] for memory in one["results"]] == ["trainer"]
+    assert one["warnings"] == []
+
+
+def test_without_a_design_the_oldest_is_found_by_what_it_says(api_url: str) -> None:
+    *_, found = run(api_url, "none")
+
+    assert [memory["type"] for memory in found["results"]] == ["minutes", "invoice"]
