@@ -102,6 +102,35 @@ def test_a_session_keeps_a_few_memories_in_mind_until_it_ends(api: MemoryClient,
     assert dropped == [{"working": 4}, {}]
 
 
+def test_an_item_is_put_read_listed_and_deleted(api: MemoryClient, user: str) -> None:
+    home, shared = ["memories", user], ["docs", "api"]
+    stored = api.put_item("probe", home, "c", key="k", metadata={"n": 1}, vector=VECTOR)
+    api.put_item("probe", shared, "d", user_id=user, vector=VECTOR)
+
+    item = api.get_item("probe", home, "k")
+    keys = list(api.keys("probe", home))
+    namespaces = api.namespaces("probe", user_id=user)
+    api.delete_item("probe", home, "k")
+
+    assert (item.id, item.content, item.key, item.metadata) == (stored.memory_id, "c", "k", {"n": 1})
+    assert (keys, len(list(api.keys("probe", shared, user_id=user)))) == (["k"], 1)
+    assert [(size.namespace, size.items) for size in namespaces] == [(("docs", "api"), 1), (("memories", user), 1)]
+    with pytest.raises(ApiError, match="404"):
+        api.get_item("probe", home, "k")
+
+
+async def test_the_asynchronous_client_keeps_items_too(stack: Stack, user: str) -> None:
+    home = ["memories", user]
+    async with AsyncMemoryClient(stack.api_url) as api:
+        stored = await api.put_item("probe", home, "c", key="k", vector=VECTOR)
+        item = await api.get_item("probe", home, "k")
+        keys = [key async for key in api.keys("probe", home)]
+        namespaces = await api.namespaces("probe", home)
+        await api.delete_item("probe", home, "k")
+
+    assert (item.id, keys, namespaces[0].items) == (stored.memory_id, ["k"], 1)
+
+
 def test_lists_are_read_page_by_page(api: MemoryClient, user: str) -> None:
     contents = [str(number) for number in range(7)]
     results = api.remember_many("probe", [{"user_id": user, "content": text, "vector": VECTOR} for text in contents])

@@ -1,10 +1,21 @@
 """A client of the retrieval API, for programs and for the command line; imports nothing else of this package."""
 
 from agentmemory_operator.client.asynchronous import AsyncMemoryClient
+from agentmemory_operator.client.context import estimate_tokens, format_context
 from agentmemory_operator.client.exchange import DEFAULT_URL
 from agentmemory_operator.client.problems import ApiError, ApiUnreachable, FieldProblem
 from agentmemory_operator.client.synchronous import MemoryClient
-from agentmemory_operator.client.values import AgentSummary, Found, Kept, Memory, Page, SearchResult, Stored
+from agentmemory_operator.client.values import (
+    AgentSummary,
+    Found,
+    ItemStored,
+    Kept,
+    Memory,
+    NamespaceSize,
+    Page,
+    SearchResult,
+    Stored,
+)
 
 __all__ = [
     "DEFAULT_URL",
@@ -14,10 +25,14 @@ __all__ = [
     "AsyncMemoryClient",
     "FieldProblem",
     "Found",
+    "ItemStored",
     "Kept",
     "Memory",
     "MemoryClient",
+    "NamespaceSize",
     "Page",
     "SearchResult",
     "Stored",
+    "estimate_tokens",
+    "format_context",
 ]

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from agentmemory_operator.client import exchange
+from agentmemory_operator.client import exchange, item_calls
 from agentmemory_operator.client.exchange import (
     RETRIED,
     Call,
@@ -20,8 +20,18 @@ from agentmemory_operator.client.exchange import (
     SearchOptions,
     Token,
 )
+from agentmemory_operator.client.item_calls import ItemOptions
 from agentmemory_operator.client.problems import ApiError
-from agentmemory_operator.client.values import AgentSummary, Kept, Memory, Page, SearchResult, Stored
+from agentmemory_operator.client.values import (
+    AgentSummary,
+    ItemStored,
+    Kept,
+    Memory,
+    NamespaceSize,
+    Page,
+    SearchResult,
+    Stored,
+)
 
 T = TypeVar("T")
 
@@ -62,11 +72,11 @@ class AsyncMemoryClient:
 
     async def agents(self) -> tuple[AgentSummary, ...]:
         """Return the agents that the caller may see."""
-        return await self._run(exchange.list_agents())
+        return await self.run(exchange.list_agents())
 
     async def agent(self, agent: str) -> dict[str, Any]:
         """Return an agent's settings in force."""
-        return await self._run(exchange.get_agent(agent))
+        return await self.run(exchange.get_agent(agent))
 
     async def remember(
         self,
@@ -78,66 +88,105 @@ class AsyncMemoryClient:
         **options: Unpack[MemoryOptions],
     ) -> Stored:
         """Store a memory, durably."""
-        return await self._run(exchange.remember(agent, user_id, content, key=idempotency_key, options=options))
+        return await self.run(exchange.remember(agent, user_id, content, key=idempotency_key, options=options))
 
     async def remember_many(
         self, agent: str, memories: Sequence[NewMemory], *, idempotency_key: str | None = None
     ) -> list[Stored | ApiError]:
         """Store up to 1,000 memories; one result an item, in order, and an ApiError for each that was refused."""
-        return await self._run(exchange.remember_many(agent, memories, key=idempotency_key))
+        return await self.run(exchange.remember_many(agent, memories, key=idempotency_key))
 
     async def search(
         self, agent: str, user_id: str, query: str | None = None, **options: Unpack[SearchOptions]
     ) -> SearchResult:
         """Return the memories that rank best for a query, or for the option `vector`."""
-        return await self._run(exchange.search(agent, user_id, query, options=options))
+        return await self.run(exchange.search(agent, user_id, query, options=options))
 
     async def memories(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> AsyncIterator[Memory]:
         """Return a user's memories, newest first; pages are read as they are needed."""
         call = exchange.list_memories(agent, user_id, options=options)
-        page = await self._run(call)
+        page = await self.run(call)
         for memory in page.results:
             yield memory
         while page.next_cursor is not None:
-            page = await self._run(exchange.next_page(call, page.next_cursor))
+            page = await self.run(exchange.next_page(call, page.next_cursor))
             for memory in page.results:
                 yield memory
 
     async def page(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> Page:
         """Return one page of a user's memories, newest first."""
-        return await self._run(exchange.list_memories(agent, user_id, options=options))
+        return await self.run(exchange.list_memories(agent, user_id, options=options))
 
     async def get(self, agent: str, user_id: str, memory_id: str) -> Memory:
         """Return a memory."""
-        return await self._run(exchange.get_memory(agent, user_id, memory_id))
+        return await self.run(exchange.get_memory(agent, user_id, memory_id))
 
     async def change(self, agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Memory:
         """Change a memory in place; return it as it is now."""
-        return await self._run(exchange.change_memory(agent, user_id, memory_id, options=options))
+        return await self.run(exchange.change_memory(agent, user_id, memory_id, options=options))
 
     async def history(self, agent: str, user_id: str, memory_id: str) -> tuple[Memory, ...]:
         """Return the versions of a memory, oldest first, whichever of them is named."""
-        return await self._run(exchange.read_history(agent, user_id, memory_id))
+        return await self.run(exchange.read_history(agent, user_id, memory_id))
 
     async def working(self, agent: str, user_id: str, session_id: str) -> tuple[Memory, ...]:
         """Return what a session has in mind, most recently used first."""
-        return await self._run(exchange.read_working(agent, user_id, session_id))
+        return await self.run(exchange.read_working(agent, user_id, session_id))
 
     async def keep(
         self, agent: str, user_id: str, session_id: str, content: str, **options: Unpack[KeepOptions]
     ) -> Kept:
         """Keep something in mind for a session; where there is no room, the least recently used goes."""
-        return await self._run(exchange.keep_in_mind(agent, user_id, session_id, {"content": content, **options}))
+        return await self.run(exchange.keep_in_mind(agent, user_id, session_id, {"content": content, **options}))
 
     async def end(self, agent: str, user_id: str, session_id: str) -> dict[str, int]:
         """End a session; return how many memories were dropped, by type."""
-        return await self._run(exchange.end_session(agent, user_id, session_id))
+        return await self.run(exchange.end_session(agent, user_id, session_id))
 
     async def delete(self, agent: str, user_id: str, memory_id: str) -> None:
         """Delete a memory; the one that it replaced answers again."""
-        await self._run(exchange.delete_memory(agent, user_id, memory_id))
+        await self.run(exchange.delete_memory(agent, user_id, memory_id))
 
-    async def _run(self, call: Call[T]) -> T:
+    async def put_item(
+        self,
+        agent: str,
+        namespace: Sequence[str],
+        content: str,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[ItemOptions],
+    ) -> ItemStored:
+        """Store an item, durably, in the place of what lies under its key."""
+        call = item_calls.put_item(agent, namespace, content, idempotency_key=idempotency_key, options=options)
+        return await self.run(call)
+
+    async def get_item(self, agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Memory:
+        """Return an item."""
+        return await self.run(item_calls.get_item(agent, namespace, key, user_id=user_id))
+
+    async def delete_item(self, agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> None:
+        """Delete an item."""
+        await self.run(item_calls.delete_item(agent, namespace, key, user_id=user_id))
+
+    async def keys(self, agent: str, namespace: Sequence[str], *, user_id: str | None = None) -> AsyncIterator[str]:
+        """Return the keys of a namespace; pages are read as they are needed."""
+        call = item_calls.list_keys(agent, namespace, user_id=user_id)
+        page = await self.run(call)
+        for key in page.results:
+            yield key
+        while page.next_cursor is not None:
+            page = await self.run(item_calls.next_keys(call, page.next_cursor))
+            for key in page.results:
+                yield key
+
+    async def namespaces(
+        self, agent: str, prefix: Sequence[str] = (), *, user_id: str | None = None
+    ) -> tuple[NamespaceSize, ...]:
+        """Return a user's namespaces that have items, by name."""
+        return await self.run(item_calls.list_namespaces(agent, prefix, user_id=user_id))
+
+    async def run(self, call: Call[T]) -> T:
+        """Carry out a call of `exchange` or `item_calls`."""
         connection = self._connection
         for attempt in range(connection.retries + 1):
             is_last = attempt == connection.retries

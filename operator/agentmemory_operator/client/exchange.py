@@ -204,20 +204,20 @@ def list_agents() -> Call[tuple[AgentSummary, ...]]:
 
 def get_agent(agent: str) -> Call[dict[str, Any]]:
     """Return the call that reads an agent's settings in force."""
-    return Call(method="GET", path=_path(agent), read=lambda answer: dict(answer))
+    return Call(method="GET", path=path_of(agent), read=lambda answer: dict(answer))
 
 
 def remember(agent: str, user_id: str, content: str, *, key: str | None, options: MemoryOptions) -> Call[Stored]:
     """Return the call that stores one memory."""
     body = _json({"user_id": user_id, "content": content, **options})
-    path = _path(agent, "memories")
+    path = path_of(agent, "memories")
     return Call(method="POST", path=path, body=body, key=key or _new_key(), read=_stored)
 
 
 def remember_many(agent: str, memories: Sequence[NewMemory], *, key: str | None) -> Call[list[Stored | ApiError]]:
     """Return the call that stores a batch; one result an item, in order."""
     body = {"memories": [_json(memory) for memory in memories]}
-    path = _path(agent, "memories", "batch")
+    path = path_of(agent, "memories", "batch")
     return Call(
         method="POST",
         path=path,
@@ -231,12 +231,14 @@ def search(agent: str, user_id: str, query: str | None, *, options: SearchOption
     """Return the call that searches."""
     question = {} if query is None else {"query": query}
     body = _json({"user_id": user_id, **question, **options})
-    return Call(method="POST", path=_path(agent, "search"), body=body, read=read_search)
+    return Call(method="POST", path=path_of(agent, "search"), body=body, read=read_search)
 
 
 def list_memories(agent: str, user_id: str, *, options: ListOptions) -> Call[Page]:
     """Return the call that reads one page of memories."""
-    return Call(method="GET", path=_path(agent, "memories"), parameters={"user_id": user_id, **options}, read=read_page)
+    return Call(
+        method="GET", path=path_of(agent, "memories"), parameters={"user_id": user_id, **options}, read=read_page
+    )
 
 
 def next_page(call: Call[Page], cursor: str) -> Call[Page]:
@@ -246,48 +248,49 @@ def next_page(call: Call[Page], cursor: str) -> Call[Page]:
 
 def get_memory(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
     """Return the call that reads a memory."""
-    path = _path(agent, "memories", memory_id)
+    path = path_of(agent, "memories", memory_id)
     return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memory)
 
 
 def change_memory(agent: str, user_id: str, memory_id: str, *, options: ChangeOptions) -> Call[Memory]:
     """Return the call that changes a memory in place."""
-    path = _path(agent, "memories", memory_id)
+    path = path_of(agent, "memories", memory_id)
     body = _json(options)
     return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=body, read=_memory)
 
 
 def read_history(agent: str, user_id: str, memory_id: str) -> Call[tuple[Memory, ...]]:
     """Return the call that reads the versions of a memory."""
-    path = _path(agent, "memories", memory_id, "history")
+    path = path_of(agent, "memories", memory_id, "history")
     return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memories)
 
 
 def read_working(agent: str, user_id: str, session_id: str) -> Call[tuple[Memory, ...]]:
     """Return the call that reads a session's working memory."""
-    path = _path(agent, "sessions", session_id, "working")
+    path = path_of(agent, "sessions", session_id, "working")
     return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memories)
 
 
 def keep_in_mind(agent: str, user_id: str, session_id: str, body: Mapping[str, Any]) -> Call[Kept]:
     """Return the call that keeps something in mind for a session."""
-    path = _path(agent, "sessions", session_id, "working")
+    path = path_of(agent, "sessions", session_id, "working")
     return Call(method="PUT", path=path, parameters={"user_id": user_id}, body=body, read=read_kept)
 
 
 def end_session(agent: str, user_id: str, session_id: str) -> Call[dict[str, int]]:
     """Return the call that ends a session."""
-    path = _path(agent, "sessions", session_id, "end")
+    path = path_of(agent, "sessions", session_id, "end")
     return Call(method="POST", path=path, parameters={"user_id": user_id}, read=lambda answer: dict(answer["counts"]))
 
 
 def delete_memory(agent: str, user_id: str, memory_id: str) -> Call[None]:
     """Return the call that deletes a memory; one that a lost attempt deleted is no error."""
-    path = _path(agent, "memories", memory_id)
+    path = path_of(agent, "memories", memory_id)
     return Call(method="DELETE", path=path, parameters={"user_id": user_id}, read=_nothing, gone=lambda: None)
 
 
-def _path(agent: str, *parts: str) -> str:
+def path_of(agent: str, *parts: str) -> str:
+    """Return the path of an agent or of what is below it."""
     return "/".join(("/v1/agents", *(quote(part, safe="") for part in (agent, *parts))))
 
 

@@ -123,6 +123,36 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemStored:
+    """An item that is durable.
+
+    Attributes:
+        message: whether it is new, or replaced what lay under its key.
+    """
+
+    memory_id: str
+    key: str
+    message: str
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeysPage:
+    """Keys of a namespace; `next_cursor` is None on the last page."""
+
+    results: tuple[str, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespaceSize:
+    """A namespace and how many items lie in it."""
+
+    namespace: tuple[str, ...]
+    items: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSummary:
     """An agent; `memories` is None while it is not ready."""
 

@@ -1,0 +1,76 @@
+"""A LangGraph graph that remembers a user from one thread to the next; no model is needed.
+
+pip install langgraph
+agentmemory dev --manifests examples/langgraph --port 8080
+python examples/langgraph/chat.py
+"""
+
+import os
+from typing import TypedDict
+
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+
+from agentmemory_operator.client import format_context
+from agentmemory_operator.client.langgraph_store import AgentMemoryStore
+
+CONTEXT_CHARACTERS = 400
+
+
+class Chat(TypedDict, total=False):
+    """One turn: what the user says, what was remembered of them, and the answer."""
+
+    said: str
+    remembered: str
+    answer: str
+
+
+class User(TypedDict):
+    """Who is talking."""
+
+    user_id: str
+
+
+def recall(state: Chat, runtime: Runtime[User]) -> Chat:
+    """Find what was said before that has to do with it; as much as fits into the prompt."""
+    found = runtime.store.search(("memories", runtime.context["user_id"]), query=state["said"], limit=5)
+    return {"remembered": format_context([item.value["text"] for item in found], limit=CONTEXT_CHARACTERS)}
+
+
+def answer(state: Chat) -> Chat:
+    """Answer; here you would ask a model, with `remembered` in its prompt."""
+    return {"answer": f"You said:\n{state['remembered']}" if state["remembered"] else "Tell me more."}
+
+
+def remember(state: Chat, runtime: Runtime[User]) -> Chat:
+    """Keep it under a key made of its first words, so that saying it again replaces it."""
+    key = "-".join(state["said"].lower().split()[:3])
+    runtime.store.put(("memories", runtime.context["user_id"]), key, {"text": state["said"]})
+    return {}
+
+
+def build_graph(store: AgentMemoryStore):
+    """Return the graph: recall, answer, remember."""
+    graph = StateGraph(Chat, context_schema=User)
+    for node in (recall, answer, remember):
+        graph.add_node(node)
+    graph.add_edge(START, "recall")
+    graph.add_edge("recall", "answer")
+    graph.add_edge("answer", "remember")
+    graph.add_edge("remember", END)
+    return graph.compile(store=store)
+
+
+def main() -> None:
+    """Talk in two threads: the second knows what was said in the first."""
+    url = os.environ.get("AGENTMEMORY_URL", "http://127.0.0.1:8080")
+    user = os.environ.get("EXAMPLE_USER", "ada")
+    with AgentMemoryStore("langgraph-bot", user_id=user, url=url, fields=["text"], threshold=0.3) as store:
+        chat = build_graph(store)
+        for said in ("I pay by invoice within 30 days", "How do I pay?"):
+            turn = chat.invoke({"said": said}, context={"user_id": user})
+            print(f"> {said}\n{turn['answer']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,329 @@
+"""The LangGraph store against the API; LangGraph's own store in memory is the oracle of what the interface means."""
+
+import os
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from langgraph.store.base import (
+    BaseStore,
+    GetOp,
+    InvalidNamespaceError,
+    PutOp,
+    SearchOp,
+)
+from langgraph.store.memory import InMemoryStore
+
+from agentmemory_operator.client import ApiError, MemoryClient
+from agentmemory_operator.client.langgraph_store import AgentMemoryStore
+from tests.support.api_stack import Stack, agent_document, create_collection, running_api
+
+EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "langgraph"
+BOT = agent_document("langgraph-bot", preset="keyed", embedding={"provider": "wordllama", "dimensions": 64})
+VALUES: list[dict[str, Any]] = [
+    {"text": "apples are red", "kind": "fruit", "n": 1, "tags": ["a", "b"]},
+    {"text": "pears are green", "kind": "fruit", "n": 2, "deep": {"er": [1, {"x": None}]}},
+    {"text": "carrots are orange", "kind": "root", "n": 3.5, "done": True},
+    {"text": "äöü \u2028 and more", "kind": None, "n": -1},
+]
+
+
+@pytest.fixture(scope="module")
+def bots(qdrant_url: str) -> Iterator[Stack]:
+    create_collection(qdrant_url, BOT)
+    with running_api(qdrant_url, BOT) as stack:
+        yield stack
+
+
+@pytest.fixture
+def store(bots: Stack, user: str) -> Iterator[AgentMemoryStore]:
+    with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url, fields=["text"], threshold=-1) as store:
+        yield store
+
+
+@pytest.fixture
+def oracle() -> InMemoryStore:
+    return InMemoryStore()
+
+
+def fill(store: BaseStore, user: str) -> None:
+    places: list[tuple[str, ...]] = [("docs",), ("docs", "api"), ("memories", user), ("memories", user, "work")]
+    for number, (place, value) in enumerate(zip(places, VALUES, strict=True)):
+        store.put(place, f"k{number}", value)
+        store.put((*place, "copy"), "same", value)
+
+
+def seen(items: list[Any]) -> list[tuple[Any, ...]]:
+    return sorted((item.namespace, item.key, repr(item.value)) for item in items)
+
+
+def test_a_value_is_read_as_it_was_put(store: AgentMemoryStore, user: str) -> None:
+    for place in [("docs",), ("memories", user), ("a", "b", "c")]:
+        for number, value in enumerate(VALUES):
+            store.put(place, str(number), value)
+            item = store.get(place, str(number))
+            assert item is not None
+            assert (item.namespace, item.key, item.value) == (place, str(number), value)
+    assert store.get(("docs",), "none") is None
+
+
+def test_a_second_put_replaces_and_keeps_the_creation(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "k", VALUES[0])
+    first = store.get(("docs",), "k")
+    store.put(("docs",), "k", VALUES[1])
+    second = store.get(("docs",), "k")
+
+    assert first is not None
+    assert second is not None
+    assert second.value == VALUES[1]
+    assert (second.created_at, second.updated_at > first.updated_at) == (first.created_at, True)
+
+
+def test_a_deleted_item_is_gone_and_may_be_deleted_again(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "k", VALUES[0])
+    for _ in range(2):
+        store.delete(("docs",), "k")
+
+    assert store.get(("docs",), "k") is None
+    assert store.search(("docs",)) == []
+    assert store.list_namespaces() == []
+
+
+@pytest.mark.parametrize(
+    "filter_",
+    [
+        {"kind": "fruit"},
+        {"kind": "fruit", "n": 1},
+        {"n": {"$gt": 1}},
+        {"n": {"$gte": 1, "$lt": 3.5}},
+        {"n": {"$lte": 1}},
+        {"n": {"$ne": 2}},
+        {"n": {"$eq": 3.5}},
+        {"kind": {"$ne": "fruit"}},
+        {"kind": None},
+        {"done": True},
+        {"tags": ["a", "b"]},
+        {"tags": ["a"]},
+        {"deep": {"er": [1, {"x": None}]}},
+        {"deep": {"er": [2]}},
+        {"no such": "thing"},
+        {"text": "apples are red"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("query", [None, "fruit"])
+def test_filters_mean_what_they_mean_to_langgraph(
+    store: AgentMemoryStore, oracle: InMemoryStore, user: str, filter_: dict[str, Any], query: str | None
+) -> None:
+    for of in (store, oracle):
+        for number, value in enumerate(VALUES):
+            of.put(("memories", user), str(number), value)
+
+    found = store.search(("memories", user), filter=filter_, query=query, limit=100)
+
+    assert seen(found) == seen(oracle.search(("memories", user), filter=filter_, limit=100))
+    assert all((item.score is not None) is (query is not None) for item in found)
+
+
+def test_an_operator_that_langgraph_does_not_have_is_refused(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "k", {"n": 1})
+
+    with pytest.raises(ValueError, match=r"\$in is no operator"):
+        store.search(("docs",), filter={"n": {"$in": [1]}})
+
+
+def test_a_prefix_covers_what_lies_below_it(store: AgentMemoryStore, oracle: InMemoryStore, user: str) -> None:
+    for of in (store, oracle):
+        fill(of, user)
+
+    for prefix in [(), ("docs",), ("docs", "api"), ("memories",), ("memories", user), ("doc",), ("none",)]:
+        assert seen(store.search(prefix, limit=100)) == seen(oracle.search(prefix, limit=100)), prefix
+        ranked = store.search(prefix, query="apples", limit=100)
+        assert seen(ranked) == seen(oracle.search(prefix, limit=100)), prefix
+        assert [item.score for item in ranked] == sorted((item.score or 0 for item in ranked), reverse=True)
+
+
+def test_a_query_finds_the_nearest_first(store: AgentMemoryStore) -> None:
+    for number, value in enumerate(VALUES):
+        store.put(("docs",), str(number), value)
+
+    found = store.search(("docs",), query="apples are red", limit=2)
+
+    assert len(found) == 2
+    assert found[0].value == VALUES[0]
+    assert (found[0].score or 0) > (found[1].score or 0)
+
+
+@pytest.mark.parametrize("query", [None, "apples"])
+def test_pages_of_a_search_are_disjoint_and_complete(store: AgentMemoryStore, query: str | None) -> None:
+    for number in range(7):
+        store.put(("docs",), str(number), {"text": f"apples {number}", "odd": number % 2})
+
+    pages = [store.search(("docs",), query=query, limit=3, offset=offset) for offset in (0, 3, 6, 9)]
+    odd = store.search(("docs",), query=query, filter={"odd": 1}, limit=2, offset=2)
+
+    assert [len(page) for page in pages] == [3, 3, 1, 0]
+    assert len({item.key for page in pages for item in page}) == 7
+    assert len(odd) == 1
+
+
+def test_what_is_not_indexed_is_found_by_no_query(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "hidden", VALUES[0], index=False)
+    store.put(("docs",), "shown", VALUES[1])
+
+    assert {item.key for item in store.search(("docs",))} == {"hidden", "shown"}
+    assert [item.key for item in store.search(("docs",), query="apples are red")] == ["shown"]
+
+
+def test_put_names_what_is_embedded(store: AgentMemoryStore) -> None:
+    value = {"text": "about nothing", "title": "apples are red", "parts": [{"t": "pears"}, {"t": "plums"}]}
+    store.put(("docs",), "title", value, index=["title"])
+    store.put(("docs",), "text", value)
+    store.put(("docs",), "parts", value, index=["parts[*].t"])
+    store.put(("docs",), "nothing there", value, index=["absent"])
+
+    assert store.search(("docs",), query="apples are red")[0].key == "title"
+    assert store.search(("docs",), query="pears plums")[0].key == "parts"
+    assert len(store.search(("docs",), query="anything")) == 3
+
+
+def test_a_value_longer_than_content_may_be_is_kept_whole(store: AgentMemoryStore) -> None:
+    value = {"text": "long " * 5000}
+    store.put(("docs",), "k", value)
+
+    item = store.get(("docs",), "k")
+    assert item is not None
+    assert item.value == value
+
+
+CONDITIONS: list[dict[str, Any]] = [
+    {},
+    {"prefix": ("docs",)},
+    {"prefix": ("memories",)},
+    {"prefix": ("*", "api")},
+    {"prefix": ("memories", "*", "work")},
+    {"suffix": ("copy",)},
+    {"suffix": ("*", "copy")},
+    {"prefix": ("docs",), "suffix": ("copy",)},
+    {"prefix": ("docs", "api", "copy", "too", "long")},
+    {"max_depth": 1},
+    {"max_depth": 2},
+    {"prefix": ("docs",), "max_depth": 2},
+    {"limit": 2},
+    {"limit": 2, "offset": 1},
+    {"offset": 100},
+]
+
+
+@pytest.mark.parametrize("conditions", CONDITIONS, ids=str)
+def test_namespaces_are_listed_as_langgraph_does(
+    store: AgentMemoryStore, oracle: InMemoryStore, user: str, conditions: dict[str, Any]
+) -> None:
+    for of in (store, oracle):
+        fill(of, user)
+
+    assert store.list_namespaces(**conditions) == oracle.list_namespaces(**conditions)
+
+
+def test_a_batch_reads_before_it_writes_and_keeps_the_last_write(
+    store: AgentMemoryStore, oracle: InMemoryStore
+) -> None:
+    ops = [
+        PutOp(("docs",), "a", {"text": "first"}),
+        GetOp(("docs",), "a"),
+        PutOp(("docs",), "a", {"text": "last"}),
+        PutOp(("docs",), "gone", None),
+        SearchOp(("docs",)),
+    ]
+
+    for _ in range(2):
+        ours, expected = (of.batch(ops) for of in (store, oracle))
+        assert [repr(_stripped(one)) for one in ours] == [repr(_stripped(one)) for one in expected]
+    assert store.batch([]) == []
+
+
+def _stripped(result: Any) -> Any:
+    items = result if isinstance(result, list) else [result]
+    return [getattr(item, "value", item) for item in items]
+
+
+async def test_the_asynchronous_calls_do_the_same(bots: Stack, user: str) -> None:
+    async with AgentMemoryStore("langgraph-bot", user_id=user, url=bots.api_url, threshold=-1) as store:
+        await store.aput(("docs",), "k", VALUES[0])
+        item = await store.aget(("docs",), "k")
+        found = await store.asearch(("docs",), query="apples", filter={"n": 1})
+        namespaces = await store.alist_namespaces()
+        await store.adelete(("docs",), "k")
+        results = await store.abatch([GetOp(("docs",), "k"), PutOp(("docs",), "a", {}), PutOp(("docs",), "b", {})])
+        listed = await store.asearch(("docs",))
+
+    assert item is not None
+    assert [item.value, found[0].value] == [VALUES[0]] * 2
+    assert (namespaces, results) == ([("docs",)], [None] * 3)
+    assert {one.key for one in listed} == {"a", "b"}
+
+
+def test_users_see_nothing_of_each_other(store: AgentMemoryStore, bots: Stack, user: str) -> None:
+    store.put(("docs",), "k", {"text": "secret"})
+    store.put(("memories", user), "k", {"text": "secret"})
+
+    with AgentMemoryStore("langgraph-bot", user_id=f"not-{user}", url=bots.api_url, threshold=-1) as other:
+        assert other.get(("docs",), "k") is None
+        for prefix in [(), ("docs",), ("memories",)]:
+            assert other.search(prefix) == other.search(prefix, query="secret") == []
+        assert other.list_namespaces() == []
+
+
+def test_items_that_came_another_way_are_seen_and_other_memories_are_not(
+    store: AgentMemoryStore, bots: Stack, user: str
+) -> None:
+    with MemoryClient(bots.api_url) as api:
+        api.put_item("langgraph-bot", ["memories", user], "from a tool", key="k", metadata={"n": 1})
+        api.remember("langgraph-bot", user, "a plain memory", namespace=["memories", user])
+
+    value = {"content": "from a tool", "metadata": {"n": 1}}
+    for items in (
+        store.search(("memories", user)),
+        store.search(("memories", user), query="tool"),
+        [store.get(("memories", user), "k")],
+    ):
+        assert [item and item.value for item in items] == [value]
+
+
+BAD: list[tuple[Callable[[AgentMemoryStore], object], type[Exception]]] = [
+    (lambda store: store.put((), "k", {}), InvalidNamespaceError),
+    (lambda store: store.put(("langgraph", "x"), "k", {}), InvalidNamespaceError),
+    (lambda store: store.put(("a.b",), "k", {}), InvalidNamespaceError),
+    (lambda store: store.put(("docs",), "k", {}, ttl=5), NotImplementedError),
+    (lambda store: store.batch([PutOp(("docs",), "k", {}, ttl=5)]), NotImplementedError),
+    (lambda store: store.put(("docs",), "a\x00b", {}), ApiError),
+    (lambda store: store.get(("docs",), ""), ApiError),
+]
+
+
+@pytest.mark.parametrize(("call", "error"), BAD)
+def test_what_cannot_be_kept_is_refused(
+    store: AgentMemoryStore, call: Callable[[AgentMemoryStore], object], error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        call(store)
+
+
+def test_the_example_remembers_from_one_thread_to_the_next(bots: Stack, user: str) -> None:
+    environment = os.environ | {"AGENTMEMORY_URL": bots.api_url, "EXAMPLE_USER": user, "NO_PROXY": "127.0.0.1"}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE / "chat.py")], env=environment, capture_output=True, text=True, timeout=60
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "> I pay by invoice within 30 days",
+        "Tell me more.",
+        "> How do I pay?",
+        "You said:",
+        "- I pay by invoice within 30 days",
+    ]

@@ -1,0 +1,37 @@
+"""Memories in a prompt: as many as fit, best first, none cut."""
+
+import pytest
+
+from agentmemory_operator.client import estimate_tokens, format_context
+
+MEMORIES = ["pays by invoice", "x" * 50, "likes tea"]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (1000, "- pays by invoice\n- " + "x" * 50 + "\n- likes tea"),
+        (29, "- pays by invoice\n- likes tea"),
+        (28, "- pays by invoice"),
+        (17, "- pays by invoice"),
+        (16, "- likes tea"),
+        (10, ""),
+        (0, ""),
+    ],
+)
+def test_what_does_not_fit_is_left_out_whole(limit: int, expected: str) -> None:
+    assert format_context(MEMORIES, limit=limit) == expected
+
+
+@pytest.mark.parametrize("limit", range(0, 90, 7))
+def test_the_limit_holds_in_what_is_measured(limit: int) -> None:
+    assert len(format_context(MEMORIES, limit=limit)) <= limit
+    assert estimate_tokens(format_context(MEMORIES, limit=limit, measure=estimate_tokens)) <= limit
+
+
+def test_lines_of_one_memory_stay_together() -> None:
+    assert format_context([" first\nsecond ", "third"], limit=100) == "- first\n  second\n- third"
+
+
+def test_the_text_of_one_memory_can_be_decided() -> None:
+    assert format_context(["a", "b"], limit=9, render=lambda memory: f"<{memory}>") == "<a>\n<b>"
