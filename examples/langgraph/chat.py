@@ -9,6 +9,7 @@ import os
 from typing import TypedDict
 
 from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
 from agentmemory_operator.client import format_context
@@ -49,7 +50,7 @@ def remember(state: Chat, runtime: Runtime[User]) -> Chat:
     return {}
 
 
-def build_graph(store: AgentMemoryStore):
+def build_graph(store: AgentMemoryStore) -> CompiledStateGraph:
     """Return the graph: recall, answer, remember."""
     graph = StateGraph(Chat, context_schema=User)
     for node in (recall, answer, remember):
