@@ -46,6 +46,8 @@ def configure_logging(level: LogLevel, format_: LogFormat) -> None:
     handler.addFilter(name_object)
     handler.setFormatter(JsonFormatter() if format_ == "json" else logging.Formatter(TEXT_FORMAT))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    # What no line shows need not be found out for each.
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     # These two tell each request at INFO, ours included; with URLs, so with user ids.
     for chatty in ("uvicorn", "httpx", "httpx2", "httpcore", "openai"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

@@ -1,5 +1,10 @@
 """Remembered counts."""
 
+import asyncio
+
+import pytest
+
+from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.services import sizes
 from agentmemory_operator.services.sizes import Sizes
 
@@ -21,11 +26,40 @@ class Engine:
 
 async def test_a_count_is_remembered_for_ten_seconds() -> None:
     engine = Engine()
-    for now_s in (0, 9, 10, 19):
+    for now_s in (0, 6, 10, 16):
         engine.now_s = now_s
         await engine.get()
 
     assert engine.asked == 2
+
+
+async def test_a_count_that_is_asked_for_when_it_grows_old_is_renewed_without_waiting() -> None:
+    engine = Engine()
+    await engine.get()
+    engine.now_s, engine.size = 7.0, 6
+
+    assert [await engine.get(), await engine.get()] == [5, 5]
+    await asyncio.sleep(0)
+    engine.now_s = 16.0
+
+    assert await engine.get() == 6
+    assert engine.asked == 2
+
+
+async def test_a_count_that_could_not_be_renewed_is_asked_for_by_who_needs_it() -> None:
+    engine = Engine()
+    await engine.get()
+    engine.now_s = 9.0
+
+    async def refuse() -> int:
+        raise StoreUnavailable("away")
+
+    assert await engine.sizes.get("u", (), refuse) == 5
+    await asyncio.sleep(0)
+    engine.now_s = 10.0
+
+    with pytest.raises(StoreUnavailable):
+        await engine.sizes.get("u", (), refuse)
 
 
 async def test_a_write_ends_the_counts_of_its_user_alone() -> None:
