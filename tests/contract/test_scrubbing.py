@@ -9,10 +9,11 @@ import pytest
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.domain.records import hash_content
 from agentmemory_operator.domain.secret_rules import OWN_RULES
+from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.ports import Vector
 from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.remember import Stored
-from tests.support.agents import World, vector_of
+from tests.support.agents import EVERYTHING, World, vector_of
 
 SAID, KEPT = "The password: hunter2", "The password: [REDACTED:password]"
 
@@ -103,6 +104,16 @@ async def test_a_change_in_place_is_scrubbed(scrubbing: World) -> None:
     record = await scrubbing.edits.change(scrubbing.agent, memory_id, {"metadata": {"note": SAID}}, user_id="u")
 
     assert record.metadata == {"note": KEPT}
+
+
+async def test_what_a_session_has_in_mind_is_scrubbed(scrubbing: World) -> None:
+    types = (*EVERYTHING.types, MemoryType("working", half_life_days=1))
+    scrubbing.rank_by(replace(EVERYTHING, types=types))
+    memory = NewMemory(user_id="u", session_id="s", content=SAID, vector=vector_of(1))
+
+    kept = await scrubbing.working.keep(scrubbing.agent, memory)
+
+    assert (kept.record.content, len(kept.warnings)) == (KEPT, 1)
 
 
 async def test_without_rules_all_is_stored_as_it_comes(world: World) -> None:

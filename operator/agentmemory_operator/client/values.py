@@ -112,6 +112,7 @@ class Kept:
     id: str
     event: str
     evicted: Memory | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -121,6 +121,18 @@ class Draft:
         return self.words.on(point, agent.keyword) if self.words and agent.keyword else point
 
 
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """A memory without secrets, as `scrubbing.clean` alone makes it.
+
+    Attributes:
+        warnings: of which kinds some were taken out, for the answer.
+    """
+
+    memory: NewMemory
+    warnings: tuple[str, ...] = ()
+
+
 class Drafting:
     """Makes drafts of memories."""
 
@@ -128,12 +140,13 @@ class Drafting:
         self._clock = clock
         self._windows = windows
 
-    async def draft(self, agent: Agent, memories: Sequence[NewMemory]) -> list[Draft | AgentMemoryError]:
+    async def draft(self, agent: Agent, cleaned: Sequence[Clean]) -> list[Draft | AgentMemoryError]:
         """Return each memory as it will be written, or what is wrong with it.
 
         Raises:
             EmbedderUnavailable, StoreUnavailable: as a whole.
         """
+        memories = [item.memory for item in cleaned]
         refused = await self._refused(agent, memories)
         texts = [memory.content for place, memory in enumerate(memories) if place not in refused]
         vectors = {} if agent.takes_vectors else await _embed(agent, texts)

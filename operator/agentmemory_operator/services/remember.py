@@ -47,7 +47,7 @@ class Remember:
         cleaned = await clean(agent, memories)
         places = places_of_first([item.memory for item in cleaned], agent)
         distinct = list(dict.fromkeys(places))
-        drafts = await self._drafting.draft(agent, [cleaned[place].memory for place in distinct])
+        drafts = await self._drafting.draft(agent, [cleaned[place] for place in distinct])
         written: list[Outcome] = []
         try:
             written = await self._write(agent, drafts)

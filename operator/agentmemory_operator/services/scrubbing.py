@@ -6,25 +6,17 @@ keys, subjects, tags, namespaces, authors) stays as it is: two names must not be
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from agentmemory_operator.domain.scrubbing import Kind, scrub, scrub_object
 from agentmemory_operator.services.directory import Agent
-from agentmemory_operator.services.drafts import NewMemory
+from agentmemory_operator.services.drafts import Clean, NewMemory
 
 FIELDS = ("content", "context", "status_value", "metadata")
 
 # Between so many characters others get their turn; some 10 ms.
 _CHARACTERS_AT_ONCE = 64 << 10
-
-
-@dataclass(frozen=True, slots=True)
-class Clean:
-    """A memory without secrets, and of which kinds some were taken out, for the answer."""
-
-    memory: NewMemory
-    warnings: tuple[str, ...] = ()
 
 
 async def clean(agent: Agent, memories: Sequence[NewMemory]) -> list[Clean]:

@@ -33,6 +33,7 @@ from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory
+from agentmemory_operator.services.scrubbing import clean
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ class Kept:
     record: MemoryRecord
     event: Literal["ADD", "NONE"]
     evicted: MemoryRecord | None = None
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,14 +106,15 @@ class WorkingMemory:
             OutcomeUnknown: it may have been written; the same again is safe.
         """
         _check_type(agent)
-        [draft] = await self._drafting.draft(agent, [replace(memory, type=WORKING, is_working=True)])
+        [cleaned] = await clean(agent, [replace(memory, type=WORKING, is_working=True)])
+        [draft] = await self._drafting.draft(agent, [cleaned])
         if isinstance(draft, AgentMemoryError):
             raise draft
         session = Session(memory.user_id, memory.session_id or "")
         lock = self._locks.setdefault((agent.settings.slug, session), asyncio.Lock())
         try:
             async with lock:
-                return await self._keep(agent, session, draft)
+                return replace(await self._keep(agent, session, draft), warnings=cleaned.warnings)
         finally:
             agent.sizes.forget(memory.user_id)
 

@@ -133,7 +133,7 @@ def working(records: Sequence[MemoryRecord], *, slots: int) -> Json:
 def kept(result: Kept) -> Json:
     """Return `KeptOut`."""
     evicted = None if result.evicted is None else memory(result.evicted)
-    return {"id": result.record.id, "event": result.event, "evicted": evicted}
+    return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
 
 
 def ended(result: Ended) -> Json:

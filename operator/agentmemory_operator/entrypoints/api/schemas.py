@@ -217,6 +217,7 @@ class KeptOut(Answer):
     id: str
     event: Literal["ADD", "NONE"] = Field(description="NONE: the session had it in mind already.")
     evicted: MemoryOut | None = Field(description="What had to go for it; its id is the place's, and so the new one's.")
+    warnings: list[str]
 
 
 class EndedOut(Answer):
