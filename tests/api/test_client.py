@@ -67,6 +67,8 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
             "probe", user, (await api.remember("probe", user, "c", vector=VECTOR)).id, tags=["x"]
         )
         versions = await api.history("probe", user, changed.id)
+        below = [one async for one in api.children("probe", user, changed.id)]
+        tree = await api.tree("probe", user, changed.id)
         agents = await api.agents()
         settings = await api.agent("probe")
         batch = await api.remember_many("probe", [{"user_id": user, "content": "b", "vector": VECTOR}])
@@ -78,6 +80,7 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
     assert isinstance(batch[0], Stored)
     assert ([memory.id for memory in in_mind], ended) == ([kept.id], {"working": 1})
     assert versions == (changed,)
+    assert (below, tree.root.content, tree.truncated) == ([], "c", False)
 
 
 def test_a_memory_is_changed_and_its_versions_are_read(api: MemoryClient, user: str) -> None:
@@ -89,6 +92,19 @@ def test_a_memory_is_changed_and_its_versions_are_read(api: MemoryClient, user: 
 
     assert (changed.tags, changed.expires_at, changed.pinned) == (("x",), None, True)
     assert [(version.content, version.pinned) for version in versions] == [("first", True), ("second", False)]
+
+
+def test_what_is_below_a_memory_comes_as_a_list_and_as_a_tree(api: MemoryClient, user: str) -> None:
+    root = api.remember("probe", user, "root", vector=VECTOR).id
+    batch = [{"user_id": user, "content": str(n), "vector": VECTOR, "parent_id": root} for n in range(60)]
+    api.remember_many("probe", batch)  # type: ignore[arg-type]
+
+    below = [memory.content for memory in api.children("probe", user, root)]
+    tree = api.tree("probe", user, root, limit=5)
+
+    assert sorted(below) == sorted(str(n) for n in range(60))
+    assert (tree.root.id, len(tree.root.children), tree.truncated) == (root, 5, True)
+    assert tree.root.children[0].children == ()
 
 
 def test_a_session_keeps_a_few_memories_in_mind_until_it_ends(api: MemoryClient, user: str) -> None:

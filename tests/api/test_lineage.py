@@ -1,4 +1,4 @@
-"""Changing a memory in place and reading its versions, over HTTP."""
+"""Changing a memory in place, its versions and what is below it, over HTTP."""
 
 from typing import Any
 
@@ -59,6 +59,7 @@ def test_content_is_superseded_and_never_changed(client: httpx.Client, user: str
         ({"user_id": "v"}, "user_id"),
         ({"type": "task"}, "type"),
         ({"vector": [1.0] * 8}, "vector"),
+        ({"parent_id": UNKNOWN}, "parent_id"),
         ({"importance": None}, "importance"),
         ({"importance": 1.5}, "importance"),
         ({"tags": None}, "tags"),
@@ -118,3 +119,68 @@ def test_a_history_is_whole_whichever_version_is_named(client: httpx.Client, use
     assert answers[0] == answers[1] == answers[2]
     assert [memory["id"] for memory in answers[0]["results"]] == ids
     assert answers[0]["truncated"] is False
+
+
+def below(client: httpx.Client, user: str, memory_id: str, what: str, **parameters: Any) -> httpx.Response:
+    return client.get(f"{MEMORIES}/{memory_id}/{what}", params={"user_id": user} | parameters)
+
+
+def test_what_is_below_a_memory_comes_page_by_page_and_as_a_tree(client: httpx.Client, user: str) -> None:
+    root = store(client, user, content="root")["id"]
+    first = store(client, user, content="1", parent_id=root, created_at="2026-01-01T00:00:00Z")["id"]
+    store(client, user, content="2", parent_id=root, created_at="2026-01-02T00:00:00Z")
+    store(client, user, content="1.1", parent_id=first)
+
+    page = below(client, user, root, "children", limit=1).json()
+    rest = below(client, user, root, "children", cursor=page["next_cursor"]).json()
+    tree = below(client, user, root, "tree").json()
+
+    assert [memory["content"] for memory in (*page["results"], *rest["results"])] == ["2", "1"]
+    assert rest["next_cursor"] is None
+    assert (tree["root"]["content"], tree["truncated"]) == ("root", False)
+    assert [child["content"] for child in tree["root"]["children"]] == ["1", "2"]
+    assert [each["content"] for child in tree["root"]["children"] for each in child["children"]] == ["1.1"]
+    assert below(client, user, root, "tree", depth=1).json()["truncated"] is True
+
+
+@pytest.mark.parametrize("what", ["children", "tree"])
+def test_what_is_below_another_user_s_memory_is_not_found(client: httpx.Client, user: str, what: str) -> None:
+    memory_id = store(client, user)["id"]
+
+    assert below(client, "somebody-else", memory_id, what).status_code == 404
+    assert below(client, user, UNKNOWN, what).status_code == 404
+    assert below(client, user, "no-id", what).status_code == 404
+    assert client.get(f"{MEMORIES}/{memory_id}/{what}").status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("what", "parameters", "field"),
+    [
+        ("tree", {"depth": 0}, "depth"),
+        ("tree", {"depth": 33}, "depth"),
+        ("tree", {"limit": 1001}, "limit"),
+        ("children", {"limit": 0}, "limit"),
+        ("children", {"cursor": "x"}, "cursor"),
+        ("children", {"depth": 1}, "depth"),
+    ],
+)
+def test_bounds_of_what_is_below_are_named(
+    client: httpx.Client, user: str, what: str, parameters: dict[str, Any], field: str
+) -> None:
+    memory_id = store(client, user)["id"]
+
+    assert list(errors_of(below(client, user, memory_id, what, **parameters))) == [field]
+
+
+def test_a_parent_must_be_there_and_no_memory_is_below_itself(client: httpx.Client, user: str) -> None:
+    top = store(client, user, content="top")["id"]
+    below_it = store(client, user, content="below", parent_id=top)["id"]
+
+    def supersede_top(parent: str) -> httpx.Response:
+        body = {"user_id": user, "content": "new", "vector": [0.5] * 8, "supersedes": top, "parent_id": parent}
+        return client.post(MEMORIES, json=body)
+
+    assert "its own parent" in errors_of(supersede_top(top))["parent_id"]
+    assert "circle" in errors_of(supersede_top(below_it))["parent_id"]
+    assert supersede_top(UNKNOWN).status_code == 404
+    assert supersede_top("no-id").status_code == 422

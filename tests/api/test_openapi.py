@@ -27,6 +27,8 @@ PATHS = {
     "/v1/agents/{agent}/memories/batch": {"post"},
     "/v1/agents/{agent}/memories/{id}": {"get", "patch", "delete"},
     "/v1/agents/{agent}/memories/{id}/history": {"get"},
+    "/v1/agents/{agent}/memories/{id}/children": {"get"},
+    "/v1/agents/{agent}/memories/{id}/tree": {"get"},
     "/v1/agents/{agent}/search": {"post"},
     "/v1/agents/{agent}/items": {"put", "get", "delete"},
     "/v1/agents/{agent}/keys": {"get"},

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.services import histories
 from agentmemory_operator.services.histories import History
-from tests.support.agents import World
+from tests.support.agents import EVERYTHING, World
 from tests.support.crashes import CrashingStore
 
 
@@ -90,11 +91,19 @@ async def test_a_chain_of_just_so_many_is_whole(world: World, monkeypatch: pytes
 
 
 async def test_a_version_that_a_crash_left_half_joined_is_finished_first(world: World) -> None:
-    old = await world.add("old")
-    doomed = World(replace(world.agent, store=CrashingStore(world.agent.store, 5, "before")), clock=world.clock)
-    await asyncio.gather(doomed.try_add("new", supersedes=old), return_exceptions=True)
+    read_after_crashes = []
+    for at in range(3, 9):
+        old = await world.add("old", user_id=f"u{at}")
+        doomed = World(replace(world.agent, store=CrashingStore(world.agent.store, at, "before")), clock=world.clock)
+        await asyncio.gather(doomed.try_add("new", user_id=f"u{at}", supersedes=old), return_exceptions=True)
 
-    assert contents_of(await read(world, old)) == ["old", "new"]
+        found = contents_of(await read(world, old, f"u{at}"))
+
+        assert found[-1:] == await world.heads(f"u{at}")
+        read_after_crashes.append(found)
+
+    assert ["old", "new"] in read_after_crashes
+    assert ["old"] in read_after_crashes
 
 
 async def test_a_chain_that_grows_and_shrinks_meanwhile_is_read_unbroken(world: World) -> None:
@@ -116,3 +125,14 @@ async def test_a_chain_that_grows_and_shrinks_meanwhile_is_read_unbroken(world: 
         links: list[Mapping[str, Any]] = [{"id": r.id, "before": r.supersedes_id} for r in history.records]
         assert [link["before"] for link in links] == [None, *(link["id"] for link in links[:-1])]
     assert len(read_meanwhile) > 1
+
+
+async def test_the_versions_of_a_key_are_one_chain_after_its_first_was_deleted_too(world: World) -> None:
+    keyed = MemoryType("plan", half_life_days=9, supersede_by="key")
+    world.rank_by(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
+    await world.memories.delete(world.agent, await world.add("gone", type="plan", key="k"), user_id="u")
+    ids = [await world.add(content, type="plan", key="k") for content in ("first", "second")]
+
+    histories = [contents_of(await read(world, memory_id)) for memory_id in ids]
+
+    assert histories == [["first", "second"]] * 2

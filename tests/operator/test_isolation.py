@@ -63,6 +63,8 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("GET", "/v1/agents/{agent}/memories"): asked_for,
     ("GET", "/v1/agents/{agent}/memories/{id}"): asked_for,
     ("GET", "/v1/agents/{agent}/memories/{id}/history"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories/{id}/children"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories/{id}/tree"): asked_for,
     ("PATCH", "/v1/agents/{agent}/memories/{id}"): lambda user: asked_for(user) | {"json": {"tags": ["intruded"]}},
     ("DELETE", "/v1/agents/{agent}/memories/{id}"): asked_for,
     ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): asked_for,

@@ -22,6 +22,7 @@ from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Drafting, NewMemory
 from agentmemory_operator.services.edits import Edits
+from agentmemory_operator.services.hierarchies import Hierarchies
 from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import ListRequest, Memories
@@ -113,6 +114,7 @@ class World:
         self.memories = Memories(self.clock, self.chains, self.windows)
         self.edits = Edits(self.clock, self.memories)
         self.histories = Histories(self.clock, self.memories, self.chains)
+        self.hierarchies = Hierarchies(self.clock, self.memories, self.histories)
         self.counts = self.new_counts("w0")
         drafting = Drafting(self.clock, self.windows)
         self.working = WorkingMemory(self.clock, drafting, self.chains, self.counts)
@@ -126,6 +128,7 @@ class World:
     memories: Memories = field(init=False)
     edits: Edits = field(init=False)
     histories: Histories = field(init=False)
+    hierarchies: Hierarchies = field(init=False)
     counts: AccessCounts = field(init=False)
     working: WorkingMemory = field(init=False)
     sessions: Sessions = field(init=False)

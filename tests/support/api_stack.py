@@ -32,6 +32,7 @@ from agentmemory_operator.services.directory import AgentDirectory, Claim
 from agentmemory_operator.services.drafts import Drafting
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
+from agentmemory_operator.services.hierarchies import Hierarchies
 from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import Memories
@@ -146,6 +147,7 @@ def build_services(
         directory.put(Claim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
     chains, windows = Chains(clock), Windows(clock)
     memories = Memories(clock, chains, windows)
+    histories = Histories(clock, memories, chains)
     counts = AccessCounts(directory.open, clock, writer="test")
     working = WorkingMemory(clock, Drafting(clock, windows), chains, counts)
     return Services(
@@ -156,7 +158,8 @@ def build_services(
         working=working,
         sessions=Sessions(memories, working),
         edits=Edits(clock, memories),
-        histories=Histories(clock, memories, chains),
+        histories=histories,
+        hierarchies=Hierarchies(clock, memories, histories),
         items=Items(clock, windows),
         access_counts=counts,
         meter=meter,

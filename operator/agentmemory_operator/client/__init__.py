@@ -15,6 +15,8 @@ from agentmemory_operator.client.values import (
     Page,
     SearchResult,
     Stored,
+    Tree,
+    TreeNode,
 )
 
 __all__ = [
@@ -33,6 +35,8 @@ __all__ = [
     "Page",
     "SearchResult",
     "Stored",
+    "Tree",
+    "TreeNode",
     "estimate_tokens",
     "format_context",
 ]

@@ -19,6 +19,7 @@ from agentmemory_operator.client.exchange import (
     NewMemory,
     SearchOptions,
     Token,
+    TreeOptions,
 )
 from agentmemory_operator.client.item_calls import ItemOptions
 from agentmemory_operator.client.problems import ApiError
@@ -31,6 +32,7 @@ from agentmemory_operator.client.values import (
     Page,
     SearchResult,
     Stored,
+    Tree,
 )
 
 T = TypeVar("T")
@@ -104,14 +106,8 @@ class AsyncMemoryClient:
 
     async def memories(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> AsyncIterator[Memory]:
         """Return a user's memories, newest first; pages are read as they are needed."""
-        call = exchange.list_memories(agent, user_id, options=options)
-        page = await self.run(call)
-        for memory in page.results:
+        async for memory in self._pages(exchange.list_memories(agent, user_id, options=options)):
             yield memory
-        while page.next_cursor is not None:
-            page = await self.run(exchange.next_page(call, page.next_cursor))
-            for memory in page.results:
-                yield memory
 
     async def page(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> Page:
         """Return one page of a user's memories, newest first."""
@@ -128,6 +124,15 @@ class AsyncMemoryClient:
     async def history(self, agent: str, user_id: str, memory_id: str) -> tuple[Memory, ...]:
         """Return the versions of a memory, oldest first, whichever of them is named."""
         return await self.run(exchange.read_history(agent, user_id, memory_id))
+
+    async def children(self, agent: str, user_id: str, memory_id: str) -> AsyncIterator[Memory]:
+        """Return the memories right below one, newest first; pages are read as they are needed."""
+        async for memory in self._pages(exchange.list_children(agent, user_id, memory_id)):
+            yield memory
+
+    async def tree(self, agent: str, user_id: str, memory_id: str, **options: Unpack[TreeOptions]) -> Tree:
+        """Return a memory with all that is below it."""
+        return await self.run(exchange.read_tree_of(agent, user_id, memory_id, options=options))
 
     async def working(self, agent: str, user_id: str, session_id: str) -> tuple[Memory, ...]:
         """Return what a session has in mind, most recently used first."""
@@ -202,3 +207,12 @@ class AsyncMemoryClient:
                 retry_after = answer.headers.get("Retry-After")
             await asyncio.sleep(connection.wait_s(attempt, retry_after))
         raise AssertionError("the last attempt returns or raises")
+
+    async def _pages(self, call: Call[Page]) -> AsyncIterator[Memory]:
+        page = await self.run(call)
+        for memory in page.results:
+            yield memory
+        while page.next_cursor is not None:
+            page = await self.run(exchange.next_page(call, page.next_cursor))
+            for memory in page.results:
+                yield memory

@@ -18,9 +18,11 @@ from agentmemory_operator.client.values import (
     Page,
     SearchResult,
     Stored,
+    Tree,
     read_kept,
     read_page,
     read_search,
+    read_tree,
     read_value,
 )
 
@@ -79,6 +81,13 @@ class ChangeOptions(TypedDict, total=False):
     metadata: Mapping[str, Any]
     expires_at: datetime | str | None
     pinned: bool
+
+
+class TreeOptions(TypedDict, total=False):
+    """How much of a tree to read: levels, and memories in all."""
+
+    depth: int
+    limit: int
 
 
 class KeepOptions(TypedDict, total=False):
@@ -263,6 +272,18 @@ def read_history(agent: str, user_id: str, memory_id: str) -> Call[tuple[Memory,
     """Return the call that reads the versions of a memory."""
     path = path_of(agent, "memories", memory_id, "history")
     return Call(method="GET", path=path, parameters={"user_id": user_id}, read=_memories)
+
+
+def list_children(agent: str, user_id: str, memory_id: str) -> Call[Page]:
+    """Return the call that reads one page of the memories right below one."""
+    path = _path(agent, "memories", memory_id, "children")
+    return Call(method="GET", path=path, parameters={"user_id": user_id}, read=read_page)
+
+
+def read_tree_of(agent: str, user_id: str, memory_id: str, *, options: TreeOptions) -> Call[Tree]:
+    """Return the call that reads a memory with all that is below it."""
+    path = _path(agent, "memories", memory_id, "tree")
+    return Call(method="GET", path=path, parameters={"user_id": user_id, **options}, read=read_tree)
 
 
 def read_working(agent: str, user_id: str, session_id: str) -> Call[tuple[Memory, ...]]:

@@ -19,6 +19,7 @@ from agentmemory_operator.client.exchange import (
     NewMemory,
     SearchOptions,
     Token,
+    TreeOptions,
 )
 from agentmemory_operator.client.item_calls import ItemOptions
 from agentmemory_operator.client.problems import ApiError
@@ -31,6 +32,7 @@ from agentmemory_operator.client.values import (
     Page,
     SearchResult,
     Stored,
+    Tree,
 )
 
 T = TypeVar("T")
@@ -104,12 +106,7 @@ class MemoryClient:
 
     def memories(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> Iterator[Memory]:
         """Return a user's memories, newest first; pages are read as they are needed."""
-        call = exchange.list_memories(agent, user_id, options=options)
-        page = self.run(call)
-        yield from page.results
-        while page.next_cursor is not None:
-            page = self.run(exchange.next_page(call, page.next_cursor))
-            yield from page.results
+        return self._pages(exchange.list_memories(agent, user_id, options=options))
 
     def page(self, agent: str, user_id: str, **options: Unpack[ListOptions]) -> Page:
         """Return one page of a user's memories, newest first."""
@@ -126,6 +123,14 @@ class MemoryClient:
     def history(self, agent: str, user_id: str, memory_id: str) -> tuple[Memory, ...]:
         """Return the versions of a memory, oldest first, whichever of them is named."""
         return self.run(exchange.read_history(agent, user_id, memory_id))
+
+    def children(self, agent: str, user_id: str, memory_id: str) -> Iterator[Memory]:
+        """Return the memories right below one, newest first; pages are read as they are needed."""
+        return self._pages(exchange.list_children(agent, user_id, memory_id))
+
+    def tree(self, agent: str, user_id: str, memory_id: str, **options: Unpack[TreeOptions]) -> Tree:
+        """Return a memory with all that is below it."""
+        return self.run(exchange.read_tree_of(agent, user_id, memory_id, options=options))
 
     def working(self, agent: str, user_id: str, session_id: str) -> tuple[Memory, ...]:
         """Return what a session has in mind, most recently used first."""
@@ -196,3 +201,10 @@ class MemoryClient:
                 retry_after = answer.headers.get("Retry-After")
             time.sleep(connection.wait_s(attempt, retry_after))
         raise AssertionError("the last attempt returns or raises")
+
+    def _pages(self, call: Call[Page]) -> Iterator[Memory]:
+        page = self.run(call)
+        yield from page.results
+        while page.next_cursor is not None:
+            page = self.run(exchange.next_page(call, page.next_cursor))
+            yield from page.results

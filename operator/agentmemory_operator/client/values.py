@@ -101,6 +101,21 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TreeNode(Memory):
+    """A memory and what is below it, oldest first."""
+
+    children: "tuple[TreeNode, ...]" = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tree:
+    """A memory with all that is below it; truncated: there is more, deeper or beside."""
+
+    root: TreeNode
+    truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """A working memory that is durable.
 
@@ -179,6 +194,15 @@ def read_search(document: Json) -> SearchResult:
 def read_page(document: Json) -> Page:
     """Return a page of memories."""
     return read_value(Page, document | {"results": [read_value(Memory, memory) for memory in document["results"]]})
+
+
+def read_tree(document: Json) -> Tree:
+    """Return a memory with all that is below it."""
+    return read_value(Tree, document | {"root": _read_node(document["root"])})
+
+
+def _read_node(document: Json) -> TreeNode:
+    return read_value(TreeNode, document | {"children": [_read_node(child) for child in document["children"]]})
 
 
 def read_kept(document: Json) -> Kept:

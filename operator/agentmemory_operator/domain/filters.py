@@ -1,6 +1,6 @@
 """Which memories a call may see, as Qdrant filters."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,6 +76,11 @@ def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator
 def equals(key: str, value: str | int) -> Condition:
     """Return the condition that a payload key holds exactly this value."""
     return {"key": key, "match": {"value": value}}
+
+
+def equals_any(key: str, values: Sequence[str]) -> Condition:
+    """Return the condition that a payload key holds one of these values."""
+    return {"key": key, "match": {"any": list(values)}}
 
 
 def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ()) -> Filter:

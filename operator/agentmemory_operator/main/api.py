@@ -44,6 +44,7 @@ from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed
 from agentmemory_operator.services.handover import HandedOverSecrets
+from agentmemory_operator.services.hierarchies import Hierarchies
 from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.links import Endpoint
@@ -110,6 +111,7 @@ class Api:
         self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
         chains, windows = Chains(clock), Windows(clock)
         memories = Memories(clock, chains, windows)
+        histories = Histories(clock, memories, chains)
         secrets_of = self._secrets_of if in_cluster else None
         stores = PointStores(table, cluster, open_store, namespaces=cluster, secrets_of=secrets_of)
         directory = AgentDirectory(
@@ -126,7 +128,8 @@ class Api:
             working=working,
             sessions=Sessions(memories, working),
             edits=Edits(clock, memories),
-            histories=Histories(clock, memories, chains),
+            histories=histories,
+            hierarchies=Hierarchies(clock, memories, histories),
             items=Items(clock, windows),
             access_counts=access_counts,
             meter=meter,

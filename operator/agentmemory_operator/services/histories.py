@@ -67,6 +67,12 @@ class Histories:
         shown = [each for each in rows if not is_expired(each, types, now_ms)]
         return History(tuple(map(record_of, shown)), is_truncated=before.has_more or after.has_more)
 
+    async def ids(self, agent: Agent, row: _Row) -> list[str]:
+        """Return the ids of the versions of a memory, oldest first, what has expired included; at most 2,000."""
+        before = await self._walk(agent, row, _BACK, room=MOST_VERSIONS - 1)
+        after = await self._walk(agent, row, _ON, room=MOST_VERSIONS - 1 - len(before.rows))
+        return [each["id"] for each in (*reversed(before.rows), row, *after.rows)]
+
     async def _walk(self, agent: Agent, row: _Row, way: tuple[str, str], *, room: int) -> _Walk:
         """Read the rows that links lead to, one after the other."""
         link, back = way
@@ -77,14 +83,17 @@ class Histories:
             following = await self._settled_row(agent, next_id)
             if following is None or following.get(back) != row["id"]:
                 return _Walk(found, is_broken=True)
+            if TOMBSTONE_KEY in following:
+                # Where the chain of an identity begins, whether or not its first memory is still there.
+                return _Walk(found)
             found.append(following)
             row = following
         return _Walk(found)
 
     async def _settled_row(self, agent: Agent, memory_id: str) -> Payload | None:
-        """Return a row, once the step that it may be in is finished; None of what is deleted."""
+        """Return a row, once the step that it may be in is finished."""
         row = await read_row(agent, memory_id)
         if row and row.get("pending"):
             await self._chains.complete(agent, row)
             row = await read_row(agent, memory_id)
-        return None if row is None or TOMBSTONE_KEY in row else row
+        return row

@@ -21,6 +21,7 @@ from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft
 from agentmemory_operator.services.duplicates import Duplicates
 from agentmemory_operator.services.inserts import claim, is_of, with_id
+from agentmemory_operator.services.parents import check_hierarchy
 from agentmemory_operator.services.predecessors import check_predecessor
 from agentmemory_operator.services.stored import Outcome, Stored, other_request, stored_of
 from agentmemory_operator.services.windows import Windows
@@ -97,6 +98,7 @@ class Identities:
     async def _follow(self, agent: Agent, draft: Draft, head: Payload) -> Stored | None:
         """Write a draft behind the head, or behind what came before it meanwhile."""
         record = replace(draft.record, supersedes_id=head["id"], pending=True)
+        await check_hierarchy(agent, record)
         point = replace(draft, record=record).point(agent)
         await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
         with midway():

@@ -16,6 +16,7 @@ from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory, pla
 from agentmemory_operator.services.duplicates import Duplicates
 from agentmemory_operator.services.identities import Identities
 from agentmemory_operator.services.inserts import put
+from agentmemory_operator.services.parents import check_hierarchy
 from agentmemory_operator.services.predecessors import check_predecessor
 from agentmemory_operator.services.scrubbing import clean
 from agentmemory_operator.services.stored import Outcome, Stored, other_request, repeated, stored_of, superseded
@@ -103,6 +104,7 @@ class Remember:
         before = await read_row(agent, record.id) if record.request_hash else None
         if before is None:
             await check_predecessor(agent, record, self._chains, self._clock.now_ms())
+            await check_hierarchy(agent, record)
             await agent.store.upsert(agent.alias, [draft.point(agent)], insert_only=True, strong=True)
         with midway():
             row = before or await read_row(agent, record.id)

@@ -18,6 +18,7 @@ from agentmemory_operator.domain.scoring_models import name_of
 from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.hierarchies import Node, Tree
 from agentmemory_operator.services.histories import History
 from agentmemory_operator.services.items import Outcome, Put
 from agentmemory_operator.services.memories import Page
@@ -125,6 +126,11 @@ def history(found: History) -> Json:
     return {"results": [memory(record) for record in found.records], "truncated": found.is_truncated}
 
 
+def tree(found: Tree) -> Json:
+    """Return `TreeOut`."""
+    return {"root": _node(found.root), "truncated": found.is_truncated}
+
+
 def working(records: Sequence[MemoryRecord], *, slots: int) -> Json:
     """Return `WorkingOut`."""
     return {"results": [memory(record) for record in records], "slots": slots}
@@ -177,6 +183,10 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
 def agents(lines: Sequence[Json]) -> Json:
     """Return `AgentsOut`."""
     return {"results": lines}
+
+
+def _node(node: Node) -> Json:
+    return memory(node.record) | {"children": [_node(child) for child in node.children]}
 
 
 def _found(found: Found, answer: SearchAnswer, ranking: Ranking) -> Json:

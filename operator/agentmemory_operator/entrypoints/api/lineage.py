@@ -1,4 +1,4 @@
-"""The routes of one memory and what belongs to it: changing it in place, and its versions."""
+"""The routes of one memory and what belongs to it: changing it in place, and its versions, what is below it."""
 
 from typing import Annotated
 
@@ -9,9 +9,9 @@ from starlette.responses import Response
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
-from agentmemory_operator.entrypoints.api.requests import ChangeIn, UserParameters
+from agentmemory_operator.entrypoints.api.requests import ChangeIn, ChildrenParameters, TreeParameters, UserParameters
 from agentmemory_operator.entrypoints.api.rights import GuardedRoute
-from agentmemory_operator.entrypoints.api.schemas import HistoryOut, MemoryOut
+from agentmemory_operator.entrypoints.api.schemas import HistoryOut, MemoryOut, PageOut, TreeOut
 from agentmemory_operator.entrypoints.api.use_cases import known_id, services_of
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
@@ -49,3 +49,33 @@ async def get_history(
     opened = await services.directory.open(agent)
     found = await services.histories.read(opened, memory_id, user_id=parameters.user_id)
     return answers.json_response(answers.history(found))
+
+
+@router.get(
+    "/{agent}/memories/{id}/children",
+    summary="List the memories below one",
+    **describe(PageOut, problems=READ_PROBLEMS),
+)
+async def get_children(
+    agent: str, id: str, request: Request, parameters: Annotated[ChildrenParameters, Query()]
+) -> Response:
+    """Return the memories right below one, newest first, page by page."""
+    services = services_of(request)
+    memory_id = known_id(id)
+    opened = await services.directory.open(agent)
+    found = await services.hierarchies.children(opened, memory_id, **dict(parameters))
+    return answers.json_response(answers.page(found))
+
+
+@router.get(
+    "/{agent}/memories/{id}/tree",
+    summary="Read a memory with all that is below it",
+    **describe(TreeOut, problems=READ_PROBLEMS),
+)
+async def get_tree(agent: str, id: str, request: Request, parameters: Annotated[TreeParameters, Query()]) -> Response:
+    """Return a memory with what is below it, as many levels and memories as asked for."""
+    services = services_of(request)
+    memory_id = known_id(id)
+    opened = await services.directory.open(agent)
+    found = await services.hierarchies.tree(opened, memory_id, parameters.tree_request())
+    return answers.json_response(answers.tree(found))

@@ -37,6 +37,7 @@ _ANSWERS = (
     schemas.MemoryOut,
     schemas.PageOut,
     schemas.HistoryOut,
+    schemas.TreeOut,
     schemas.WorkingOut,
     schemas.KeptOut,
     schemas.EndedOut,

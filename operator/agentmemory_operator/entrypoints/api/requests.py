@@ -32,6 +32,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
 )
 from agentmemory_operator.services.drafts import NewMemory
+from agentmemory_operator.services.hierarchies import TreeRequest
 from agentmemory_operator.services.memories import ListRequest
 from agentmemory_operator.services.recall import SearchRequest
 
@@ -183,6 +184,13 @@ def _drop_default(schema: dict[str, Any]) -> None:
     del schema["default"]
 
 
+_FIXED = {
+    "content": "never changes in place: store the new content with supersedes, and the id of this memory",
+    "parent_id": "never changes in place, so that no memory comes to be above itself: store the memory anew with"
+    " supersedes, the id of this one, and its parent",
+}
+
+
 class ChangeIn(Body):
     """What changes in a memory; what is left out stays as it is."""
 
@@ -201,9 +209,9 @@ class ChangeIn(Body):
     @model_validator(mode="before")
     @classmethod
     def _says_something_else(cls, sent: Any) -> Any:
-        if isinstance(sent, dict) and "content" in sent:
-            message = "never changes in place: store the new content with supersedes, and the id of this memory"
-            raise PydanticCustomError("fixed", "{message}", {"message": message, "field": "content"})
+        fixed = next((name for name in _FIXED if name in sent), None) if isinstance(sent, dict) else None
+        if fixed:
+            raise PydanticCustomError("fixed", "{message}", {"message": _FIXED[fixed], "field": fixed})
         if isinstance(sent, dict) and not sent:
             message = f"send at least one of {', '.join(cls.model_fields)}"
             raise PydanticCustomError("empty", "{message}", {"message": message})
@@ -236,6 +244,24 @@ class UserParameters(Parameters):
     """The parameter of every call on one memory."""
 
     user_id: UserId = Field(description="Whose memory.")
+
+
+class ChildrenParameters(UserParameters):
+    """Which of the memories below one."""
+
+    limit: int = Field(default=LIST_LIMIT, ge=1, le=LIST_LIMIT_MAX, description="Memories a page.")
+    cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the page before.")
+
+
+class TreeParameters(UserParameters):
+    """How much of a tree."""
+
+    depth: int = Field(default=8, ge=1, le=32, description="Levels below the memory.")
+    limit: int = Field(default=100, ge=1, le=LIST_LIMIT_MAX, description="Memories below it, in all.")
+
+    def tree_request(self) -> TreeRequest:
+        """Return what the use case takes."""
+        return TreeRequest(user_id=self.user_id, depth=self.depth, limit=self.limit)
 
 
 class ListParameters(Parameters):

@@ -28,6 +28,8 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/memories"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}/history"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/memories/{id}/children"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/memories/{id}/tree"): Verb.READ,
         ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): Verb.READ,
         ("POST", "/v1/agents/{agent}/search"): Verb.READ,
         ("POST", "/v1/agents/{agent}/memories"): Verb.WRITE,

@@ -204,6 +204,19 @@ class HistoryOut(Answer):
     truncated: bool = Field(description="There are more versions than are read at once: ask for one at the end.")
 
 
+class TreeNodeOut(MemoryOut):
+    """A memory and what is below it."""
+
+    children: "list[TreeNodeOut]" = Field(description="Oldest first.")
+
+
+class TreeOut(Answer):
+    """A memory with all that is below it."""
+
+    root: TreeNodeOut
+    truncated: bool = Field(description="There is more than `depth` and `limit` let through.")
+
+
 class WorkingOut(Answer):
     """What a session has in mind, most recently used first."""
 

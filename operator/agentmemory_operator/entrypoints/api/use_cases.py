@@ -11,6 +11,7 @@ from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.edits import Edits
+from agentmemory_operator.services.hierarchies import Hierarchies
 from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import Memories
@@ -30,6 +31,7 @@ class Services:
     memories: Memories
     edits: Edits
     histories: Histories
+    hierarchies: Hierarchies
     items: Items
     working: WorkingMemory
     sessions: Sessions
