@@ -276,13 +276,13 @@ def read_history(agent: str, user_id: str, memory_id: str) -> Call[tuple[Memory,
 
 def list_children(agent: str, user_id: str, memory_id: str) -> Call[Page]:
     """Return the call that reads one page of the memories right below one."""
-    path = _path(agent, "memories", memory_id, "children")
+    path = path_of(agent, "memories", memory_id, "children")
     return Call(method="GET", path=path, parameters={"user_id": user_id}, read=read_page)
 
 
 def read_tree_of(agent: str, user_id: str, memory_id: str, *, options: TreeOptions) -> Call[Tree]:
     """Return the call that reads a memory with all that is below it."""
-    path = _path(agent, "memories", memory_id, "tree")
+    path = path_of(agent, "memories", memory_id, "tree")
     return Call(method="GET", path=path, parameters={"user_id": user_id, **options}, read=read_tree)
 
 
