@@ -298,6 +298,10 @@ class CollectionStore(Protocol):
         """Return the exact number of points that are not tombstones; 0 when the collection is gone."""
         ...
 
+    async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
+        """Return the exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
+        ...
+
     async def delete(self, physical: str) -> None:
         """Delete the collection and its aliases; one that is gone is no error."""
         ...

@@ -316,6 +316,16 @@ async def test_a_collection_with_named_vectors_differs_in_size(place: Place) -> 
     assert (await place.seen()).size == 0
 
 
+async def test_memories_of_types_that_are_not_listed_are_counted_without_tombstones(place: Place) -> None:
+    await place.reconcile()
+    for name, number in (("fact", 4), ("task", 2), ("note", 1)):
+        place.add_points(number, type=name)
+    place.add_points(3, type="task", deletedAt=1)
+
+    assert await place.store.count_unlisted(place.physical, ["fact", "person"]) == {"task": 2, "note": 1}
+    assert await place.store.count_unlisted(place.physical, ["fact", "task", "note"]) == {}
+
+
 async def test_points_are_counted_exactly_and_without_tombstones(place: Place) -> None:
     await place.create()
     place.add_points(3, userId="u")
@@ -438,6 +448,7 @@ CALLS: dict[str, Callable[[QdrantCollections], Awaitable[object]]] = {
     "observe": lambda store: store.observe("a", "a__1"),
     "apply": lambda store: store.apply("a__1", UpdateHnsw(m=4)),
     "count": lambda store: store.count("a__1"),
+    "count_unlisted": lambda store: store.count_unlisted("a__1", ["fact"]),
     "delete": lambda store: store.delete("a__1"),
 }
 

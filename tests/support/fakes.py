@@ -96,6 +96,7 @@ class FakeCollectionStore:
         collections: by physical name.
         aliases: alias -> physical name.
         points: exact numbers by physical name.
+        types: numbers of memories by type by physical name.
         states: by physical name; a collection that is not named is green, or yellow where everything `is_busy`.
         error: raised by every call while it is set.
         fails_after: number of changes after which every further one raises `error_on_change`.
@@ -106,6 +107,7 @@ class FakeCollectionStore:
     collections: dict[str, Collection] = field(default_factory=dict)
     aliases: dict[str, str] = field(default_factory=dict)
     points: dict[str, int] = field(default_factory=dict)
+    types: dict[str, dict[str, int]] = field(default_factory=dict)
     server_version: str = "1.18.3"
     is_busy: bool = False
     states: dict[str, str] = field(default_factory=dict)
@@ -156,6 +158,10 @@ class FakeCollectionStore:
     async def count(self, physical: str) -> int:
         self._called("count", physical)
         return self.points.get(physical, 0)
+
+    async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
+        self._called("count_unlisted", physical)
+        return {name: count for name, count in self.types.get(physical, {}).items() if name not in types}
 
     async def delete(self, physical: str) -> None:
         self._called("delete", physical)

@@ -1,6 +1,6 @@
 """Collections and aliases: control calls over plain HTTP."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, assert_never
 from urllib.parse import quote
 
@@ -42,6 +42,8 @@ from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 
 ANY_NAME = "agentmemory"
+# Types beyond the most frequent of those that no object lists are not told.
+TOLD_TYPES = 8
 _ALIVE = {"must": [{"is_empty": {"key": TOMBSTONE_KEY}}]}
 
 
@@ -221,6 +223,14 @@ class QdrantCollections:
             return 0
         with understood():
             return int(told["count"])
+
+    async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
+        """Return the exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
+        others = _ALIVE | {"must_not": [{"key": "type", "match": {"any": list(types)}}]}
+        body = {"key": "type", "filter": others, "limit": TOLD_TYPES, "exact": True}
+        told = await self._transport.result("POST", f"{_path(physical)}/facet", body)
+        with understood():
+            return {hit["value"]: int(hit["count"]) for hit in told["hits"]}
 
     async def holdings(self) -> list[Holding]:
         """Return the collections whose name or alias is one that agents' collections have, sorted by name."""

@@ -35,6 +35,7 @@ class Reason(StrEnum):
     DELETION_WAITING = "DeletionWaiting"
     CHANGE_IGNORED = "ChangeIgnored"
     SCORING_REJECTED = "ScoringRejected"
+    TYPE_REMOVED = "TypeRemoved"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """What a pass came to."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.collection import Marker, Observed
 from agentmemory_operator.domain.drift import Difference
@@ -17,6 +18,7 @@ class Reconciled:
         corrected: the drift that the pass set right.
         drift: the drift that stays: left as it is, or held.
         is_queued: a Reindex waits for its turn.
+        unlisted: memories of each type that the object does not list.
     """
 
     observed: Observed
@@ -27,6 +29,7 @@ class Reconciled:
     corrected: tuple[Difference, ...] = ()
     drift: tuple[Difference, ...] = ()
     is_queued: bool = False
+    unlisted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def has_reindexed(self) -> bool:

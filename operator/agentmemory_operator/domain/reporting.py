@@ -68,6 +68,7 @@ from agentmemory_operator.domain.status import (
     StrictModeStatus,
     VectorsStatus,
 )
+from agentmemory_operator.domain.unlisted import unlisted_states
 
 Json = dict[str, Any]
 
@@ -240,7 +241,7 @@ def _states(settings: AgentSettings, done: Reconciled) -> list[State]:
     states = list(_serving(done))
     if settings.scoring_fault:
         states.append(State("Stalled", True, Reason.SCORING_REJECTED, _rejected(settings)))
-    return states
+    return [*states, *unlisted_states(done.unlisted)]
 
 
 def _rejected(settings: AgentSettings) -> str:

@@ -18,7 +18,7 @@ class Condition(StatusModel):
     """One condition, as the Kubernetes API conventions describe it."""
 
     type: Annotated[str, Field(max_length=316)] = Field(
-        description="Ready, InSync, Reachable, Reconciling, Stalled or Suspended."
+        description="Ready, InSync, Reachable, Reconciling, Stalled, Suspended or TypesListed."
     )
     status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = (

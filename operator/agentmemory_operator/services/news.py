@@ -34,8 +34,7 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     fresh = [drift for drift in done.drift if (drift.path, drift.observed) not in known]
     if fresh and not done.refusal:
         yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, fresh))}; spec.driftPolicy leaves it")
-    if (fault := _scoring_fault(new)) and fault != _scoring_fault(old):
-        yield Event("Warning", Reason.SCORING_REJECTED, fault)
+    yield from _faults(old, new)
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and old.get("plan") != new.get("plan"):
@@ -44,10 +43,17 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
         yield Event(kind, done.refusal.reason, done.refusal.message)
 
 
-def _scoring_fault(status: Json) -> str | None:
-    """Return why the scoring expression is rejected, None where it is not."""
-    rejected = (entry for entry in status.get("conditions") or [] if entry["reason"] == Reason.SCORING_REJECTED)
-    return next((entry["message"] for entry in rejected), None)
+def _faults(old: Json, new: Json) -> Iterator[Event]:
+    """Yield what is wrong with an object that serves all the same."""
+    for reason in (Reason.SCORING_REJECTED, Reason.TYPE_REMOVED):
+        if (fault := _told(new, reason)) and fault != _told(old, reason):
+            yield Event("Warning", reason, fault)
+
+
+def _told(status: Json, reason: Reason) -> str | None:
+    """Return the message of the condition with a reason, None where there is none."""
+    found = (entry for entry in status.get("conditions") or [] if entry["reason"] == reason)
+    return next((entry["message"] for entry in found), None)
 
 
 def _is_told_apart(change: Change, done: Reconciled) -> bool:

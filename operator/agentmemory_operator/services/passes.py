@@ -3,7 +3,7 @@
 import logging
 import math
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -42,6 +42,7 @@ from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTIO
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, release
 from agentmemory_operator.services.turns import Turns, is_running
+from agentmemory_operator.services.unlisted import count_unlisted
 from agentmemory_operator.services.workqueue import LAST_RETRY_S
 
 log = logging.getLogger(__name__)
@@ -244,9 +245,9 @@ class Passes:
         last = memory.status.get("collection") or {}
         cluster_id = await self.cluster.cluster_id()
         desired = newest_collection(memory, cluster_id=cluster_id)
-        return await self.connections.use(
-            memory,
-            lambda store: reconcile(
+
+        async def bring_about(store: CollectionStore) -> Reconciled:
+            done = await reconcile(
                 effective_settings(memory).alias,
                 desired,
                 store=store,
@@ -256,8 +257,10 @@ class Passes:
                     terms=terms_of(memory, cluster_id=cluster_id),
                     turn=lambda: self._take_turn(key, document, memory, store),
                 ),
-            ),
-        )
+            )
+            return replace(done, unlisted=await count_unlisted(memory, done.observed, store))
+
+        return await self.connections.use(memory, bring_about)
 
     async def _report(
         self, key: Key, document: Json, memory: AgentMemory, done: Reconciled, *, opened_by: str | None
