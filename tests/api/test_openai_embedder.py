@@ -181,6 +181,17 @@ async def test_a_refused_text_is_the_callers_fault(service: FakeOpenAI, embedder
         await embedder().embed(["a"])
 
 
+async def test_a_refused_text_says_nothing_of_base64(service: FakeOpenAI, embedder: Make) -> None:
+    one = embedder()
+    service.faults = [failure(400, "maximum context length is 8192 tokens") for _ in range(2)]
+    with pytest.raises(RequestInvalid):
+        await one.embed(["a"])
+
+    await one.embed(["b"])
+
+    assert [body["encoding_format"] for body in service.bodies] == ["base64", "float", "base64"]
+
+
 async def test_another_size_than_declared_is_refused(service: FakeOpenAI, embedder: Make) -> None:
     with pytest.raises(SpecInvalid, match="gives 8, declared are 16") as raised:
         await embedder(dimensions=16).embed(["a"])

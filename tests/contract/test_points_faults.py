@@ -95,6 +95,15 @@ async def test_an_error_status_becomes_an_error_of_ours(
             await store.upsert("c", [])
 
 
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b'{"result": {"poi', b"[]", b'"text"', b'{"status": "ok"}'])
+async def test_a_success_that_is_none_of_qdrants_is_an_error_of_ours(body: bytes) -> None:
+    async with engine(always(200, body)) as store:
+        with pytest.raises(StoreUnavailable, match="proxy"):
+            await store.count("c", None)
+        with pytest.raises(OutcomeUnknown, match="proxy"):
+            await store.upsert("c", [])
+
+
 async def test_a_wait_that_the_server_asks_for_is_passed_on() -> None:
     async with engine(always(429, b"{}", "Retry-After: 9")) as store:
         with pytest.raises(StoreUnavailable) as refused:

@@ -37,6 +37,7 @@ from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
+from agentmemory_operator.services.metered_reranker import MeteredReranker
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.sessions import Sessions
@@ -152,7 +153,7 @@ def build_services(
     working = WorkingMemory(clock, Drafting(clock, windows), chains, counts)
     return Services(
         directory=directory,
-        recall=Recall(clock, counts, FastEmbedReranker(ModelFiles(folder=models))),
+        recall=Recall(clock, counts, MeteredReranker(FastEmbedReranker(ModelFiles(folder=models)), meter)),
         remember=Remember(clock, chains, windows),
         memories=memories,
         working=working,

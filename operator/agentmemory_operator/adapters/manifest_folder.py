@@ -172,6 +172,8 @@ class ManifestFolder:
             self._files[path] = [item for item in documents if _is_object(item, path)]
         except FileNotFoundError:
             self._files.pop(path, None)
+        except RecursionError:
+            log.error("%s cannot be read, its last content stands: it is nested too deeply; flatten it", path.name)
         except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, ValueError) as exc:
             log.error("%s cannot be read, its last content stands: %s", path.name, " ".join(str(exc).split()))
         return self._files.get(path, [])

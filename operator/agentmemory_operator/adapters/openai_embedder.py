@@ -26,6 +26,8 @@ SHORTENABLE = ("text-embedding-3", "gemini-embedding")
 
 _RETRIED = (408, 409, 429)
 
+Encoding = Literal["base64", "float"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIOptions:
@@ -56,8 +58,8 @@ class OpenAIEmbedder:
             raise SpecInvalid("InvalidSpec", message)
         self._options = options
         self._jitter = jitter
-        self._encoding: Literal["base64", "float"] = "base64"
-        self._knows_base64 = False
+        # What the service was seen to take; None until then.
+        self._encoding: Encoding | None = None
         self._client = openai.AsyncOpenAI(
             api_key=options.api_key or NO_KEY, base_url=options.base_url or OPENAI_URL, max_retries=0
         )
@@ -83,12 +85,16 @@ class OpenAIEmbedder:
 
     async def _embed_batch(self, texts: list[str]) -> list[Vector]:
         deadline = time.monotonic() + self._options.timeout_s
-        attempt = 1
+        attempt, encoding = 1, self._encoding or "base64"
         while True:
             try:
-                return self._vectors(await self._request(texts, deadline=deadline), expected=len(texts))
+                answer = await self._request(texts, encoding, deadline=deadline)
+                vectors = self._vectors(answer, expected=len(texts))
+                self._encoding = encoding
+                return vectors
             except openai.OpenAIError as exc:
-                if self._falls_back_to_float(exc):
+                if encoding == "base64" and self._may_lack_base64(exc):
+                    encoding = "float"
                     continue
                 refusal = self._refusal(exc)
                 delay = self._delay_s(exc, attempt)
@@ -99,7 +105,7 @@ class OpenAIEmbedder:
             await asyncio.sleep(delay)
             attempt += 1
 
-    async def _request(self, texts: list[str], *, deadline: float) -> Any:
+    async def _request(self, texts: list[str], encoding: Encoding, *, deadline: float) -> Any:
         options = self._options
         # A gateway may put its own name for the provider before the model's.
         is_shortenable = options.model.rpartition("/")[2].startswith(SHORTENABLE)
@@ -108,17 +114,16 @@ class OpenAIEmbedder:
             model=options.model,
             input=texts,
             dimensions=shortened,
-            encoding_format=self._encoding,
+            encoding_format=encoding,
             timeout=max(deadline - time.monotonic(), 0.05),
         )
 
-    def _falls_back_to_float(self, exc: openai.OpenAIError) -> bool:
-        """Tell whether to ask again for plain numbers: some services know no base64, and not all say what they miss."""
-        refused = isinstance(exc, openai.APIStatusError) and exc.status_code in (400, 422)
-        if not refused or self._encoding == "float" or self._knows_base64:
-            return False
-        self._encoding = "float"
-        return True
+    def _may_lack_base64(self, exc: openai.OpenAIError) -> bool:
+        """Tell whether to ask again for plain numbers: some services know no base64, and not all say what they miss.
+
+        Only their taking the same texts then shows that it was this.
+        """
+        return self._encoding is None and isinstance(exc, openai.APIStatusError) and exc.status_code in (400, 422)
 
     def _delay_s(self, exc: openai.OpenAIError, attempt: int) -> float:
         asked = _retry_after_s(exc)
@@ -159,7 +164,6 @@ class OpenAIEmbedder:
             raise self._no_embeddings("rows that cannot be read") from exc
         for vector in vectors:
             self._check(vector)
-        self._knows_base64 = self._encoding == "base64"
         return vectors
 
     def _check(self, vector: Vector) -> None:

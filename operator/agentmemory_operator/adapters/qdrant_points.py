@@ -194,7 +194,7 @@ class QdrantPoints:
                 raw = await response.read()
             call.answered(response.status)
             if response.status == 200:
-                return orjson.loads(raw)["result"]
+                return _result_of(raw, is_write=is_write)
             raise _error_of(response.status, raw, response.headers, is_write=is_write)
 
     def _open_session(self) -> aiohttp.ClientSession:
@@ -267,6 +267,15 @@ def _error_of(status: int, raw: bytes, headers: Mapping[str, str], *, is_write: 
     if status == 404:
         return _Missing(message, retry_after_s=2)
     return StoreRejected(status, message)
+
+
+def _result_of(raw: bytes, *, is_write: bool) -> Any:
+    try:
+        return orjson.loads(raw)["result"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        kind = OutcomeUnknown if is_write else StoreUnavailable
+        message = "the answer with status 200 is none of Qdrant's: see what stands between, a proxy or another server"
+        raise kind(message) from error
 
 
 def _message_of(raw: bytes) -> str:

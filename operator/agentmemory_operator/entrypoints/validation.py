@@ -49,6 +49,11 @@ def findings_in(path: Path) -> Iterator[Finding]:
     text = path.read_text(encoding="utf-8")
     try:
         nodes = [node for node in yaml.compose_all(text, Loader=yaml.SafeLoader) if node is not None]
+    except RecursionError:
+        yield Finding(
+            path, 1, FieldError("YAML", "is nested too deeply to be read: no object of ours needs ten levels")
+        )
+        return
     except yaml.MarkedYAMLError as exc:
         line = exc.problem_mark.line + 1 if exc.problem_mark else 1
         yield Finding(path, line, FieldError("YAML", f"{exc.problem}: correct the file's syntax"))

@@ -50,6 +50,7 @@ from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
+from agentmemory_operator.services.metered_reranker import MeteredReranker
 from agentmemory_operator.services.objects import ObjectTable
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.recall import Recall
@@ -122,7 +123,7 @@ class Api:
         self.feed = ApiFeed(table, directory, stores.forget)
         self.services = Services(
             directory=directory,
-            recall=Recall(clock, access_counts, FastEmbedReranker(self._files)),
+            recall=Recall(clock, access_counts, MeteredReranker(FastEmbedReranker(self._files), meter)),
             remember=Remember(clock, chains, windows),
             memories=memories,
             working=working,

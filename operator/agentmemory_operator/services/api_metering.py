@@ -72,6 +72,12 @@ class ApiMeter:
         self._embeddings = Histogram(
             "agentmemory_api_embed_duration_seconds", "Seconds an embedding took.", ("provider", "outcome"), LATENCIES
         )
+        self._rerankings = Histogram(
+            "agentmemory_api_rerank_duration_seconds",
+            "Seconds a cross-encoder read the results of a search.",
+            ("outcome",),
+            LATENCIES,
+        )
         self._calls = Histogram(
             "agentmemory_api_engine_duration_seconds",
             "Seconds a call to Qdrant took.",
@@ -117,6 +123,18 @@ class ApiMeter:
                 self._embeddings.observe(self._now_s() - started_s, provider, outcome)
 
     @contextmanager
+    def reranking(self, texts: int) -> Iterator[None]:
+        """Measure one reading of a search's results by a cross-encoder."""
+        started_s, outcome = self._now_s(), "failed"
+        with self._tracer.span("rerank") as span:
+            span.note("agentmemory.rerank.texts", texts)
+            try:
+                yield
+                outcome = "ok"
+            finally:
+                self._rerankings.observe(self._now_s() - started_s, outcome)
+
+    @contextmanager
     def engine(self, operation: str) -> Iterator[_EngineCall]:
         """Measure one call to Qdrant."""
         started_s = self._now_s()
@@ -142,6 +160,7 @@ class ApiMeter:
         return [
             self._requests,
             self._embeddings,
+            self._rerankings,
             self._calls,
             self._cached,
             self._candidates,

@@ -246,7 +246,16 @@ GOOD_B = yaml.safe_dump(manifest("b"))
 
 
 @pytest.mark.parametrize(
-    "text", [HALF, f"{GOOD_B}---\n{HALF}", "\x00", "a: !!python/object:os.system {}", "? {a: b}\n: c", "\t- x: ["]
+    "text",
+    [
+        HALF,
+        f"{GOOD_B}---\n{HALF}",
+        "\x00",
+        "a: !!python/object:os.system {}",
+        "? {a: b}\n: c",
+        "\t- x: [",
+        "[" * 5_000 + "]" * 5_000,
+    ],
 )
 async def test_a_half_written_file_keeps_its_last_content(
     folder: Folder, text: str, caplog: pytest.LogCaptureFixture

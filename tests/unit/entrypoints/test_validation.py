@@ -140,3 +140,11 @@ def test_a_ranking_that_loses_old_memories_is_warned_of(
 
     assert len(told) == len(expected), told
     assert [words for words, warning in zip(expected, told, strict=True) if words not in warning] == []
+
+
+@pytest.mark.parametrize("levels", [100, 1_000, 100_000])
+def test_a_document_is_told_apart_however_deep_it_is(tmp_path: pathlib.Path, levels: int) -> None:
+    deep = "[" * levels + "]" * levels
+    (finding,) = findings(tmp_path, GOOD.replace("spec: {", f"spec: {{scoring: {deep}, "))
+
+    assert ("nested too deeply" in finding) is (levels > 100)
