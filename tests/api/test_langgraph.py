@@ -277,6 +277,14 @@ def test_users_see_nothing_of_each_other(store: AgentMemoryStore, bots: Stack, u
         assert other.list_namespaces() == []
 
 
+def test_what_all_share_is_no_item_of_a_user(store: AgentMemoryStore, bots: Stack) -> None:
+    with AgentMemoryStore("langgraph-bot", user_id="global", url=bots.api_url, threshold=-1) as shared:
+        shared.put(("docs",), "k", {"text": "for all"})
+
+        assert [item.key for item in shared.search((), query="for all")] == ["k"]
+        assert store.search((), query="for all") == []
+
+
 def test_items_that_came_another_way_are_seen_and_other_memories_are_not(
     store: AgentMemoryStore, bots: Stack, user: str
 ) -> None:

@@ -411,3 +411,37 @@ async def _set_strict_mode(world: World, **settings: int) -> None:
         url = f"{world.agent.store._url}/collections/{world.agent.alias}"  # type: ignore[attr-defined]
         async with session.patch(url, json=body) as answer:
             assert answer.status == 200
+
+
+async def test_what_either_threshold_keeps_out_of_the_answer_is_counted(world: World) -> None:
+    for number in range(12):
+        near = vector_of("q") if number % 3 else [-value for value in vector_of("q")]
+        await world.add(str(number), vector=near)
+    weighted = replace(BY_SIMILARITY, limit=10, score_threshold=-2, min_similarity=-1)
+
+    removed = {}
+    for name, gates in {
+        "none": {},
+        "similarity": {"min_similarity": 0.5},
+        "score": {"score_threshold": 0.5},
+        "both": {"min_similarity": 0.5, "score_threshold": 2},
+    }.items():
+        world.rank_by(replace(weighted, **gates))
+        answer = await search(world)
+        removed[name] = (len(answer.results), answer.removed_by_threshold)
+
+    assert removed == {"none": (10, 0), "similarity": (8, 2), "score": (8, 2), "both": (0, 10)}
+
+
+async def test_an_explanation_counts_the_candidates_below_the_threshold_even_where_nothing_is_left(
+    world: World,
+) -> None:
+    for number in range(12):
+        await world.add(str(number), vector=vector_of("q") if number % 3 else [-value for value in vector_of("q")])
+    world.rank_by(replace(BY_SIMILARITY, limit=2, score_threshold=2, min_similarity=0.5))
+
+    answer = await search(world, explain=True)
+
+    assert (answer.results, answer.removed_by_threshold) == ((), 2)
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.below_threshold, answer.candidates.eligible) == (8, 8, 12)

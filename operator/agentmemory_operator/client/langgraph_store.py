@@ -202,7 +202,8 @@ class AgentMemoryStore(BaseStore):
     def _ranked(self, op: SearchOp, tree: _Tree, wanted: int) -> Steps[list[SearchItem]]:
         """Return the best items; more are asked for until enough of them meet what the API cannot compare."""
         known = {"key": {"ne": None}, f"metadata.{_METADATA}.index": {"ne": False}}
-        options: SearchOptions = {"namespace": tree.prefix, "filters": known | _filters_of(op.filter or {})}
+        filters = known | _filters_of(op.filter or {})
+        options: SearchOptions = {"namespace": tree.prefix, "filters": filters, "include_scopes": []}
         if self._threshold is not None:
             options["threshold"] = self._threshold
         top_k = max(wanted, 1)

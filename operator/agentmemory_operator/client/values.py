@@ -75,6 +75,7 @@ class SearchResult:
     Attributes:
         generation: of the object whose settings ranked.
         warnings: what makes the search dear, with the way out.
+        candidates: how far the engine looked, and how many a threshold removed; only with `explain`.
     """
 
     results: tuple[Found, ...]
@@ -83,6 +84,7 @@ class SearchResult:
     removed_by_threshold: int
     took_ms: float
     warnings: tuple[str, ...] = ()
+    candidates: Json | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,8 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
         raise NotFound(f"this user has no namespace {'/'.join(namespace)}: leave user_id out, the namespace names it")
     if not is_well_formed(namespace[1]):
         raise RequestInvalid([FieldError("namespace[1]", f"{namespace[1]!r} is no scope: see docs/access.md")])
+    if not is_well_formed(namespace[1]):
+        raise RequestInvalid([FieldError("namespace[1]", f"{namespace[1]!r} is no scope: global or group:NAME")])
     return namespace[1]
 
 

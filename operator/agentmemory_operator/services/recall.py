@@ -76,11 +76,13 @@ class Candidates:
 
     Attributes:
         scored: memories that the engine scored: candidates with at least the object's `minSimilarity`.
+        below_threshold: of the candidates, searched without an index, those that the threshold on the score removes.
         eligible: memories that the filters let through.
         is_exact: proven that the best by score are the true best: nothing that was not a candidate can rank as high.
     """
 
     scored: int
+    below_threshold: int
     eligible: int
     is_exact: bool
 
@@ -93,7 +95,8 @@ class SearchAnswer:
         generation: of the object whose ranking was used.
         total_candidates: memories that competed: those the filters let through, at most as many as the engine scores.
             It may lag 10 s behind what another process writes.
-        removed_by_threshold: results that the answer would hold besides, were there no threshold.
+        removed_by_threshold: results that the answer would hold besides, were there no threshold on the score and none
+            on the similarity.
         took_ms: embedding, engine and reranking together.
         warnings: what makes this search dear, or why nothing was reranked, with the way out.
     """
@@ -131,6 +134,7 @@ class Recall:
         reread = await read_again(self._reranker, look.rerank, request.query, kept)
         answered = reread.points[: look.top_k]
         self._access_counts.note(agent.settings.slug, [point["id"] for point in answered])
+        total = max(len(points), min(look.eligible, look.plan.total))
         placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
         return SearchAnswer(
             results=tuple(
@@ -138,10 +142,15 @@ class Recall:
                 for point in answered
             ),
             generation=agent.settings.ranking_generation,
-            total_candidates=max(len(points), min(look.eligible, look.plan.total)),
-            removed_by_threshold=len(points[: look.top_k]) - len(kept[: look.top_k]),
+            total_candidates=total,
+            removed_by_threshold=max(0, min(look.top_k, total - asked.left_out) - len(kept[: look.top_k])),
             took_ms=(time.perf_counter() - started_s) * 1000,
-            candidates=Candidates(scored=len(matches), eligible=look.eligible, is_exact=asked.is_exact)
+            candidates=Candidates(
+                scored=len(matches),
+                below_threshold=asked.below_threshold,
+                eligible=look.eligible,
+                is_exact=asked.is_exact,
+            )
             if request.explain
             else None,
             warnings=_warnings_of(agent, request) + reread.warnings,
@@ -218,12 +227,19 @@ class _Asked:
     """What the engine answered.
 
     Attributes:
-        matches: how all candidates match, nearest first; only with `explain`, as is `is_exact`.
+        matches: how all candidates match, nearest first; only with `explain`, as are the next two.
+        below_threshold: candidates that the threshold on the score removes.
     """
 
     points: list[Json]
     matches: Mapping[str, Match] = field(default_factory=dict)
+    below_threshold: int = 0
     is_exact: bool = False
+
+    @property
+    def left_out(self) -> int:
+        """How many of the points the model leaves out, whatever the threshold."""
+        return len(self.points) - len(_ranked(self.points))
 
 
 async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> _Asked:
@@ -240,10 +256,13 @@ async def _explained(
 ) -> _Asked:
     """Return the answer, how all candidates match, and whether nothing better was missed, in one request."""
     thorough = replace(look, plan=look.plan.searched_exactly())
-    proof = _body(agent, _question(agent, request, thorough, vector), look)
+    # All candidates and not just the best, to know how many the threshold removes.
+    every = {"limit": max(look.fetched, look.plan.total)}
+    proof = _body(agent, _question(agent, request, thorough, vector), look) | every
     ends = ask_ends(look.plan, vector, distance=agent.distance, document=_document_of(agent, request, look))
     points, *found = await agent.store.query_batch(agent.alias, [*bodies, proof, *ends])
-    lists, (best, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
+    lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
+    best, below = scored[: look.fetched], len(_ranked(scored)) - len(look.kept(scored))
     unseen = Unseen(
         ranking=look.ranking,
         distance=agent.distance,
@@ -256,7 +275,7 @@ async def _explained(
     scores = [point["score"] for point in best]
     # Hundreds of cells take tens of milliseconds.
     is_settled_ = partial(is_settled, unseen, scores, top_k=look.fetched, threshold=look.threshold)
-    return _Asked(points, question.matches(lists), is_same and await asyncio.to_thread(is_settled_))
+    return _Asked(points, question.matches(lists), below, is_same and await asyncio.to_thread(is_settled_))
 
 
 def _body(agent: Agent, question: Question, look: _Look) -> Json:

@@ -93,6 +93,7 @@ def search(answer: SearchAnswer, ranking: Ranking) -> Json:
         "generation": answer.generation,
         "total_candidates": answer.total_candidates,
         "removed_by_threshold": answer.removed_by_threshold,
+        "candidates": _candidates(answer),
         "took_ms": round(answer.took_ms, 3),
         "warnings": answer.warnings,
     }
@@ -224,9 +225,19 @@ def _match(found: Found) -> Json:
 
 
 def _standing(found: Found, answer: SearchAnswer) -> Json:
+    return {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": _candidates(answer)}
+
+
+def _candidates(answer: SearchAnswer) -> Json | None:
     looked = answer.candidates
-    candidates = looked and {"scored": looked.scored, "eligible": looked.eligible, "exact": looked.is_exact}
-    return {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": candidates}
+    if looked is None:
+        return None
+    return {
+        "scored": looked.scored,
+        "below_threshold": looked.below_threshold,
+        "eligible": looked.eligible,
+        "exact": looked.is_exact,
+    }
 
 
 def _weights(ranking: Ranking) -> Json:

@@ -64,8 +64,9 @@ class WeightsOut(Answer):
 class CandidatesOut(Answer):
     """How far the engine looked."""
 
-    scored: int
-    eligible: int
+    scored: int = Field(description="Candidates with at least the object's minSimilarity.")
+    below_threshold: int = Field(description="Candidates whose score is below the threshold.")
+    eligible: int = Field(description="Memories that the filters let through.")
     exact: bool = Field(description="Proven: no memory that was not scored can rank as high by score.")
 
 
@@ -107,7 +108,10 @@ class SearchOut(Answer):
     results: list[FoundOut]
     generation: int = Field(description="Generation of the object whose settings ranked.")
     total_candidates: int
-    removed_by_threshold: int
+    removed_by_threshold: int = Field(
+        description="Results that there would be besides, without thresholds on the score and on the similarity."
+    )
+    candidates: CandidatesOut | None = Field(description="Only with `explain`, also where nothing was found.")
     took_ms: float
     warnings: list[str] = Field(description="What makes this search dear, or why nothing was reranked.")
 
