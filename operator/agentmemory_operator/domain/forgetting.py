@@ -1,4 +1,4 @@
-"""What a ranking makes of old memories that match well: those that its threshold hides, and those that age puts behind.
+"""What a ranking makes of memories that match well: those that its gates hide, and those that age puts behind.
 
 Measured on conversations of years ago (bench/README.md): the first costs preset `cortex` 12 to 19 points of R@10, the
 second the models Confidence and Importance half and more of all that is found.
@@ -22,6 +22,14 @@ DECAYS = {
     "Expression": "expression",
 }
 """The figure of each model that says how much age counts."""
+
+
+def strict_gate(ranking: Ranking) -> str | None:
+    """Return the gate that leaves out good matches however new they are, by its field's name; None where none does."""
+    if ranking.min_similarity > GOOD_MATCH:
+        return "minSimilarity"
+    names = [type_.name for type_ in ranking.types] or [ranking.default_type]
+    return None if any(_is_found(ranking, name, days=0) for name in names) else "scoreThreshold"
 
 
 def cut_off_days(ranking: Ranking) -> dict[str, int]:

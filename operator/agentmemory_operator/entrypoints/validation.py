@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from agentmemory_operator.domain.effective import effective_ranking, scoring_choice
-from agentmemory_operator.domain.forgetting import DECAYS, cut_off_days, outranked
+from agentmemory_operator.domain.forgetting import DECAYS, GOOD_MATCH, cut_off_days, outranked, strict_gate
 from agentmemory_operator.domain.manifests import errors_of, parse_agent_memory
 from agentmemory_operator.domain.resources import GROUP
 from agentmemory_operator.domain.scoring_choice import FIELD as SCORING_EXPRESSION
@@ -16,6 +16,7 @@ from agentmemory_operator.domain.scoring_models import name_of
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.services.objects import AGENT_MEMORY
 
+STRICT_GATES = {"minSimilarity": "min_similarity", "scoreThreshold": "score_threshold"}
 SUFFIXES = {".yaml", ".yml", ".json"}
 
 
@@ -86,6 +87,12 @@ def warnings_in(path: Path) -> Iterator[Finding]:
 
 def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
     ranking = effective_ranking(parse_agent_memory(document))
+    if gate := strict_gate(ranking):
+        yield FieldError(
+            f"spec.scoring.{gate}",
+            f"{getattr(ranking, STRICT_GATES[gate]):g} leaves out good matches (a similarity of {GOOD_MATCH}), however"
+            " new they are: lower it, or measure what it costs with your embedder (docs/presets.md)",
+        )
     cut_off = cut_off_days(ranking)
     if cut_off:
         named = ", ".join(f"{name} from {days} days on" for name, days in sorted(cut_off.items(), key=lambda of: of[1]))

@@ -118,7 +118,8 @@ HIDES, OUTRANKED = "spec.scoring.scoreThreshold: 0.3 hides old memories", "a goo
         ("{}", None, [f"{HIDES} that match well (episodic from 59 days on, task from 126 days on): set 0"]),
         ("{scoreThreshold: 0}", None, []),
         ("{scoreThreshold: 0.28}", None, []),
-        ("{scoreThreshold: 0.9}", None, []),
+        ("{scoreThreshold: 0.9}", None, ["spec.scoring.scoreThreshold: 0.9 leaves out good matches"]),
+        ("{minSimilarity: 0.6, scoreThreshold: 0}", None, ["spec.scoring.minSimilarity: 0.6 leaves out good"]),
         ("{}", "{name: note, decay: false}", []),
         ("{model: Confidence}", "{name: note, halfLifeDays: 9}", [HIDES, "spec.scoring.confidence.dailyFactor: under"]),
         ("{model: Confidence, confidence: {dailyFactor: 1}}", None, []),
@@ -135,7 +136,6 @@ HIDES, OUTRANKED = "spec.scoring.scoreThreshold: 0.3 hides old memories", "a goo
 def test_a_ranking_that_loses_old_memories_is_warned_of(
     tmp_path: pathlib.Path, scoring: str, types: str | None, expected: list[str]
 ) -> None:
-    """A threshold above what any new memory reaches is no matter of age."""
     told = warned(tmp_path, scoring, types)
 
     assert len(told) == len(expected), told
@@ -148,3 +148,29 @@ def test_a_document_is_told_apart_however_deep_it_is(tmp_path: pathlib.Path, lev
     (finding,) = findings(tmp_path, GOOD.replace("spec: {", f"spec: {{scoring: {deep}, "))
 
     assert ("nested too deeply" in finding) is (levels > 100)
+
+
+@pytest.mark.parametrize(
+    ("preset", "expected"),
+    [
+        ("cortex", ["spec.scoring.scoreThreshold: 0.3 hides old memories"]),
+        ("brain", ["spec.scoring.confidence.dailyFactor"]),
+        ("keyed", ["spec.scoring.scoreThreshold: 0.7 leaves out good matches"]),
+        ("cognitive", []),
+        (
+            "importance",
+            ["spec.scoring.minSimilarity: 0.7 leaves out good matches", "spec.scoring.importance.dailyRate"],
+        ),
+        ("none", []),
+    ],
+)
+def test_what_a_preset_costs_is_warned_of(tmp_path: pathlib.Path, preset: str, expected: list[str]) -> None:
+    file = tmp_path / "m.yaml"
+    file.write_text(
+        GOOD.replace("{connectionRef: {name: main}}", f"{{connectionRef: {{name: main}}, preset: {preset}}}")
+    )
+
+    told = [str(warning.error) for warning in warnings_in(file)]
+
+    assert len(told) == len(expected), told
+    assert all(warning.startswith(words) for words, warning in zip(expected, told, strict=True))
