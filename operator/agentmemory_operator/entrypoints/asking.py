@@ -5,7 +5,8 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 import yaml
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     # Half a second that the other verbs need not wait.
     from agentmemory_operator.client import AsyncMemoryClient, SearchResult, Stored
 
-T = TypeVar("T")
+    Call = Callable[[AsyncMemoryClient, str], Coroutine[Any, Any, Any]]
+    """What a verb asks of an agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,68 +60,75 @@ Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="For peo
 
 def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
     """Add the verbs to the command line."""
-    _add_search(cli, asking, inspection)
-    _add_remember(cli, asking, inspection)
+    _add_verb(cli, search, _Way(asking, inspection, _found_section))
+    _add_verb(cli, remember, _Way(asking, inspection, _stored_section))
 
 
-def _add_search(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
-    @cli.command()
-    def search(  # noqa: PLR0913 # each is an option
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    user: User,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Only this type; repeated, any of them.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeated, with all of them.")] = None,
+    filters: Annotated[str | None, typer.Option(help="Conditions, as JSON: docs/filters.md.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="How many at most. Default: the object's limit.")] = None,
+) -> "Call":
+    """Search an agent's memories of a user, ranked as the object declares."""
+    options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
+    return lambda api, agent: api.search(agent, user, query, **options)
+
+
+def remember(
+    text: Annotated[str, typer.Argument(help="What to remember.")],
+    user: User,
+    type_: Annotated[str | None, typer.Option("--type", help="One of the agent's types.")] = None,
+    importance: Annotated[float | None, typer.Option(help="0..1.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
+    supersedes: Annotated[str | None, typer.Option(help="Id of the memory that this one replaces.")] = None,
+) -> "Call":
+    """Store a memory of a user, durably."""
+    options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes})
+    return lambda api, agent: api.remember(agent, user, text, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a verb asks, and how its answer is shown."""
+
+    asking: Asking
+    inspection: Inspection
+    section: Callable[[Any], Section]
+
+
+def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> None:
+    """Add a verb: the options of what it asks, which `choose` takes, and those of whom it asks."""
+
+    def command(  # each is an option
+        *,
         name: Name,
-        query: Annotated[str, typer.Argument(help="What to look for.")],
-        user: User,
-        type_: Annotated[
-            list[str] | None, typer.Option("--type", help="Only this type; repeated, any of them.")
-        ] = None,
-        tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeated, with all of them.")] = None,
-        filters: Annotated[str | None, typer.Option(help="Conditions, as JSON: docs/filters.md.")] = None,
-        top_k: Annotated[int | None, typer.Option(help="How many at most. Default: the object's limit.")] = None,
         namespace: Namespace = None,
         context: Context = None,
         url: Url = None,
         token: Token = None,
         output: Output = TableJsonOrYaml.TABLE,
+        **chosen: Any,
     ) -> None:
-        """Search an agent's memories of a user, ranked as the object declares."""
-        options = {"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k}
-        target = _target(asking, name, namespace, context, url=url, token=token)
-        answer = run_verb(
-            _ask(asking, inspection, target, lambda api, agent: api.search(agent, user, query, **_given(options)))
+        asking = way.asking
+        target = _Target(
+            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
         )
-        _print(answer, _found_section, output)
+        answer = run_verb(_ask(asking, way.inspection, target, choose(**chosen)))
+        _print(answer, way.section, output)
+
+    # As a command line shows them: the name, what is asked, whom.
+    first, *whom, _ = signature(command).parameters.values()
+    what = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(choose).parameters.values()]
+    parameters = [first, *what, *whom]
+    command.__annotations__ = {part.name: part.annotation for part in parameters}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what `signature` looks for first
+    cli.command(choose.__name__, help=choose.__doc__)(command)
 
 
-def _add_remember(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
-    @cli.command()
-    def remember(  # noqa: PLR0913 # each is an option
-        name: Name,
-        text: Annotated[str, typer.Argument(help="What to remember.")],
-        user: User,
-        type_: Annotated[str | None, typer.Option("--type", help="One of the agent's types.")] = None,
-        importance: Annotated[float | None, typer.Option(help="0..1.")] = None,
-        tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
-        supersedes: Annotated[str | None, typer.Option(help="Id of the memory that this one replaces.")] = None,
-        namespace: Namespace = None,
-        context: Context = None,
-        url: Url = None,
-        token: Token = None,
-        output: Output = TableJsonOrYaml.TABLE,
-    ) -> None:
-        """Store a memory of a user, durably."""
-        options = {"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes}
-        target = _target(asking, name, namespace, context, url=url, token=token)
-        answer = run_verb(
-            _ask(asking, inspection, target, lambda api, agent: api.remember(agent, user, text, **_given(options)))
-        )
-        _print(answer, _stored_section, output)
-
-
-async def _ask(
-    asking: Asking,
-    inspection: Inspection,
-    target: _Target,
-    call: "Callable[[AsyncMemoryClient, str], Coroutine[Any, Any, T]]",
-) -> T:
+async def _ask(asking: Asking, inspection: Inspection, target: _Target, call: "Call") -> Any:
     agent = await _agent_of(inspection, target)
     async with asking.open_client(target.url, target.token) as client:
         return await call(client, agent)
@@ -134,12 +143,6 @@ async def _agent_of(inspection: Inspection, target: _Target) -> str:
     return str(document["spec"].get("agent") or target.name)
 
 
-def _target(
-    asking: Asking, name: str, namespace: str | None, context: str | None, *, url: str | None, token: str | None
-) -> _Target:
-    return _Target(name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token)
-
-
 def _filters_of(text: str | None) -> Any:
     try:
         return None if text is None else json.loads(text)
@@ -151,8 +154,8 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None and value != []}
 
 
-def _print(answer: T, section: Callable[[T], Section], output: TableJsonOrYaml) -> None:
-    document = _plain(asdict(answer))  # type: ignore[call-overload] # a dataclass of the client
+def _print(answer: Any, section: Callable[[Any], Section], output: TableJsonOrYaml) -> None:
+    document = _plain(asdict(answer))
     match output:
         case TableJsonOrYaml.JSON:
             typer.echo(json.dumps(document, indent=2))
