@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
+from urllib.request import getproxies
 
 import aiohttp
 from kubernetes.aio import client, config
@@ -20,6 +21,9 @@ JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patc
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 CALL_TIMEOUT_S = 30
 CLOSING_S = 0.1
+# Without a proxy, all that the environment could name is a .netrc, which is looked for in a thread at each call. Nobody
+# keeps the API server's password there.
+SESSION = {"trust_env": bool(getproxies())}
 
 
 class KubernetesRejected(TransientError):
@@ -50,6 +54,7 @@ async def load_configuration() -> client.Configuration:
             await config.load_kube_config(client_configuration=configuration)
         except config.ConfigException as exc:
             raise AgentMemoryError(f"no Kubernetes to talk to: set KUBECONFIG or run in a cluster ({exc})") from exc
+    configuration.client_session_kwargs = SESSION
     return configuration
 
 

@@ -12,7 +12,9 @@ Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 4
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from agentmemory_operator.domain.collection import (
     BinaryQuantization,
@@ -74,8 +76,14 @@ def estimate(layout: Layout, memories: int) -> Estimate:
     return Estimate(ram, vectors + copies + graph + indexes + memories * PAYLOAD_BYTES + log)
 
 
-def estimates(collection: Collection, expected_memories: int) -> dict[str, dict[int, Estimate]]:
+def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
     """Return the collection's own estimates and those of every profile, by number of memories."""
+    return _estimates(replace(collection, marker=None), expected_memories)
+
+
+# Objects of a preset have the same shape, and nothing but the shape decides.
+@lru_cache(maxsize=256)
+def _estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
     sizes = sorted({*SIZES, expected_memories})
     rows = {IN_FORCE: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
     for name in PROFILES:

@@ -20,6 +20,20 @@ KINDS = {"agentmemories": "AgentMemory", "qdrantconnections": "QdrantConnection"
 WATCH_TIMEOUT_S = 300
 
 
+class NothingKept(kopf.DiffBaseStorage):
+    """Keeps no copy of an object as it was last handled: only handlers of changes need one, and there are none."""
+
+    def build(self, **_: Any) -> kopf.BodyEssence:
+        """Return nothing, without copying the object first."""
+        return kopf.BodyEssence()
+
+    def fetch(self, **_: Any) -> None:
+        """Find nothing."""
+
+    def store(self, **_: Any) -> None:
+        """Keep nothing."""
+
+
 def build_registry(
     feed: OperatorFeed, configuration: client.Configuration, *, on_stop: Callable[[], Awaitable[None]]
 ) -> kopf.OperatorRegistry:
@@ -58,6 +72,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
     # A worker keeps its slot for this long after its object is done; no worker_limit for the same reason.
     settings.queueing.idle_timeout = 0.5
+    settings.persistence.diffbase_storage = NothingKept()
     settings.persistence.finalizer = f"{GROUP}/kopf"
     return settings
 

@@ -48,6 +48,7 @@ def configure_logging(level: LogLevel, format_: LogFormat) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # What no line shows need not be found out for each.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
-    # These two tell each request at INFO, ours included; with URLs, so with user ids.
-    for chatty in ("uvicorn", "httpx", "httpx2", "httpcore", "openai"):
+    # These tell each request at INFO, ours included; with URLs, so with user ids. The last one tells each event of a
+    # watch.
+    for chatty in ("uvicorn", "httpx", "httpx2", "httpcore", "openai", "kopf.objects"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
