@@ -104,6 +104,7 @@ class SearchOptions(TypedDict, total=False):
     include_scopes: Sequence[str]
     top_k: int
     threshold: float
+    min_priority: float
     types: Sequence[str]
     tags: Sequence[str]
     session_id: str

@@ -86,7 +86,7 @@ def _quantization(quantization: Quantization | None) -> Json:
 
 
 def _type(type_: MemoryType) -> Json:
-    known = {name: value for name, value in asdict(type_).items() if name in TypeSpec.model_fields}
+    known = {name: value for name, value in asdict(type_).items() if name in TypeSpec.model_fields and value != ()}
     return _written(TypeSpec, known | ({"decay": False} if type_.half_life_days is None else {}))
 
 

@@ -116,6 +116,12 @@ class Embedding(Model):
     )
 
 
+EventType = Annotated[
+    str,
+    Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$", description="One kind of event."),
+]
+
+
 class TypeSpec(Model):
     """One type of memory."""
 
@@ -161,6 +167,15 @@ class TypeSpec(Model):
     )
     immutable: bool | None = Field(
         default=None, description="true: no memory of this type can be superseded. Default: false."
+    )
+    event_types: tuple[EventType, ...] | None = Field(
+        default=None,
+        strict=False,
+        min_length=1,
+        max_length=32,
+        description="What event_type of a memory of this type may be, 1..32 words; a memory without one is stored all"
+        " the same. Acts on the next write. Default: anything.",
+        json_schema_extra=distinct(),
     )
     ttl: TtlSpec | None = Field(default=None, description="How long memories of this type answer. Default: for ever.")
 

@@ -46,6 +46,7 @@ class MemoryType:
             it. None leaves it to the writer to name an id.
         immutable: no memory of the type can be superseded.
         confidence: of a memory stored without one; None leaves it without, which scores as 1.
+        event_types: what a memory's `event_type` may be; none is anything.
         meaning: how to recognise what belongs to the type, for whoever chooses it; empty says nothing.
     """
 
@@ -56,6 +57,7 @@ class MemoryType:
     supersede_by: Literal["key", "subject"] | None = None
     immutable: bool = False
     confidence: float | None = None
+    event_types: tuple[str, ...] = ()
     meaning: str = ""
 
     @property

@@ -236,6 +236,7 @@ def _errors_of(memory: NewMemory, agent: Agent) -> list[FieldError]:
     if memory.supersedes is not None and not is_id(memory.supersedes):
         errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the id of a memory"))
     errors.extend(_place_errors(memory))
+    errors.extend(_event_errors(memory, _kind_of(memory, agent)))
     errors.extend(check_content(memory.content, agent.settings.max_content_tokens))
     return errors + check_given(memory.vector, agent)
 
@@ -249,6 +250,15 @@ def _place_errors(memory: NewMemory) -> list[FieldError]:
     if begin is not None and end is not None and end <= begin:
         errors.append(FieldError("valid_to", "must be later than valid_from"))
     return errors
+
+
+def _event_errors(memory: NewMemory, kind: MemoryType) -> list[FieldError]:
+    given = memory.event_type
+    if given is None or not kind.event_types or given in kind.event_types:
+        return []
+    known = ", ".join(kind.event_types)
+    rule = f"none of those that memories of type {kind.name!r} may have (types[].eventTypes)"
+    return [FieldError("event_type", f"{given!r} is {rule}: {known}")]
 
 
 def _kind_of(memory: NewMemory, agent: Agent) -> MemoryType:
@@ -276,7 +286,9 @@ def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> M
     slug, key = agent.settings.slug, memory.idempotency_key
     kind, content_hash = _kind_of(memory, agent), hash_content(memory.content)
     identity = _identity_of(memory, agent)
-    content = content_id(slug, memory.user_id, kind.name, content_hash) if agent.settings.deduplicate else None
+    # What lies in a place of the working memory gives way, so nothing is looked up there.
+    is_compared = agent.settings.deduplicate and not memory.is_working
+    content = content_id(slug, memory.user_id, kind.name, content_hash) if is_compared else None
     request = keyed_id(slug, memory.user_id, key) if key else None
     is_looked_up = identity is not None or content is not None
     first = content if identity is None and memory.supersedes is None else None

@@ -13,7 +13,12 @@ COGNITIVE = Preset(
     summary="episodes, knowledge and working memory, by recency, frequency and importance",
     revision=1,
     types=(
-        MemoryType("episodic", half_life_days=_HALF_LIFE_DAYS, meaning="what happened, by event type and context"),
+        MemoryType(
+            "episodic",
+            half_life_days=_HALF_LIFE_DAYS,
+            event_types=("user_interaction", "tool_execution", "error_event", "system_event", "agent_decision"),
+            meaning="what happened, by event type and context",
+        ),
         MemoryType(
             "semantic",
             half_life_days=_HALF_LIFE_DAYS,

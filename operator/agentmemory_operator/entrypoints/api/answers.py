@@ -35,7 +35,7 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
     "repeated": "stored before, under the same Idempotency-Key",
 }
 
-_TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence")
+_TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types")
 # Those of the models that are not in force are null.
 _MODEL_FIGURES = ("weights", "utility_norm", "confidence", "priority", "horizons", "importance", "expression")
 

@@ -269,6 +269,7 @@ class TypeOut(Answer):
     half_life_days: float | None = Field(description="null: does not decay.")
     boost: float
     confidence: float | None = Field(description="Of a memory that is stored without one; null: none.")
+    event_types: list[str] = Field(description="What `event_type` of its memories may be; empty: anything.")
 
 
 class EmbeddingOut(Answer):
