@@ -11,4 +11,5 @@ post() {
 post memories "{\"user_id\": \"$user\", \"content\": \"The shop runs on WooCommerce\", \"type\": \"fact\", \"key\": \"shop-stack\", \"author\": \"scout\"}"
 post memories "{\"user_id\": \"$user\", \"content\": \"The shop runs on Shopify\", \"type\": \"fact\", \"key\": \"shop-stack\", \"author\": \"planner\"}"
 post memories "{\"user_id\": \"$user\", \"content\": \"The relaunch is under way\", \"type\": \"status\", \"subject\": \"relaunch\", \"status_value\": \"active\", \"author\": \"planner\"}"
+post memories "{\"user_id\": \"$user\", \"content\": \"The shop runs on Shopify\", \"type\": \"fact\", \"key\": \"shop-stack\", \"author\": \"scout\"}"
 post search "{\"user_id\": \"$user\", \"query\": \"what does the shop run on?\"}"

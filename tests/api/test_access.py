@@ -56,6 +56,15 @@ def ask(stack: Stack, name: str, method: str, path: str, body: Any = None) -> ht
     return httpx.request(method, stack.api_url + path, json=body, headers={"Authorization": f"Bearer token-{name}"})
 
 
+def test_all_accounts_that_are_let_in_share_one_pool_of_memories(checked: Stack) -> None:
+    memory = {"user_id": "shared", "content": "Allergic to nuts", "author": "writer", "vector": VECTOR}
+    assert ask(checked, "writer", "POST", "/v1/agents/probe/memories", memory).status_code == 201
+
+    found = search(checked, "reader", user_id="shared").json()["results"]
+
+    assert [(each["content"], each["author"]) for each in found] == [("Allergic to nuts", "writer")]
+
+
 def search(stack: Stack, name: str, agent: str = "probe", **more: Any) -> httpx.Response:
     return ask(stack, name, "POST", f"/v1/agents/{agent}/search", {"user_id": "u", "vector": VECTOR} | more)
 

@@ -107,10 +107,13 @@ def test_cortex_answers_the_correction_and_keeps_the_history(api_url: str) -> No
     assert contents(history) == ["The billing service listens on port 8080", "The billing service listens on port 4000"]
 
 
-def test_the_brain_answers_what_was_said_last(api_url: str) -> None:
-    *_, found = run(api_url, "brain")
+def test_the_brain_keeps_one_fact_of_a_key_whoever_said_it(api_url: str) -> None:
+    first, second, _, said_again, found = run(api_url, "brain")
 
-    assert contents(found)[0] == "The shop runs on Shopify"
+    assert (second["event"], second["supersedes"]) == ("SUPERSEDE", first["id"])
+    assert (said_again["event"], said_again["id"]) == ("CORROBORATE", second["id"])
+    assert "The shop runs on Shopify" in contents(found)
+    assert "The shop runs on WooCommerce" not in contents(found)
 
 
 def test_the_keyed_store_keeps_the_last_write_and_finds_it_alone(api_url: str) -> None:

@@ -93,3 +93,62 @@ async def test_a_type_that_is_taken_off_the_list_answers_and_takes_no_new_memori
         assert found.results[0].terms.terms["recency"] == 0.5
         with pytest.raises(RequestInvalid, match="task"):
             await world.add("new", type="task")
+
+
+async def answers(world: World) -> set[str]:
+    """Return the contents of every memory that a search finds."""
+    found = await world.recall.search(world.agent, search_request(vector=vector_of("query"), top_k=100))
+    return {each.record.content for each in found.results}
+
+
+@pytest.fixture
+async def aged(qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url) as world:
+        yield world
+
+
+async def add_old(world: World, content: str, type_: str, *, days: float, **more: object) -> None:
+    """Store a memory that is so many days old, and matches the query."""
+    created_at = world.clock.now_ms() - round(days * DAY_MS)
+    await world.add(content, type=type_, created_at=created_at, vector=vector_of("query"), **more)
+
+
+async def test_an_event_of_the_brain_is_hidden_after_30_days_unless_it_is_important(aged: World) -> None:
+    aged.rank_by(ranking_of("brain"))
+    await add_old(aged, "fresh", "event", days=29)
+    await add_old(aged, "stale", "event", days=31)
+    await add_old(aged, "stale and low", "event", days=31, importance=0.25)
+    await add_old(aged, "important", "event", days=31, importance=0.75)
+    await add_old(aged, "decided", "decision", days=31)
+
+    assert await answers(aged) == {"fresh", "important", "decided"}
+
+
+async def test_an_episode_of_importance_is_hidden_after_90_days_and_knowledge_is_not(aged: World) -> None:
+    aged.rank_by(ranking_of("importance"))
+    await add_old(aged, "fresh", "episodic", days=89)
+    await add_old(aged, "stale", "episodic", days=91, importance=1.0)
+    await add_old(aged, "known", "semantic", days=2000)
+    await add_old(aged, "practised", "procedural", days=2000)
+
+    assert await answers(aged) == {"fresh", "known", "practised"}
+
+
+async def test_an_episode_of_importance_that_was_used_stays(aged: World) -> None:
+    aged.rank_by(ranking_of("importance"))
+    await add_old(aged, "used", "episodic", days=89)
+    await answers(aged)
+    await aged.counts.flush()
+    aged.clock.move(days=2)
+
+    assert await answers(aged) == {"used"}
+
+
+async def test_memories_fade_by_their_own_rate_where_they_have_one(aged: World) -> None:
+    aged.rank_by(ranking_of("importance"))
+    for rate in (None, 0.0, 0.05):
+        await add_old(aged, f"rate {rate}", "episodic", days=50, decay_rate=rate)
+
+    found = await aged.recall.search(aged.agent, search_request(vector=vector_of("query")))
+
+    assert [each.record.content for each in found.results] == ["rate 0.0", "rate None", "rate 0.05"]
