@@ -33,7 +33,6 @@ class PointStore(Protocol):
 
     async def close(self) -> None:
         """Close the connections; a later call opens new ones."""
-        ...
 
     async def describe(self, collection: str) -> Json:
         """Return `result` of `GET /collections/{collection}`.
@@ -41,27 +40,24 @@ class PointStore(Protocol):
         Raises:
             NotFound: there is no such collection.
         """
-        ...
 
     async def query(self, collection: str, body: Json) -> list[Json]:
         """Return the scored points of `POST /points/query`, best first."""
-        ...
 
     async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
         """Return the scored points of each query of `POST /points/query/batch`, in order."""
-        ...
 
     async def retrieve(self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None) -> list[Json]:
         """Return the existing points among `ids` with payload (of it only `keys`), without vector, in any order."""
-        ...
 
     async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
         """Return points of `POST /points/scroll` and the next page's offset, None at the end."""
-        ...
 
     async def count(self, collection: str, filter_: Json | None, *, exact: bool = True) -> int:
         """Return how many points match."""
-        ...
+
+    async def facet(self, collection: str, key: str, filter_: Json, *, limit: int) -> dict[str, int]:
+        """Return how many matching points have each value of an indexed keyword, of the `limit` most frequent ones."""
 
     async def upsert(
         self,
@@ -79,21 +75,17 @@ class PointStore(Protocol):
             update_filter: replace only existing points that match, insert nothing (`update_only`; read back).
             strong: `ordering=strong`, which a compare-and-set needs on several replicas.
         """
-        ...
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
         """Merge `payload` into every point that matches, durably; atomic per point."""
-        ...
 
     async def batch(
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
         """Run operations of `POST /points/batch` in order; not atomic."""
-        ...
 
     async def delete(self, collection: str, filter_: Json) -> None:
         """Delete every point that matches, durably."""
-        ...
 
 
 class Span(Protocol):

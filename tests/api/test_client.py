@@ -69,6 +69,7 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
         versions = await api.history("probe", user, changed.id)
         below = [one async for one in api.children("probe", user, changed.id)]
         tree = await api.tree("probe", user, changed.id)
+        stats = await api.stats("probe", user)
         agents = await api.agents()
         settings = await api.agent("probe")
         batch = await api.remember_many("probe", [{"user_id": user, "content": "b", "vector": VECTOR}])
@@ -81,6 +82,7 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
     assert ([memory.id for memory in in_mind], ended) == ([kept.id], {"working": 1})
     assert versions == (changed,)
     assert (below, tree.root.content, tree.truncated) == ([], "c", False)
+    assert (stats.total, stats.types["fact"]["active"], stats.newest) == (1, 1, changed.created_at)
 
 
 def test_a_memory_is_changed_and_its_versions_are_read(api: MemoryClient, user: str) -> None:
@@ -105,6 +107,13 @@ def test_what_is_below_a_memory_comes_as_a_list_and_as_a_tree(api: MemoryClient,
     assert sorted(below) == sorted(str(n) for n in range(60))
     assert (tree.root.id, len(tree.root.children), tree.truncated) == (root, 5, True)
     assert tree.root.children[0].children == ()
+
+
+def test_memories_are_counted(api: MemoryClient, user: str) -> None:
+    api.remember("probe", user, "first", vector=VECTOR)
+
+    assert api.stats("probe", user).total == 1
+    assert api.stats("probe").total >= 1
 
 
 def test_a_session_keeps_a_few_memories_in_mind_until_it_ends(api: MemoryClient, user: str) -> None:

@@ -390,3 +390,22 @@ def test_what_is_taken_out_of_a_memory_is_told_by_its_kind(client: httpx.Client,
     assert "password" in warning
     assert "hunter2" not in warning
     assert read(client, user, stored["id"]).json()["content"] == "the password: [REDACTED:password]"
+
+
+def test_the_statistics_of_a_user_are_told(client: httpx.Client, user: str) -> None:
+    old = store(client, user, created_at="2026-01-02T03:04:05Z")["id"]
+    store(client, user, supersedes=old, created_at="2026-02-03T04:05:06Z")
+
+    told = client.get("/v1/agents/probe/stats", params={"user_id": user}).json()
+
+    counted = {"active": 1, "superseded": 1, "hidden": 0, "expired": 0, "pending": 0}
+    assert told == {
+        "user_id": user,
+        "total": 2,
+        "states": counted,
+        "types": {"fact": counted},
+        "decayed_below_50pct": None,
+        "oldest": "2026-02-03T04:05:06.000Z",
+        "newest": "2026-02-03T04:05:06.000Z",
+    }
+    assert client.get("/v1/agents/probe/stats").json()["total"] >= 2

@@ -29,6 +29,7 @@ PATHS = {
     "/v1/agents/{agent}/memories/{id}/history": {"get"},
     "/v1/agents/{agent}/memories/{id}/children": {"get"},
     "/v1/agents/{agent}/memories/{id}/tree": {"get"},
+    "/v1/agents/{agent}/stats": {"get"},
     "/v1/agents/{agent}/search": {"post"},
     "/v1/agents/{agent}/items": {"put", "get", "delete"},
     "/v1/agents/{agent}/keys": {"get"},

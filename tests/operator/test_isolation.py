@@ -60,6 +60,7 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     LIST_OF_AGENTS: lambda user: {},
     TOOLS: lambda user: {},
     ("GET", "/v1/agents/{agent}"): lambda user: {},
+    ("GET", "/v1/agents/{agent}/stats"): asked_for,
     ("GET", "/v1/agents/{agent}/memories"): asked_for,
     ("GET", "/v1/agents/{agent}/memories/{id}"): asked_for,
     ("GET", "/v1/agents/{agent}/memories/{id}/history"): asked_for,

@@ -29,6 +29,7 @@ from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall, SearchRequest
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.sessions import Sessions
+from agentmemory_operator.services.statistics import Counting
 from agentmemory_operator.services.stored import Stored
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.working import WorkingMemory
@@ -119,6 +120,7 @@ class World:
         drafting = Drafting(self.clock, self.windows)
         self.working = WorkingMemory(self.clock, drafting, self.chains, self.counts)
         self.sessions = Sessions(self.memories, self.working)
+        self.counting = Counting(self.clock)
         self.recall = Recall(self.clock, self.counts, self.reranker)
         self.items = Items(self.clock, self.windows)
 
@@ -132,6 +134,7 @@ class World:
     counts: AccessCounts = field(init=False)
     working: WorkingMemory = field(init=False)
     sessions: Sessions = field(init=False)
+    counting: Counting = field(init=False)
     recall: Recall = field(init=False)
     items: Items = field(init=False)
 

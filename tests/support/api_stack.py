@@ -41,6 +41,7 @@ from agentmemory_operator.services.metered_reranker import MeteredReranker
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.sessions import Sessions
+from agentmemory_operator.services.statistics import Counting
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.working import WorkingMemory
 from tests.support.certificates import ServerFiles
@@ -158,6 +159,7 @@ def build_services(
         memories=memories,
         working=working,
         sessions=Sessions(memories, working),
+        counting=Counting(clock),
         edits=Edits(clock, memories),
         histories=histories,
         hierarchies=Hierarchies(clock, memories, histories),

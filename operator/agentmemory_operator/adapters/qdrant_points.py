@@ -118,6 +118,12 @@ class QdrantPoints:
         result = await self._read("POST", f"/collections/{collection}/points/count", body)
         return int(result["count"])
 
+    async def facet(self, collection: str, key: str, filter_: Json, *, limit: int) -> dict[str, int]:
+        """Return how many matching points have each value of an indexed keyword, of the `limit` most frequent ones."""
+        body = {"key": key, "filter": filter_, "limit": limit, "exact": True}
+        result = await self._read("POST", f"/collections/{collection}/facet", body)
+        return {hit["value"]: hit["count"] for hit in result["hits"]}
+
     async def upsert(
         self,
         collection: str,

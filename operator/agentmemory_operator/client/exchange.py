@@ -5,6 +5,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypedDict, TypeVar
 from urllib.parse import quote
 
@@ -17,6 +18,7 @@ from agentmemory_operator.client.values import (
     Memory,
     Page,
     SearchResult,
+    Stats,
     Stored,
     Tree,
     read_kept,
@@ -254,6 +256,12 @@ def list_memories(agent: str, user_id: str, *, options: ListOptions) -> Call[Pag
 def next_page(call: Call[Page], cursor: str) -> Call[Page]:
     """Return the call that reads the page after."""
     return replace(call, parameters={**(call.parameters or {}), "cursor": cursor})
+
+
+def read_stats(agent: str, user_id: str | None) -> Call[Stats]:
+    """Return the call that counts memories."""
+    parameters = {} if user_id is None else {"user_id": user_id}
+    return Call(method="GET", path=path_of(agent, "stats"), parameters=parameters, read=partial(read_value, Stats))
 
 
 def get_memory(agent: str, user_id: str, memory_id: str) -> Call[Memory]:

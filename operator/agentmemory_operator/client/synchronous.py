@@ -31,6 +31,7 @@ from agentmemory_operator.client.values import (
     NamespaceSize,
     Page,
     SearchResult,
+    Stats,
     Stored,
     Tree,
 )
@@ -119,6 +120,10 @@ class MemoryClient:
     def change(self, agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Memory:
         """Change a memory in place; return it as it is now."""
         return self.run(exchange.change_memory(agent, user_id, memory_id, options=options))
+
+    def stats(self, agent: str, user_id: str | None = None) -> Stats:
+        """Count the memories of a user, or of the whole agent."""
+        return self.run(exchange.read_stats(agent, user_id))
 
     def history(self, agent: str, user_id: str, memory_id: str) -> tuple[Memory, ...]:
         """Return the versions of a memory, oldest first, whichever of them is named."""

@@ -3,6 +3,7 @@
 A field that a newer API adds is left out; one that an older API does not have is its default.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeVar
@@ -11,7 +12,7 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 _TIMES = frozenset(
-    {"created_at", "valid_from", "valid_to", "expires_at", "superseded_at", "last_accessed_at"},
+    {"created_at", "valid_from", "valid_to", "expires_at", "superseded_at", "last_accessed_at", "oldest", "newest"},
 )
 
 
@@ -115,6 +116,26 @@ class Tree:
 
     root: TreeNode
     truncated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stats:
+    """Counts of memories.
+
+    Attributes:
+        user_id: None is the whole agent.
+        states: by `active`, `superseded`, `hidden`, `expired`, `pending`.
+        types: the same by type.
+        decayed_below_50pct: active ones whose effective confidence is below .5; None: the model has none.
+    """
+
+    total: int
+    states: Mapping[str, int]
+    types: Mapping[str, Mapping[str, int]]
+    user_id: str | None = None
+    decayed_below_50pct: int | None = None
+    oldest: datetime | None = None
+    newest: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

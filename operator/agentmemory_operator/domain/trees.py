@@ -41,6 +41,7 @@ from agentmemory_operator.domain.variables import (
 # No expression scores as low: what scores this is left out of results.
 LEFT_OUT = -1e6
 KNOWLEDGE_TYPE = "semantic"
+EFFECTIVE_CONFIDENCE = "effective_confidence"
 _ONE = Const(1.0)
 
 
@@ -111,7 +112,7 @@ def _confidence_terms(model: Confidence, types: tuple[MemoryType, ...]) -> Mappi
     doublings = Quotient(Function("ln", _one_more_than(ACCESS_COUNT)), Const(math.log(2)))
     boost = Sum((_ONE, Product((Const(model.access_boost), doublings))))
     return {
-        "effective_confidence": Product((Var(CONFIDENCE), fading)),
+        EFFECTIVE_CONFIDENCE: Product((Var(CONFIDENCE), fading)),
         "access_boost": Least((boost, Const(model.max_boost))),
     }
 

@@ -58,6 +58,7 @@ from agentmemory_operator.services.rekeyed_embedder import RekeyedEmbedder
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.sessions import Sessions
 from agentmemory_operator.services.standing import Standing
+from agentmemory_operator.services.statistics import Counting
 from agentmemory_operator.services.sweeper import Sweeper
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.working import WorkingMemory
@@ -128,6 +129,7 @@ class Api:
             memories=memories,
             working=working,
             sessions=Sessions(memories, working),
+            counting=Counting(clock),
             edits=Edits(clock, memories),
             histories=histories,
             hierarchies=Hierarchies(clock, memories, histories),

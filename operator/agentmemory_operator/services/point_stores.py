@@ -147,6 +147,10 @@ class LinkedPoints:
         """Return how many points match."""
         return await self._use(lambda store: store.count(collection, filter_, exact=exact))
 
+    async def facet(self, collection: str, key: str, filter_: Json, *, limit: int) -> dict[str, int]:
+        """Return how many points have each value."""
+        return await self._use(lambda store: store.facet(collection, key, filter_, limit=limit))
+
     async def upsert(
         self,
         collection: str,

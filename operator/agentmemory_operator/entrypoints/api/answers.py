@@ -15,6 +15,7 @@ from agentmemory_operator.domain.ranking_status import model_figures
 from agentmemory_operator.domain.records import MemoryRecord
 from agentmemory_operator.domain.scoring import Terms
 from agentmemory_operator.domain.scoring_models import name_of
+from agentmemory_operator.domain.statistics import STATES, Statistics
 from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.services.directory import Agent
@@ -146,6 +147,20 @@ def kept(result: Kept) -> Json:
 def ended(result: Ended) -> Json:
     """Return `EndedOut`."""
     return {"dropped": sum(result.counts.values()), "counts": result.counts}
+
+
+def stats(found: Statistics, user_id: str | None) -> Json:
+    """Return `StatsOut`."""
+    states = {state: found.of_state(state) for state in STATES}
+    return {
+        "user_id": user_id,
+        "total": sum(states.values()),
+        "states": states,
+        "types": {name: {state: counts.get(state, 0) for state in STATES} for name, counts in found.types.items()},
+        "decayed_below_50pct": found.decayed,
+        "oldest": _time(found.oldest),
+        "newest": _time(found.newest),
+    }
 
 
 def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:

@@ -32,6 +32,7 @@ _BODIES = (
 _ANSWERS = (
     schemas.AgentsOut,
     schemas.AgentDetailOut,
+    schemas.StatsOut,
     schemas.StoredOut,
     schemas.BatchOut,
     schemas.MemoryOut,

@@ -264,6 +264,12 @@ class TreeParameters(UserParameters):
         return TreeRequest(user_id=self.user_id, depth=self.depth, limit=self.limit)
 
 
+class StatsParameters(Parameters):
+    """Whose memories to count."""
+
+    user_id: UserId | None = Field(default=None, description="Whose memories. Default: all users' and scopes'.")
+
+
 class ListParameters(Parameters):
     """Which memories to list."""
 

@@ -25,6 +25,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents"): None,
         ("GET", "/v1/tools"): None,
         ("GET", "/v1/agents/{agent}"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/stats"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}"): Verb.READ,
         ("GET", "/v1/agents/{agent}/memories/{id}/history"): Verb.READ,

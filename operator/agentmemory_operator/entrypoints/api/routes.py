@@ -15,7 +15,14 @@ from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, parse_j
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, WRITE_PROBLEMS, describe
-from agentmemory_operator.entrypoints.api.requests import BatchIn, ListParameters, MemoryIn, SearchIn, UserParameters
+from agentmemory_operator.entrypoints.api.requests import (
+    BatchIn,
+    ListParameters,
+    MemoryIn,
+    SearchIn,
+    StatsParameters,
+    UserParameters,
+)
 from agentmemory_operator.entrypoints.api.rights import (
     GuardedRoute,
     PlainRoute,
@@ -30,6 +37,7 @@ from agentmemory_operator.entrypoints.api.schemas import (
     MemoryOut,
     PageOut,
     SearchOut,
+    StatsOut,
     StoredOut,
 )
 from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, services_of
@@ -66,6 +74,15 @@ async def get_agent(agent: str, request: Request) -> Response:
     services = services_of(request)
     opened = await services.directory.open(agent)
     return answers.json_response(answers.agent_detail(opened, memories=await services.memories.count(opened)))
+
+
+@router.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
+async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
+    """Count the memories of a user, or of the whole agent, by type and state."""
+    services = services_of(request)
+    opened = await services.directory.open(agent)
+    found = await services.counting.count(opened, parameters.user_id)
+    return answers.json_response(answers.stats(found, parameters.user_id))
 
 
 @router.post(

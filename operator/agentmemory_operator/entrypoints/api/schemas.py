@@ -296,6 +296,31 @@ class RerankOut(Answer):
     candidates: int = Field(description="How many of the best by score it reads.")
 
 
+class CountsOut(Answer):
+    """Memories by state; each stored memory is in one."""
+
+    active: int = Field(description="What a search can find.")
+    superseded: int
+    hidden: int = Field(description="Past the time of its type, out of sight and kept.")
+    expired: int = Field(description="Past its time; the next cleanup removes it.")
+    pending: int = Field(description="Of a write that was broken off; the sweeper finishes it.")
+
+
+class StatsOut(Answer):
+    """Counts of an agent's memories, or of a user's."""
+
+    user_id: str | None = Field(description="null: of all users and scopes.")
+    total: int
+    states: CountsOut
+    types: dict[str, CountsOut] = Field(description="By type, of types that there are memories of.")
+    decayed_below_50pct: int | None = Field(
+        description="Active memories whose effective confidence is below 0.5; null: the model is not Confidence, or"
+        " more than 10,000 are active."
+    )
+    oldest: Time | None = Field(description="`created_at` of an active memory.")
+    newest: Time | None = Field(description="`created_at` of an active memory.")
+
+
 class AgentDetailOut(AgentOut):
     """An agent's settings in force."""
 

@@ -18,6 +18,7 @@ from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.remember import Remember
 from agentmemory_operator.services.sessions import Sessions
+from agentmemory_operator.services.statistics import Counting
 from agentmemory_operator.services.working import WorkingMemory
 
 
@@ -35,6 +36,7 @@ class Services:
     items: Items
     working: WorkingMemory
     sessions: Sessions
+    counting: Counting
     access_counts: AccessCounts
     meter: ApiMeter = field(default_factory=ApiMeter)
 
