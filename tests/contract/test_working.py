@@ -13,6 +13,7 @@ from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
 from agentmemory_operator.errors import Conflict, RequestInvalid, TransientError
 from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.recall import SearchRequest
+from agentmemory_operator.services.stored import Stored
 from agentmemory_operator.services.working import Kept, Session
 from tests.support.agents import EVERYTHING, World, open_world, vector_of
 from tests.support.crashes import CrashingStore, Moment
@@ -232,6 +233,45 @@ async def test_types_that_last_a_session_are_the_object_s_to_name(mind: World) -
 
     assert dict(ended.counts) == {"note": 1}
     assert await mind.heads() == ["elsewhere"]
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("at", range(0, 10, 3))
+async def test_an_end_that_a_crash_cut_short_is_finished_by_the_next(mind: World, at: int, moment: Moment) -> None:
+    for content in "ab":
+        await keep(mind, content)
+    await mind.add("stored", type="working", session_id="s")
+    doomed = World(replace(mind.agent, store=CrashingStore(mind.agent.store, at, moment)), clock=mind.clock)
+
+    with pytest.raises(TransientError):
+        await doomed.sessions.end(doomed.agent, SESSION)
+    await mind.sessions.end(mind.agent, SESSION)
+
+    assert await mind.heads() == []
+
+
+async def test_ends_at_the_same_time_leave_nothing(mind: World) -> None:
+    for content in "abcd":
+        await keep(mind, content)
+        await mind.add(f"stored {content}", type="working", session_id="s")
+
+    await asyncio.gather(*(World(mind.agent, clock=mind.clock).sessions.end(mind.agent, SESSION) for _ in range(4)))
+
+    assert await mind.heads() == []
+
+
+async def test_what_is_in_mind_is_not_taken_for_a_memory_that_is_stored_in_the_same_words(mind: World) -> None:
+    settings = replace(mind.agent.settings, deduplicate=True)
+    careful = World(replace(mind.agent, settings=settings), clock=mind.clock)
+    await keep(careful, "a")
+
+    stored = await careful.try_add("a", type="working", session_id="s")
+    await keep(careful, "a")
+
+    assert isinstance(stored, Stored)
+    assert stored.event == "ADD"
+    assert len(await careful.rows(types=("working",))) == 2
+    assert await contents(careful) == ["a"]
 
 
 async def test_a_session_goes_on_after_its_end(mind: World) -> None:
