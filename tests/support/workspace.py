@@ -90,6 +90,11 @@ class Workspace:
         """Merge `spec` into the object's."""
         self._patch(kind, name, {"spec": spec})
 
+    def patch_status(self, status: Document, name: str = AGENT) -> None:
+        """Merge into the object's status, as another operator would have written it."""
+        path = f"{self._path('AgentMemory', name)}/status"
+        self.control_plane.http.patch(path, json={"status": status}, headers=MERGE).raise_for_status()
+
     def annotate(self, name: str = AGENT, **annotations: str | None) -> None:
         """Set annotations of ours; None removes one."""
         named = {f"agentmemory.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}

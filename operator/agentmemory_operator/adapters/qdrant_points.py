@@ -5,7 +5,7 @@ writes it in small pieces; so this is aiohttp and orjson with `Accept-Encoding: 
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Self
@@ -40,6 +40,7 @@ class QdrantPoints:
         timeout_s: for one call, connecting included.
         ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
         meter: told of each call.
+        before_write: called right before each call that changes something; what it raises stops the call.
 
     Raises:
         SpecInvalid: `ca_pem` holds no certificate.
@@ -53,9 +54,11 @@ class QdrantPoints:
         timeout_s: float = 10,
         ca_pem: str | None = None,
         meter: EngineMeter | None = None,
+        before_write: Callable[[], None] = lambda: None,
     ) -> None:
         self._url = url.rstrip("/")
         self._meter = meter
+        self._before_write = before_write
         self._trust = trust_of(url, ca_pem)
         self._headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
         if api_key:
@@ -180,6 +183,7 @@ class QdrantPoints:
 
     async def _write(self, method: str, path: str, body: Json, *, wait: bool = True, strong: bool = False) -> None:
         query = f"?wait={'true' if wait else 'false'}" + ("&ordering=strong" if strong else "")
+        self._before_write()
         try:
             result = await self._call(method, path + query, body, is_write=True)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:

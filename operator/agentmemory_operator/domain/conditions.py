@@ -36,6 +36,7 @@ class Reason(StrEnum):
     CHANGE_IGNORED = "ChangeIgnored"
     SCORING_REJECTED = "ScoringRejected"
     TYPE_REMOVED = "TypeRemoved"
+    SCHEDULE_REJECTED = "ScheduleRejected"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from agentmemory_operator.domain.access import Subject, Verb
 from agentmemory_operator.domain.fusion import Fusion
 from agentmemory_operator.domain.index_spec import Index
+from agentmemory_operator.domain.lifecycle import figures_over
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.presets import (
     DEFAULT_PRESET,
@@ -137,6 +138,7 @@ class AgentSettings:
         scoring_generation: of the object whose scoring model ranks; None is the preset's for want of one.
         deduplicate: what is said again is not stored again.
         scoring_fault: why the object's own scoring expression cannot be used, None where it can.
+        lifecycle: how memories end.
         scrubs_secrets: secrets are taken out of memories before they are stored.
         max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
     """
@@ -161,6 +163,7 @@ class AgentSettings:
     scrubs_secrets: bool = False
     max_content_tokens: int | None = None
     deduplicate: bool = False
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
 
     @property
     def ranking_generation(self) -> int:
@@ -233,13 +236,13 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         deduplicate=effective_lifecycle(memory).deduplicate,
         scrubs_secrets=effective_lifecycle(memory).scrub_secrets,
         working_memory_slots=effective_lifecycle(memory).working_memory_slots,
+        lifecycle=effective_lifecycle(memory),
     )
 
 
 def effective_lifecycle(memory: AgentMemory) -> Lifecycle:
     """Return how memories are kept and end: each figure of the object over its preset's."""
-    spec = memory.spec.lifecycle
-    return replace(preset_of(memory).lifecycle, **(spec.model_dump(exclude_none=True) if spec else {}))
+    return figures_over(memory.spec.lifecycle, preset_of(memory).lifecycle)
 
 
 def subjects_of(memory: AgentMemory) -> tuple[Subject, ...]:

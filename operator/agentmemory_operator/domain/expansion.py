@@ -92,7 +92,9 @@ def _type(type_: MemoryType) -> Json:
 
 def _lifecycle(lifecycle: Lifecycle) -> Json:
     known = {name: value for name, value in asdict(lifecycle).items() if name in LifecycleSpec.model_fields}
-    return _written(LifecycleSpec, known)
+    # Written out, so that no other preset's stands where this one has none.
+    none: Json = {"decay_floor": 0, "max_chain_length": 0, "prune": {"priority_below": 0}}
+    return _written(LifecycleSpec, known | {name: known[name] or none[name] for name in none})
 
 
 def _scoring(ranking: Ranking) -> Json:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
+from agentmemory_operator.domain.variables import DAY_MS
 
-DAY_MS = 86_400_000
 EXPIRY_KEYS = ("type", "createdAt", "importance", "accessCount", "expiresAt")
 """What of a payload says whether its memory is past its time."""
 

@@ -6,10 +6,12 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.model import Model
+from agentmemory_operator.domain.schedule import SCHEDULE_PATTERN, ZONE_PATTERN
 from agentmemory_operator.domain.schema import validated
 from agentmemory_operator.domain.taxonomy import MAX_WORKING_MEMORY_SLOTS, TtlMode
 
 Days = Annotated[float, Field(ge=0.001, le=36_500, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
 class TtlSpec(Model):
@@ -27,15 +29,69 @@ class TtlSpec(Model):
         description="Days since a memory's created_at, 0.001..36500; required but with Session. A change acts on the"
         " next search, on every memory of the type. Default with Session: as long as the session.",
     )
-    keep_importance: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = Field(
+    keep_importance: Share | None = Field(
         default=None,
         description="Of SoftUnlessUsed: memories at least this important stay, used or not, 0..1. Default: none.",
+    )
+
+
+class PruneSpec(Model):
+    """Which old memories of little worth a cleanup removes: those for which all three hold."""
+
+    older_than_days: Days | None = Field(
+        default=None, description="Older than so many days, 0.001..36500. Default: 365."
+    )
+    priority_below: Share | None = Field(
+        default=None,
+        description="Of a priority below this, 0..1: recency, frequency and importance as the model Priority has them;"
+        " 0 prunes nothing. Default: 0.2.",
+    )
+    confidence_below: Share | None = Field(
+        default=None,
+        description="Of a confidence below this, 0..1; a memory without one, of a type that gives none either, is"
+        " judged by age and priority alone. Default: 0.3.",
     )
 
 
 class LifecycleSpec(Model):
     """How memories are kept, and how they end."""
 
+    schedule: Annotated[str, Field(max_length=256, pattern=SCHEDULE_PATTERN)] | None = Field(
+        default=None,
+        description="When a cleanup is made: minute, hour, day, month and weekday as cron has them (0 3 * * *), or"
+        " Never. Default: the preset's (brain every 6 hours, else daily at 3).",
+    )
+    time_zone: Annotated[str, Field(max_length=64, pattern=ZONE_PATTERN)] | None = Field(
+        default=None, description="Time zone of the schedule by its IANA name, as Europe/Berlin. Default: Etc/UTC."
+    )
+    decay_floor: Annotated[float, Field(ge=0, le=0.5, allow_inf_nan=False)] | None = Field(
+        default=None,
+        description="A cleanup removes memories whose recency, 0.5^(age / half-life of the type), is below this,"
+        " 0..0.5; 0 removes none. Types that do not decay stay. Default: the preset's (cortex 0.01).",
+    )
+    max_chain_length: Annotated[int, Field(ge=0, le=10_000, json_schema_extra=validated(rules.CHAIN_LENGTH))] | None = (
+        Field(
+            default=None,
+            description="Versions of one memory that a cleanup keeps, 2..10000: the newest and, of 3 and more, the"
+            " first; 0 keeps all. Default: the preset's (cortex 5, else all).",
+        )
+    )
+    max_memories_per_user: Annotated[int, Field(ge=1, le=100_000_000)] | None = Field(
+        default=None,
+        description="Memories that one user may have, earlier versions included, 1..100000000; beyond it a cleanup"
+        " removes the least valuable. Default: any number.",
+    )
+    max_removal_percent: Annotated[int, Field(ge=1, le=100)] | None = Field(
+        default=None,
+        description="The share of an agent's memories that one cleanup may remove, 1..100; one that would remove more"
+        " waits for an approval (status.lastCleanup.held). Memories past their own expires_at do not count, and up to"
+        " 10 always may go. Default: 20.",
+    )
+    prune: PruneSpec | None = Field(
+        default=None,
+        description="Which old memories of little worth a cleanup removes. Default: the preset's (cognitive: older than"
+        " 365 days, priority below 0.2, confidence below 0.3; else none).",
+    )
     deduplicate: bool | None = Field(
         default=None,
         description="true: what a memory of the same user and type says already is not stored again: by the same"

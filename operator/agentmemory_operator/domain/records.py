@@ -137,7 +137,8 @@ _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
 
-_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "supersedesId", "requestId")
+_LINKS = ("supersedesId", "supersededById")
+_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", *_LINKS)
 
 ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 """Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
@@ -186,10 +187,10 @@ def window_mark(payload: Mapping[str, Any]) -> Payload:
 
 
 def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
-    """Return what a deleted memory leaves: nothing of its content; `pending` until its predecessor answers again."""
-    kept = {key: payload[key] for key in _TOMBSTONE_KEYS if key in payload}
+    """Return what a deleted memory leaves: nothing of its content; `pending` until its chain is closed over it."""
+    kept = {key: payload[key] for key in _TOMBSTONE_KEYS if payload.get(key) is not None}
     marks = {"rev": payload["rev"] + 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, **window_mark(payload)}
-    return kept | marks | {"pending": "supersedesId" in kept}
+    return kept | marks | {"pending": not kept.keys().isdisjoint(_LINKS)}
 
 
 def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:

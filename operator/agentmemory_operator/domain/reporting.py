@@ -20,6 +20,7 @@ from agentmemory_operator.domain.conditions import Reason, State, merge_conditio
 from agentmemory_operator.domain.drift import Difference
 from agentmemory_operator.domain.effective import AgentSettings, Ranking
 from agentmemory_operator.domain.estimate import MIB, estimates
+from agentmemory_operator.domain.lifecycle import lifecycle_fault
 from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
@@ -239,8 +240,12 @@ def _describe_tuning(change: Tuned) -> str:
 
 def _states(settings: AgentSettings, done: Reconciled) -> list[State]:
     states = list(_serving(done))
+    fault = lifecycle_fault(settings.lifecycle)
     if settings.scoring_fault:
         states.append(State("Stalled", True, Reason.SCORING_REJECTED, _rejected(settings)))
+    elif fault:
+        message = f"{': '.join(fault)}; meanwhile nothing is cleaned up"
+        states.append(State("Stalled", True, Reason.SCHEDULE_REJECTED, message))
     return [*states, *unlisted_states(done.unlisted)]
 
 

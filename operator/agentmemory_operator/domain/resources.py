@@ -31,6 +31,8 @@ CONFIRM_DELETE = f"{GROUP}/confirm-delete"
 RECONCILE_REQUESTED_AT = f"{GROUP}/reconcile-requested-at"
 TAKEOVER = f"{GROUP}/takeover"
 APPROVE_PLAN = f"{GROUP}/approve-plan"
+CLEANUP_REQUESTED_AT = f"{GROUP}/cleanup-requested-at"
+APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
 

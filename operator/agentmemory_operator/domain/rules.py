@@ -215,6 +215,10 @@ TYPE = (
     ),
 )
 
+CHAIN_LENGTH = Rule(
+    "self != 1", "maxChainLength cannot be 1, as a head keeps its predecessor: give 2 or more, or 0 to keep all"
+)
+
 TTL = (
     Rule(
         "self.mode == 'Session' || has(self.days)",

@@ -2,16 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-from pydantic.alias_generators import to_camel
+from pydantic import ConfigDict, Field
 
+from agentmemory_operator.domain.lifecycle_status import CleanupStatus
 from agentmemory_operator.domain.schema import keyed_by, of_one_writer
-
-
-class StatusModel(BaseModel):
-    """Frozen, camelCase outside."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+from agentmemory_operator.domain.status_model import StatusModel
 
 
 class Condition(StatusModel):
@@ -322,6 +317,12 @@ class AgentMemoryStatus(WholeStatus):
     )
     access: AccessStatus | None = Field(default=None, description="Who gets at the memories.")
     plan: PlanStatus | None = Field(default=None, description="What the object asks for and is not yet so.")
+    last_cleanup: CleanupStatus | None = Field(default=None, description="The last cleanup.")
+    next_cleanup_time: str | None = Field(
+        default=None,
+        description="When the next cleanup is due; absent where none is.",
+        json_schema_extra={"format": "date-time"},
+    )
     drift: Drift | None = Field(
         default=None, description="What was changed behind the operator's back and stays as it is."
     )

@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import astuple
+from functools import lru_cache
 
 from agentmemory_operator.domain.choices import Compare, If, Least
 from agentmemory_operator.domain.effective import Ranking
@@ -121,6 +122,12 @@ def _relevance(model: Importance, types: tuple[MemoryType, ...]) -> Expression:
     exponent = Function("neg", Product((decay_rate_of(types, model.daily_rate), Var(AGE_DAYS))))
     idle = Sum((_ONE, Product((Const(model.idle_factor), Var(IDLE_DAYS)))))
     return Quotient(Product((Var(IMPORTANCE), Function("exp", exponent))), idle)
+
+
+@lru_cache(maxsize=256)
+def priority_of(model: Priority) -> Expression:
+    """Return the priority of a memory, which the match with a query has no part in."""
+    return _priority_terms(model)["priority"]
 
 
 def _priority_terms(model: Priority) -> Mapping[str, Expression]:

@@ -11,9 +11,8 @@ from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.services.feeds import OperatorFeed
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.leadership import Leadership
-from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key
+from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION
 from agentmemory_operator.services.passes import Periods
-from agentmemory_operator.services.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +24,12 @@ class Operated(Protocol):
     """What main composes of the reconcile half."""
 
     feed: OperatorFeed
-    queue: WorkQueue[Key]
     periods: Periods
     handover: Handover | None
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        ...
 
 
 async def operate(
@@ -54,7 +56,7 @@ async def operate(
     from agentmemory_operator.entrypoints.handlers import build_registry, run_kopf
 
     await fill(operator.feed, cluster)
-    runs = [operator.queue.run()]
+    runs = [operator.run()]
     if operator.handover is not None:
         runs.append(sweep(operator.handover, cluster, namespaces, period_s=operator.periods.resync_s))
     tasks = [

@@ -7,8 +7,9 @@ from typing import Any
 
 import yaml
 
-from agentmemory_operator.domain.effective import effective_ranking, scoring_choice
+from agentmemory_operator.domain.effective import effective_lifecycle, effective_ranking, scoring_choice
 from agentmemory_operator.domain.forgetting import DECAYS, GOOD_MATCH, cut_off_days, outranked, strict_gate
+from agentmemory_operator.domain.lifecycle import lifecycle_fault
 from agentmemory_operator.domain.manifests import errors_of, parse_agent_memory
 from agentmemory_operator.domain.resources import GROUP
 from agentmemory_operator.domain.scoring_choice import FIELD as SCORING_EXPRESSION
@@ -64,16 +65,18 @@ def findings_in(path: Path) -> Iterator[Finding]:
         if not isinstance(document, dict):
             yield Finding(path, node.start_mark.line + 1, FieldError("object", "a document is no Kubernetes object"))
             continue
-        for error in errors_of(document) or scoring_errors_of(document):
+        for error in errors_of(document) or figure_errors_of(document):
             yield Finding(path, line_of(node, error.field), error)
 
 
-def scoring_errors_of(document: dict[str, Any]) -> list[FieldError]:
-    """Return what is wrong with the scoring expression of an object that admission takes."""
+def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
+    """Return what keeps an object that admission takes from being followed: its scoring expression, its schedule."""
     if not _is_memory(document):
         return []
-    fault = scoring_choice(parse_agent_memory(document)).fault
-    return [FieldError(SCORING_EXPRESSION, fault)] if fault else []
+    memory = parse_agent_memory(document)
+    scoring, lifecycle = scoring_choice(memory).fault, lifecycle_fault(effective_lifecycle(memory))
+    found = [FieldError(SCORING_EXPRESSION, scoring)] if scoring else []
+    return found + ([FieldError(*lifecycle)] if lifecycle else [])
 
 
 def warnings_in(path: Path) -> Iterator[Finding]:

@@ -35,10 +35,11 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         watch = CallWatch(before_write=lambda: None, count_call=call_counter().add, tracer=tracer)
         stores = Stores(stack, url=url, api_key=key, watch=watch, meter=meter)
         operator = Operator(folder, folder, stores.collections, tracer=tracer)
+        operator.clean_up(stores.points)
         api = Api(settings, folder, stores.points, meter=meter)
         tasks = [
             asyncio.create_task(work)
-            for work in (operator.queue.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
+            for work in (operator.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
         ]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(api.serving(LOOPBACK, port))

@@ -8,19 +8,25 @@ from uuid import uuid4
 
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.embedders import CallerVectors
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_tokens import QdrantTokens
+from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.cli import OperatorOptions
 from agentmemory_operator.entrypoints.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.ports import Cluster, CollectionStore, HandoverStore, Secrets, Tracer
+from agentmemory_operator.ports import Cluster, CollectionStore, HandoverStore, PointStore, Secrets, Tracer
+from agentmemory_operator.services.chains import Chains
+from agentmemory_operator.services.cleaning import Cleaning
+from agentmemory_operator.services.cleanup import Cleanup
 from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.directory import Agent, open_collection
 from agentmemory_operator.services.feeds import OperatorFeed
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.leadership import Leadership
@@ -29,7 +35,9 @@ from agentmemory_operator.services.metering import OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import render
 from agentmemory_operator.services.objects import Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
+from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.tracing import NO_TRACES
+from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.workqueue import WorkQueue
 from agentmemory_operator.settings import Settings
 
@@ -73,6 +81,36 @@ class Operator:
             periods=self.periods,
             handover=self.handover,
         )
+        self._cluster, self._secrets, self._clock = cluster, secrets, clock
+
+    def clean_up(self, open_points: Callable[[Endpoint], PointStore]) -> Cleaning:
+        """Make cleanups too, and return what makes them.
+
+        Args:
+            open_points: makes the store of an endpoint's points.
+        """
+        stores = PointStores(self.table, self._secrets, open_points, namespaces=self._cluster)
+
+        async def open_agent(settings: AgentSettings) -> Agent:
+            # Nothing embeds here.
+            embedder = CallerVectors(settings.embedding.dimensions)
+            return await open_collection(await stores.store_for(settings), settings, embedder)
+
+        clock = self._clock
+        cleaning = Cleaning(
+            *(self.table, open_agent, self._cluster, clock),
+            cleanup=Cleanup(clock, Chains(clock), Windows(clock)),
+            request=self.queue.request,
+        )
+        self._passes.cleaning = cleaning
+        return cleaning
+
+    async def run(self) -> None:
+        """Run passes, and cleanups where they are made, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.queue.run())
+            if self._passes.cleaning is not None:
+                group.create_task(self._passes.cleaning.queue.run())
 
     async def _pass(self, key: Key) -> float | None:
         return await self.meter.measure(key, self._passes.run)
@@ -89,12 +127,17 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         stack.push_async_callback(cluster.close)
         calls, tracer = call_counter(), open_tracer(settings, stack, service="agentmemory-operator")
         watch = CallWatch(before_write=leadership.check, count_call=calls.add, tracer=tracer)
-        collections, ready = Stores(stack, watch=watch).collections, asyncio.Event()
+        stores, ready = Stores(stack, watch=watch), asyncio.Event()
         transport = KubernetesTransport(configuration, before_write=leadership.check)
         stack.push_async_callback(transport.close)
         handover_store = KubernetesHandover(transport, options.api_namespace or own_namespace())
-        operator = Operator(cluster, cluster, collections, tracer=tracer, handover_store=handover_store)
-        metrics = [*operator.meter.metrics(operator.queue, lambda: leadership.is_leading), calls]
+        operator = Operator(cluster, cluster, stores.collections, tracer=tracer, handover_store=handover_store)
+        cleaning = operator.clean_up(stores.points)
+        metrics = [
+            *operator.meter.metrics(operator.queue, lambda: leadership.is_leading),
+            *cleaning.meter.metrics,
+            calls,
+        ]
         probes = Probes(lambda: operator.queue.stuck_s, ready.is_set, lambda: render(metrics))
         port = HEALTH_PORT if options.health_port is None and settings.is_in_cluster else options.health_port
         if port is not None:

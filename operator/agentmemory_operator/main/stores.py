@@ -20,7 +20,7 @@ class Stores:
 
     Args:
         url, api_key: a server in the place of every connection's, for development.
-        watch: what is done around each control call.
+        watch: what is done around each control call; what it does before a write, it does for points too.
         meter: told of each call for points.
     """
 
@@ -53,8 +53,14 @@ class Stores:
     def points(self, endpoint: Endpoint) -> PointStore:
         """Return the point store of an endpoint."""
         place = self._place(endpoint)
+        before_write = self._watch.before_write if self._watch else lambda: None
         store = QdrantPoints(
-            place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem, meter=self._meter
+            place.url,
+            api_key=place.api_key,
+            timeout_s=place.timeout_s,
+            ca_pem=place.ca_pem,
+            meter=self._meter,
+            before_write=before_write,
         )
         self._open.add(store)
         return store

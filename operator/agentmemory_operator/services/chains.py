@@ -4,6 +4,7 @@ Nothing in the engine spans two points, so each change to a chain is a row of st
 
     supersede   1 insert new, pending   2 old.supersededById = new, if old is still a head   3 new is no longer pending
     delete      1 head becomes a tombstone, pending   2 predecessor.supersededById is cleared   3 no longer pending
+    take out    1 an earlier version becomes a tombstone, pending   2 its neighbours are linked   3 no longer pending
 
 Every change to a point that exists is a compare-and-set on its `rev`, so whoever meets a pending row (a read, the
 sweep, a repeated request, on any replica) may finish it. The link on the old version decides; `supersedesId` of a
@@ -100,7 +101,9 @@ class Chains:
 
     async def complete(self, agent: Agent, row: _Row) -> None:
         """Finish the steps of a pending row, whoever began them."""
-        if TOMBSTONE_KEY in row:
+        if TOMBSTONE_KEY in row and "supersededById" in row:
+            await self._close_over(agent, row)
+        elif TOMBSTONE_KEY in row:
             await self._reactivate(agent, row)
         else:
             await self.join(agent, row)
@@ -189,6 +192,37 @@ class Chains:
             is_fenced = True
         raise _contended(tombstone)
 
+    async def _close_over(self, agent: Agent, tombstone: _Row) -> None:
+        """Link the neighbours of an earlier version that was taken out.
+
+        Beside it there may be others that were: a link to one leads on to the nearest version that lives. The first
+        point of an identity stays in its chain, as a tombstone too.
+        """
+        root_id = tombstone.get("identityId")
+        for _ in range(MAX_ATTEMPTS):
+            older = await _standing(agent, tombstone, "supersedesId", root_id)
+            if older is None and tombstone["id"] == root_id:
+                older = await read_row(agent, root_id)
+            newer = await _standing(agent, older or tombstone, "supersededById", root_id)
+            is_closed = not older or await self._lead(agent, older, newer)
+            if newer is not None and newer.get("supersedesId") != (older and older["id"]):
+                is_closed = False
+                await self._change(agent, newer, {"supersedesId": older["id"] if older else None})
+            if is_closed:
+                now = await read_row(agent, tombstone["id"])
+                return await self._change(agent, now, {"pending": False}, IS_PENDING) if now else None
+        raise _contended(tombstone)
+
+    async def _lead(self, agent: Agent, older: _Row, newer: _Row | None) -> bool:
+        """Let a version be followed by the next that lives; tell whether it was."""
+        if older.get("supersededById") == (newer and newer["id"]):
+            return True
+        if newer is None:
+            await self._unlink(agent, older)
+        else:
+            await self._change(agent, older, {"supersededById": newer["id"], **window_mark(older)})
+        return False
+
     async def _unlink(self, agent: Agent, old: _Row) -> None:
         """Make a superseded version the head again."""
         unlinked = {"supersededById": None, "supersededAt": None, STATED_END_KEY: None, **window_mark(old)}
@@ -217,6 +251,16 @@ async def read_row(agent: Agent, memory_id: str) -> Payload | None:
     points = await agent.store.retrieve(agent.alias, [memory_id])
     payload: Payload | None = points[0]["payload"] if points else None
     return payload
+
+
+async def _standing(agent: Agent, row: _Row, link: str, root_id: str | None) -> Payload | None:
+    """Return the nearest version that lives, following a link from a row; the root of an identity stands for ever."""
+    while next_id := row.get(link):
+        found = await read_row(agent, next_id)
+        if found is None or TOMBSTONE_KEY not in found or next_id == root_id:
+            return found
+        row = found
+    return None
 
 
 async def _read_two(agent: Agent, first_id: str, second_id: str) -> tuple[Payload | None, Payload | None]:

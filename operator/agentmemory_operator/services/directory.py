@@ -206,6 +206,23 @@ class AgentDirectory:
         return entry
 
 
+async def open_collection(store: PointStore, settings: AgentSettings, embedder: Embedder) -> Agent:
+    """Return an agent of which only the collection is used, whatever embeds for it elsewhere.
+
+    Raises:
+        StoreUnavailable: its collection is not there yet, or Qdrant is away.
+    """
+    source, keyword, distance = await _read_collection(store, settings)
+    return Agent(
+        settings=settings,
+        store=store,
+        source=source,
+        embedder=embedder,
+        distance=distance,
+        keyword=keyword if settings.has_keyword else None,
+    )
+
+
 def unknown_agent(slug: str) -> NotFound:
     """Return the error for an agent that is not there, and for one that the caller may not see."""
     return NotFound(

@@ -35,6 +35,7 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.ports import Clock, Cluster, CollectionStore, Event, Json
+from agentmemory_operator.services.cleaning import Cleaning
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.news import events_of
@@ -91,6 +92,7 @@ class Passes:
     Attributes:
         request: asks for a pass over another object.
         handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
+        cleaning: told of each object, when its next cleanup is due; None cleans nothing up.
     """
 
     table: ObjectTable
@@ -100,6 +102,7 @@ class Passes:
     request: Request
     periods: Periods
     handover: Handover | None = None
+    cleaning: Cleaning | None = None
     turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -270,6 +273,8 @@ class Passes:
         status = converged_status(settings, done, old=memory.status, now=self._now())
         if self.handover is not None:
             status["access"] = access_status(settings, opened_by)
+        if self.cleaning is not None:
+            status |= self.cleaning.note(key, memory, settings)
         since = (document.get("status") or {}).get("reindexSince")
         if since and (self.turns.is_held_by(key) or is_running(done.observed)):
             status["reindexSince"] = since

@@ -60,7 +60,10 @@ def test_every_reason_is_used() -> None:
         set(
             re.findall(
                 r'Event\("\w+", "(\w+)"',
-                "".join((PACKAGE / "services" / f"{name}.py").read_text() for name in ("passes", "news", "release")),
+                "".join(
+                    (PACKAGE / "services" / f"{name}.py").read_text()
+                    for name in ("passes", "news", "release", "cleaning")
+                ),
             )
         )
     ),

@@ -16,6 +16,7 @@ from agentmemory_operator.entrypoints.api.pressure import Limits, Pressure
 from agentmemory_operator.entrypoints.cli import Verbs, build_cli
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter
+from agentmemory_operator.services.cleaning import CleaningMeter
 from agentmemory_operator.services.metering import FAILED, GONE, OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import Metric
 from agentmemory_operator.services.objects import Key, ObjectTable
@@ -28,7 +29,8 @@ def metrics() -> list[Metric]:
     async def run(_: Key) -> None:
         return None
 
-    return [*OperatorMeter(ObjectTable()).metrics(WorkQueue(run), lambda: True), call_counter()]
+    passes = OperatorMeter(ObjectTable()).metrics(WorkQueue(run), lambda: True)
+    return [*passes, *CleaningMeter().metrics, call_counter()]
 
 
 def api_metrics() -> list[Metric]:

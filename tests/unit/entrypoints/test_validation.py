@@ -100,6 +100,21 @@ def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_pla
     )
 
 
+@pytest.mark.parametrize(
+    ("lifecycle", "says"),
+    [
+        ("{schedule: 0 3 30 2 *}", "a.yaml:6 spec.lifecycle.schedule: '0 3 30 2 *'"),
+        ("{timeZone: Europe/Berlun}", "a.yaml:6 spec.lifecycle.timeZone: 'Europe/Berlun' is no time zone"),
+    ],
+)
+def test_a_schedule_that_cannot_be_followed_is_refused(tmp_path: pathlib.Path, lifecycle: str, says: str) -> None:
+    spec = f"spec:\n  connectionRef: {{name: main}}\n  lifecycle: {lifecycle}\n"
+
+    (found,) = findings(tmp_path, GOOD.replace("spec: {connectionRef: {name: main}}\n", spec))
+
+    assert found.startswith(says)
+
+
 def warned(tmp_path: pathlib.Path, scoring: str, types: str | None) -> list[str]:
     file = tmp_path / "m.yaml"
     listed = f"\n  types: [{types}]" if types else ""

@@ -31,7 +31,7 @@ class Prune:
         confidence_below: 0..1; a memory without a confidence is judged by age and priority alone.
     """
 
-    older_than_days: int
+    older_than_days: float
     priority_below: float
     confidence_below: float
 
@@ -46,6 +46,7 @@ class Lifecycle:
         decay_floor: memories whose recency is below are cleaned up; None keeps them.
         max_chain_length: longer chains of supersession are collapsed; None keeps them.
         max_memories_per_user: beyond, the least valuable go; None is any number.
+        max_removal_percent: of an agent's memories one cleanup removes no larger share without an approval.
         prune: what else is cleaned up; None is nothing.
         scrub_secrets: what looks like a credential is taken out of a memory before it is hashed and embedded.
         deduplicate: a memory that says what an active one of its user and type says is not stored twice.
@@ -57,6 +58,7 @@ class Lifecycle:
     decay_floor: float | None = None
     max_chain_length: int | None = None
     max_memories_per_user: int | None = None
+    max_removal_percent: int = 20
     prune: Prune | None = None
     scrub_secrets: bool = True
     deduplicate: bool = False

@@ -1,0 +1,173 @@
+"""When cleanups are made, and for which objects; one run makes up for any number of missed times.
+
+Every pass over an object says here when its next cleanup is due; a run ends with a pass, which writes down what it came
+to. What the status says is all that is kept: a restart goes on from there.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from agentmemory_operator.domain.cleanup import rules_of
+from agentmemory_operator.domain.cleanup_status import approval_of, described, due_ms, held_status, run_status
+from agentmemory_operator.domain.effective import AgentSettings, effective_settings
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.domain.times import parse_time, render_second
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, SpecInvalid, StoreUnavailable, TransientError
+from agentmemory_operator.ports import Clock, Cluster, Event, Json
+from agentmemory_operator.services.cleanup import Approval, Cleanup, Outcome
+from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.metrics import Counter, Histogram, Metric
+from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable
+from agentmemory_operator.services.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+AGENTS_AT_ONCE = 2
+# From a run that finds nothing to one over millions of memories.
+SECONDS = (0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+DONE, HELD, FAILED = "done", "held", "failed"
+
+OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
+"""Gives an agent whose collection is used, not its embedder."""
+
+
+class CleaningMeter:
+    """Counts cleanups."""
+
+    def __init__(self) -> None:
+        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by how they ended.", ("outcome",))
+        self._removed = Counter("agentmemory_cleanup_removed_total", "Memories removed by cleanups.", ("reason",))
+        self._durations = Histogram("agentmemory_cleanup_duration_seconds", "Seconds a cleanup took.", (), SECONDS)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Everything that is counted."""
+        return [self._runs, self._removed, self._durations]
+
+    def failed(self) -> None:
+        """Count a run that did not come to its end."""
+        self._runs.add(FAILED)
+
+    def ended(self, outcome: Outcome, took_ms: float) -> None:
+        """Count a run, and what it removed."""
+        self._runs.add(HELD if outcome.held else DONE)
+        self._durations.observe(took_ms / 1000)
+        for reason, number in outcome.counts.items() if not outcome.held else ():
+            self._removed.add(str(reason), number=number)
+
+
+@dataclass(slots=True)
+class Cleaning:
+    """Runs the cleanups of all objects, few at a time.
+
+    Args:
+        request: asks for a pass over an object.
+    """
+
+    table: ObjectTable
+    open_agent: OpenAgent
+    cluster: Cluster
+    clock: Clock
+    cleanup: Cleanup
+    request: Callable[[Key], None]
+    queue: WorkQueue[Key] = field(init=False)
+    _results: dict[tuple[Key, str], Json] = field(init=False, default_factory=dict)
+    meter: CleaningMeter = field(init=False, default_factory=CleaningMeter)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(self._look, workers=AGENTS_AT_ONCE, width=AGENTS_AT_ONCE)
+
+    def note(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
+        """Take in an object as a pass saw it; return what its status says of cleanups."""
+        last = self._last(key, memory)
+        due = due_ms(memory, settings.lifecycle, last)
+        status: Json = {"lastCleanup": last} if last else {}
+        if due is None:
+            return status
+        self.queue.request(key, after_s=max(0, due - self.clock.now_ms()) / 1000)
+        return status | ({"nextCleanupTime": render_second(due / 1000)} if due else {})
+
+    def _last(self, key: Key, memory: AgentMemory) -> Json:
+        """Return what the last run came to; the status may not say so yet."""
+        told: Json = memory.status.get("lastCleanup") or {}
+        own = self._results.get((key, memory.metadata.uid), {})
+        return own if own.get("time", "") >= told.get("time", "") else told
+
+    async def _look(self, key: Key) -> float | None:
+        """Make the cleanup of an object if it is due; return after how many seconds the next one is.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
+        memory = self._object(key)
+        if memory is None:
+            return None
+        settings, last = effective_settings(memory), self._last(key, memory)
+        due = due_ms(memory, settings.lifecycle, last)
+        if due is None or due > self.clock.now_ms():
+            return None if due is None else (due - self.clock.now_ms()) / 1000
+        try:
+            await self._run(key, memory, settings, last)
+        except LeadershipLost:
+            raise
+        except TransientError:
+            self.meter.failed()
+            raise
+        except AgentMemoryError as exc:
+            self.meter.failed()
+            raise StoreUnavailable(f"cannot be cleaned up: {exc}") from exc
+        self.request(key)
+        return None
+
+    def _object(self, key: Key) -> AgentMemory | None:
+        """Return the object, None where nothing of it is to be cleaned up."""
+        document = self.table.get(key)
+        if document is None or document["metadata"].get("deletionTimestamp"):
+            return None
+        try:
+            memory = parse_agent_memory(document)
+        except SpecInvalid:
+            return None
+        is_owner = self.table.owner_of(memory.slug) == key
+        return memory if is_owner and not memory.spec.suspend and memory.status.get("collection") else None
+
+    async def _run(self, key: Key, memory: AgentMemory, settings: AgentSettings, last: Json) -> None:
+        started_ms, approval = self.clock.now_ms(), _approval(memory, last)
+        rules = rules_of(settings.lifecycle, settings.ranking, approval.as_of_ms if approval else started_ms)
+        outcome = await self.cleanup.run(await self.open_agent(settings), rules, approval)
+        took_ms = self.clock.now_ms() - started_ms
+        held = _held(outcome, settings)
+        counts = {} if held else outcome.counts
+        status = run_status(counts, time_ms=started_ms, took_ms=took_ms, memory=memory, held=held)
+        self._results[key, memory.metadata.uid] = status
+        self.meter.ended(outcome, took_ms)
+        if event := _event(outcome, held):
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        log.info("cleaned up %s: %s", key, "held" if held else described(counts) or "nothing to remove")
+
+
+def _approval(memory: AgentMemory, last: Json) -> Approval | None:
+    approved = approval_of(memory, last)
+    return Approval(as_of_ms=parse_time(approved["time"]), most=approved["wouldRemove"]) if approved else None
+
+
+def _held(outcome: Outcome, settings: AgentSettings) -> Json | None:
+    if outcome.held is None:
+        return None
+    return held_status(
+        outcome.counts,
+        total=outcome.total,
+        digest=outcome.held,
+        as_of_ms=outcome.as_of_ms,
+        percent=settings.lifecycle.max_removal_percent,
+    )
+
+
+def _event(outcome: Outcome, held: Json | None) -> Event | None:
+    if held:
+        return Event("Warning", "CleanupHeld", held["message"])
+    if outcome.removed:
+        return Event("Normal", "CleanedUp", f"removed {outcome.removed} memories: {described(outcome.counts)}")
+    return None

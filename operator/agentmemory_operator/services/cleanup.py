@@ -1,0 +1,182 @@
+"""A cleanup: what it would remove is counted first, and where that is too large a share, it waits for an approval.
+
+Everything that it knows lies in the engine: killed at any step and run again, it ends the same. A memory is taken out
+by a compare-and-set on its `rev`, so one that changed meanwhile is left to the next run; it leaves a tombstone, as
+every deletion does. Tombstones within a chain are pending until the chain is closed over them; whoever meets one may do
+that.
+"""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Sequence
+from dataclasses import dataclass
+
+from agentmemory_operator.domain.cleanup import Removal, Row, Rules, allowance, braked
+from agentmemory_operator.domain.filters import NOT_DELETED, STORED, equals, only
+from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload, tombstone_of
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports import Clock
+from agentmemory_operator.services.chains import Chains
+from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.removals import PHASES, Found, Going, Phase, find
+from agentmemory_operator.services.windows import Windows
+
+log = logging.getLogger(__name__)
+
+BATCH = 100
+# Each round but the first means that something changed meanwhile.
+MAX_ROUNDS = 10
+# Searches wait while the engine writes: it has as long for itself, and takes at most 1,000 memories a second.
+LEAST_REST_S = 0.1
+
+_READ_KEYS = ("id", "rev", "pending", "supersedesId", "supersededById", "identityId", TOMBSTONE_KEY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A run that was held and may be made now: of the time it was planned for, and at most of its size."""
+
+    as_of_ms: int
+    most: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to.
+
+    Attributes:
+        counts: what was removed, or what would be where it is held.
+        total: the agent's memories before it.
+        held: digest to approve it by; None where it was made.
+    """
+
+    counts: Counter[Removal]
+    total: int
+    as_of_ms: int
+    held: str | None = None
+
+    @property
+    def removed(self) -> int:
+        """How many memories were removed."""
+        return 0 if self.held else self.counts.total()
+
+
+class Cleanup:
+    """Removes what has to go from an agent; several may run at once, to no use."""
+
+    def __init__(self, clock: Clock, chains: Chains, windows: Windows, *, least_rest_s: float = LEAST_REST_S) -> None:
+        self._clock = clock
+        self._chains = chains
+        self._windows = windows
+        self._least_rest_s = least_rest_s
+
+    async def would_remove(self, agent: Agent, rules: Rules) -> AsyncIterator[tuple[Row, Removal]]:
+        """Yield what a run would remove now, and why; nothing is changed."""
+        async for going in find(agent, rules, Found()):
+            for entry in going.rows:
+                yield entry
+
+    async def run(self, agent: Agent, rules: Rules, approval: Approval | None = None) -> Outcome:
+        """Remove what has to go, unless that is more than one run may remove.
+
+        Args:
+            rules: of the time that an approval names, where there is one.
+
+        Raises:
+            TransientError: Qdrant went away; what is not removed goes in the next run.
+        """
+        planned = Found()
+        async for _ in find(agent, rules, planned):
+            pass
+        total = await agent.store.count(agent.alias, STORED)
+        allowed = max(allowance(total, rules.lifecycle), approval.most if approval else 0)
+        outcome = Outcome(counts=planned.counts, total=total, as_of_ms=rules.now_ms)
+        if braked(planned.counts) > allowed:
+            held = digest_of(agent.settings.slug, outcome)
+            return Outcome(counts=planned.counts, total=total, as_of_ms=rules.now_ms, held=held)
+        removed: Counter[Removal] = Counter()
+        if planned.counts:
+            for phase in PHASES:
+                removed += await self._carry_out(agent, rules, phase)
+        return Outcome(counts=removed, total=total, as_of_ms=rules.now_ms)
+
+    async def _carry_out(self, agent: Agent, rules: Rules, phase: Phase) -> Counter[Removal]:
+        """Remove what a phase finds, and once more what changed meanwhile: to close a chain changes neighbours."""
+        removed: Counter[Removal] = Counter()
+        for _ in range(MAX_ROUNDS):
+            is_whole = True
+            async for units in _batches(phase(agent, rules, Found(is_dry=False))):
+                counts = await self._take_out_and_rest(agent, units)
+                is_whole = is_whole and counts.total() == len({row["id"] for unit in units for row, _ in unit.rows})
+                removed += counts
+            if is_whole:
+                break
+        return removed
+
+    async def _take_out_and_rest(self, agent: Agent, units: Sequence[Going]) -> Counter[Removal]:
+        started_s = time.monotonic()
+        removed = await self.take_out(agent, units)
+        await asyncio.sleep(max(time.monotonic() - started_s, self._least_rest_s) if self._least_rest_s else 0)
+        return removed
+
+    async def take_out(self, agent: Agent, units: Sequence[Going]) -> Counter[Removal]:
+        """Remove what goes together, heads after their earlier versions, so that none of those ever answers again."""
+        # An earlier version may stand by itself, and in the unit of its head.
+        earlier = {row["id"]: row for unit in units for row, _ in unit.rows if row.get("supersededById")}
+        dead = await self._bury(agent, list(earlier.values()))
+        heads = [
+            unit.rows[-1][0]
+            for unit in units
+            if not unit.rows[-1][0].get("supersededById") and all(row["id"] in dead for row, _ in unit.rows[:-1])
+        ]
+        dead |= await self._bury(agent, heads)
+        await self._close_chains(agent, dead.values())
+        await self._windows.settle(agent, dead)
+        return Counter({row["id"]: reason for unit in units for row, reason in unit.rows if row["id"] in dead}.values())
+
+    async def _bury(self, agent: Agent, rows: Sequence[Row]) -> dict[str, Payload]:
+        """Turn rows into tombstones, each unless it changed since it was read; return those that are now, by id."""
+        dead: dict[str, Payload] = {}
+        for start in range(0, len(rows), BATCH):
+            part = rows[start : start + BATCH]
+            now_ms = self._clock.now_ms()
+            await agent.store.batch(agent.alias, [_burial(row, now_ms) for row in part], strong=True)
+            points = await agent.store.retrieve(agent.alias, [row["id"] for row in part], keys=_READ_KEYS)
+            dead |= {point["id"]: point["payload"] for point in points if TOMBSTONE_KEY in point["payload"]}
+        return dead
+
+    async def _close_chains(self, agent: Agent, tombstones: Iterable[Payload]) -> None:
+        for tombstone in tombstones:
+            if tombstone.get("pending"):
+                try:
+                    await self._chains.complete(agent, tombstone)
+                except TransientError as error:
+                    # The sweep of the API, or the next run, meets it again.
+                    log.info("a chain of agent %s is closed later: %s", agent.settings.slug, error)
+
+
+async def _batches(found: AsyncIterator[Going]) -> AsyncIterator[list[Going]]:
+    """Yield what goes in batches of about 100 memories; what goes together is never parted."""
+    units: list[Going] = []
+    async for going in found:
+        units.append(going)
+        if sum(len(unit.rows) for unit in units) >= BATCH:
+            yield units
+            units = []
+    if units:
+        yield units
+
+
+def digest_of(slug: str, outcome: Outcome) -> str:
+    """Return the digest that an approval of a held run names."""
+    said = (slug, outcome.as_of_ms, sorted((str(reason), number) for reason, number in outcome.counts.items()))
+    return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
+
+
+def _burial(row: Row, now_ms: int) -> Payload:
+    unchanged = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
+    point = {"id": row["id"], "vector": {}, "payload": tombstone_of(row, now_ms)}
+    return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}

@@ -1,0 +1,109 @@
+"""Cleanups on a live cluster: asked for, on schedule, held by the brake, and told in the status."""
+
+import datetime
+import time
+from typing import Any
+
+import pytest
+
+from tests.support.operator import wait_until
+from tests.support.workspace import SIZE, Workspace
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+DAY_MS = 86_400_000
+FACTS = [{"name": "fact", "halfLifeDays": 30}]
+
+
+def store(workspace: Workspace, *, old: int, new: int) -> None:
+    """Store memories as the API does: old ones are a year old."""
+    now_ms = int(time.time() * 1000)
+    points = [
+        point(number, created_at=now_ms - (365 * DAY_MS if number <= old else 0)) for number in range(1, old + new + 1)
+    ]
+    body = {"points": points}
+    workspace.qdrant.put(f"/collections/{workspace.alias}/points?wait=true", json=body).raise_for_status()
+
+
+def point(number: int, *, created_at: int) -> dict[str, Any]:
+    memory_id = f"00000000-0000-4000-8000-{number:012d}"
+    payload = {"id": memory_id, "agentId": "a", "userId": "u", "type": "fact", "content": "c", "createdAt": created_at}
+    payload |= {"updatedAt": created_at, "rev": 1, "importance": 0.5, "accessCount": 0, "pending": False}
+    return {"id": memory_id, "vector": [1.0] * SIZE, "payload": payload}
+
+
+def alive(workspace: Workspace) -> int:
+    """Return how many memories are left."""
+    body = {"exact": True, "filter": {"must": [{"is_empty": {"key": "deletedAt"}}]}}
+    answer = workspace.qdrant.post(f"/collections/{workspace.alias}/points/count", json=body)
+    count: int = answer.raise_for_status().json()["result"]["count"]
+    return count
+
+
+def last(workspace: Workspace) -> dict[str, Any]:
+    found: dict[str, Any] = workspace.status().get("lastCleanup") or {}
+    return found
+
+
+def ask(workspace: Workspace, stamp: str = "now") -> dict[str, Any]:
+    """Ask for a run, and return what it came to."""
+    workspace.annotate(cleanup_requested_at=stamp)
+    wait_until(lambda: last(workspace).get("requestedAt") == stamp, seconds=15, what="the run that was asked for")
+    return last(workspace)
+
+
+def test_a_run_that_is_asked_for_removes_what_decayed_and_tells_it(workspace: Workspace) -> None:
+    workspace.create_ready(types=FACTS)
+    store(workspace, old=5, new=30)
+
+    run = ask(workspace)
+
+    assert (run["removed"], run["reasons"]) == (5, {"decayed": 5})
+    assert alive(workspace) == 30
+    events = workspace.events(kind="Normal")
+    assert "removed 5 memories: 5 decayed" in events["CleanedUp"]
+    due = datetime.datetime.fromisoformat(workspace.status()["nextCleanupTime"])
+    assert due.hour in (2, 3)
+
+
+def test_a_run_that_would_remove_too_large_a_share_waits_for_an_approval(workspace: Workspace) -> None:
+    workspace.create_ready(types=FACTS)
+    store(workspace, old=15, new=5)
+
+    held = ask(workspace)["held"]
+
+    assert (held["wouldRemove"], held["memories"], held["reasons"]) == (15, 20, {"decayed": 15})
+    assert alive(workspace) == 20
+    assert held["digest"] in workspace.events()["CleanupHeld"]
+
+    workspace.annotate(approve_cleanup=held["digest"])
+
+    wait_until(lambda: last(workspace).get("removed") == 15, seconds=15, what="the approved run")
+    assert alive(workspace) == 5
+    assert "held" not in last(workspace)
+
+
+def test_a_schedule_is_followed_and_one_that_cannot_be_is_told(workspace: Workspace) -> None:
+    workspace.create_ready(types=FACTS, lifecycle={"schedule": "* * * * *", "timeZone": "Europe/Berlin"})
+    due = datetime.datetime.fromisoformat(workspace.status()["nextCleanupTime"])
+    assert (due - datetime.datetime.now(datetime.UTC)).total_seconds() < 70
+
+    workspace.patch(lifecycle={"timeZone": "Europe/Berlun"})
+
+    told = workspace.wait_condition("Stalled", "True/ScheduleRejected")["message"]
+    assert told.startswith("spec.lifecycle.timeZone: 'Europe/Berlun' is no time zone")
+    assert "nextCleanupTime" not in workspace.status()
+
+
+def test_one_run_makes_up_for_many_missed_ones(workspace: Workspace) -> None:
+    workspace.create_ready(types=FACTS)
+    store(workspace, old=3, new=0)
+    workspace.patch_status({"lastCleanup": {"time": "2026-01-01T03:00:00Z", "removed": 0}})
+
+    workspace.request_pass()
+
+    wait_until(lambda: last(workspace).get("removed") == 3, seconds=15, what="the run that was missed")
+    made = last(workspace)
+    workspace.request_pass()
+    wait_until(lambda: workspace.status()["nextCleanupTime"] > made["time"], seconds=10, what="the next time")
+    assert last(workspace) == made

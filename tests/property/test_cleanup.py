@@ -1,0 +1,142 @@
+"""What a cleanup removes: the same in any order, nothing the second time, and no chain is broken or loses its head."""
+
+import random
+from itertools import pairwise
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmemory_operator.domain.cleanup import Removal, Rules, plan
+from agentmemory_operator.domain.presets import Lifecycle, Prune
+from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
+from agentmemory_operator.domain.variables import DAY_MS
+
+NOW_MS = 1_700_000_000_000
+TYPES = (
+    MemoryType("fact", 30),
+    MemoryType("task", None, ttl=Ttl("Hard", 50)),
+    MemoryType("event", None, ttl=Ttl("SoftUnlessUsed", 50, 0.75)),
+)
+Row = dict[str, Any]
+Chain = list[Row]
+
+
+@st.composite
+def chains(draw: st.DrawFn) -> list[Chain]:
+    """Chains of some users, each oldest first."""
+    drawn = []
+    for number, length in enumerate(draw(st.lists(st.integers(1, 7), min_size=1, max_size=4))):
+        user = draw(st.sampled_from(("ada", "bob")))
+        drawn.append([draw(rows(f"{number}-{place}", user)) for place in range(length)])
+        for older, newer in pairwise(drawn[-1]):
+            older["supersededById"], newer["supersedesId"] = newer["id"], older["id"]
+    return drawn
+
+
+@st.composite
+def rows(draw: st.DrawFn, row_id: str, user: str) -> Row:
+    row = {
+        "id": row_id,
+        "userId": user,
+        "type": draw(st.sampled_from(("fact", "task", "event", "unlisted"))),
+        "createdAt": NOW_MS - draw(st.integers(-10, 600)) * DAY_MS,
+        "importance": draw(st.sampled_from((0.0, 0.1, 0.5, 0.9))),
+        "accessCount": draw(st.sampled_from((0, 0, 3))),
+        "rev": 1,
+    }
+    row |= {"pinned": True} if draw(st.integers(0, 9)) == 0 else {}
+    row |= {"confidence": draw(st.sampled_from((0.1, 0.9)))} if draw(st.booleans()) else {}
+    return row | ({"expiresAt": NOW_MS - 1} if draw(st.integers(0, 9)) == 0 else {})
+
+
+lifecycles = st.builds(
+    Lifecycle,
+    decay_floor=st.sampled_from((None, 0.0, 0.01, 0.5)),
+    max_chain_length=st.sampled_from((None, 2, 3, 5)),
+    max_memories_per_user=st.sampled_from((None, 1, 5, 12)),
+    prune=st.sampled_from((None, Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3))),
+)
+
+
+def rules_of(lifecycle: Lifecycle) -> Rules:
+    return Rules(lifecycle, TYPES, NOW_MS)
+
+
+def after(chains: list[Chain], gone: dict[str, Removal]) -> list[Chain]:
+    """Return the chains without what is gone, their neighbours linked."""
+    left = [[dict(row) for row in chain if row["id"] not in gone] for chain in chains]
+    for chain in left:
+        for row in chain:
+            row.pop("supersedesId", None)
+            row.pop("supersededById", None)
+        for older, newer in pairwise(chain):
+            older["supersededById"], newer["supersedesId"] = newer["id"], older["id"]
+    return left
+
+
+def flat(chains: list[Chain]) -> list[Row]:
+    return [row for chain in chains for row in chain]
+
+
+@given(chains(), lifecycles)
+def test_a_second_run_finds_nothing(drawn: list[Chain], lifecycle: Lifecycle) -> None:
+    rules = rules_of(lifecycle)
+
+    assert plan(flat(after(drawn, plan(flat(drawn), rules))), rules) == {}
+
+
+@given(chains(), lifecycles, st.integers())
+def test_the_order_of_the_rows_decides_nothing(drawn: list[Chain], lifecycle: Lifecycle, seed: int) -> None:
+    shuffled = random.Random(seed).sample(flat(drawn), len(flat(drawn)))
+
+    assert plan(shuffled, rules_of(lifecycle)) == plan(flat(drawn), rules_of(lifecycle))
+
+
+@given(chains(), lifecycles)
+def test_no_earlier_version_outlives_its_head(drawn: list[Chain], lifecycle: Lifecycle) -> None:
+    gone = plan(flat(drawn), rules_of(lifecycle))
+
+    for chain in drawn:
+        if chain[-1]["id"] in gone:
+            assert {row["id"] for row in chain} <= gone.keys()
+
+
+@given(chains(), lifecycles)
+def test_a_collapse_takes_neither_the_head_nor_its_predecessor_nor_more_than_is_too_long(
+    drawn: list[Chain], lifecycle: Lifecycle
+) -> None:
+    gone = plan(flat(drawn), rules_of(lifecycle))
+
+    for chain in drawn:
+        collapsed = [row["id"] for row in chain if gone.get(row["id"]) is Removal.CHAIN]
+        if not collapsed:
+            continue
+        others = [row["id"] for row in chain if gone.get(row["id"]) in (None, Removal.OVER_CAP, Removal.CHAIN)]
+        assert not set(others[-2:]) & set(collapsed)
+        assert len(others) - len(collapsed) >= (lifecycle.max_chain_length or 0)
+
+
+@given(chains(), lifecycles)
+def test_a_pinned_memory_stays_and_so_does_the_head_after_it(drawn: list[Chain], lifecycle: Lifecycle) -> None:
+    gone = plan(flat(drawn), rules_of(lifecycle))
+
+    for chain in drawn:
+        pinned = {row["id"] for row in chain if row.get("pinned")}
+        assert not pinned & gone.keys()
+        assert not pinned or chain[-1]["id"] not in gone
+
+
+@given(chains(), lifecycles)
+def test_no_user_is_left_with_more_than_the_cap_but_for_what_is_pinned(
+    drawn: list[Chain], lifecycle: Lifecycle
+) -> None:
+    left = after(drawn, plan(flat(drawn), rules_of(lifecycle)))
+
+    for user in ("ada", "bob"):
+        own = [chain for chain in left if chain and chain[0]["userId"] == user]
+        kept = sum(
+            1 + sum(bool(row.get("pinned")) for row in chain) for chain in own if any("pinned" in r for r in chain)
+        )
+        cap = lifecycle.max_memories_per_user
+        assert cap is None or len(flat(own)) <= max(cap, kept)
