@@ -82,12 +82,14 @@ class Chains:
         return None
 
     async def begin(self, agent: Agent, identity_id: str) -> Payload | None:
-        """Return an identity's first point, once a link to what is no longer there is taken off its chain."""
+        """Return an identity's first point, once its chain does not end in what was deleted or is not there."""
         first = row = await read_row(agent, identity_id)
         while row and (successor := row.get("supersededById")):
             following = await read_row(agent, successor)
             if following is None:
                 await self._unlink(agent, row)
+            elif TOMBSTONE_KEY in following and following.get("pending"):
+                await self._reactivate(agent, following)
             row = following
         return first
 

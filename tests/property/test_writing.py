@@ -1,0 +1,240 @@
+"""A model of how memories are written: writers, deletions and sweeps that step one engine call at a time and die.
+
+Whatever the order of their steps and wherever they stop, there is never a second newest version, and once the sweep has
+been there is one unbroken chain in which every stored version is, once.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from agentmemory_operator.domain.records import TOMBSTONE_KEY
+from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.errors import Conflict, NotFound
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.chains import SWEEP_AFTER_MS
+from agentmemory_operator.services.stored import Stored
+from tests.support.agents import EVERYTHING, SIZE, World, agent_of, settings_of
+from tests.support.point_memory import PointMemory
+
+TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
+KEYED: dict[str, Any] = {"type": "fact", "key": "k"}
+VECTOR = [1.0] * SIZE
+MAX_ALIVE = 4
+# More calls than any protocol has, whatever the others do meanwhile.
+MAX_CALLS = 3_000
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """Somebody whose next call to the engine waits until he is let go on."""
+
+    task: "asyncio.Task[Any]"
+    turn: "Turn"
+    content: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        return self.task.done()
+
+
+@dataclass(slots=True)
+class Turn:
+    """Where a process waits."""
+
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    let_go: "asyncio.Future[None] | None" = None
+
+    async def wait(self) -> None:
+        self.let_go = asyncio.get_running_loop().create_future()
+        self.arrived.set()
+        await self.let_go
+
+
+class SteppingStore:
+    """Passes a call on when its process is let go on."""
+
+    def __init__(self, store: PointMemory, turn: Turn) -> None:
+        self._store = store
+        self._turn = turn
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **more: Any) -> Any:
+            await self._turn.wait()
+            return await getattr(self._store, name)(*args, **more)
+
+        return call
+
+
+class Writing(RuleBasedStateMachine):
+    """One identity (`fact` of the key k) and one chain by id (`note`) under writers, deletions, crashes and sweeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.store = PointMemory()
+        ranking = replace(EVERYTHING, types=TYPES)
+        agent_settings = replace(settings_of("model", ranking=ranking), deduplicate=True)
+        self.world = World(agent_of(agent_settings, self.store))  # type: ignore[arg-type] # what writers use of it
+        self.processes: list[Process] = []
+        self.ended: list[Process] = []
+        self.said = self.unkeyed = 0
+        self.may_be_deleted: set[str] = set()
+        self.requests: dict[str, set[str]] = {"first note": {""}}
+        self.run(self.world.add("first note", type="note", vector=VECTOR))
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        return self.loop.run_until_complete(work)  # type: ignore[arg-type]
+
+    def start(self, action: Callable[[World], Awaitable[Any]], content: str = "") -> None:
+        turn = Turn()
+        process = World(
+            replace(self.world.agent, store=SteppingStore(self.store, turn)),  # type: ignore[arg-type]
+            clock=self.world.clock,
+        )
+
+        async def begin() -> Process:
+            return Process(asyncio.create_task(action(process)), turn, content)  # type: ignore[arg-type]
+
+        started: Process = self.run(begin())
+        self.processes.append(started)
+        self.run(self._settle(started))
+
+    def step(self, process: Process) -> None:
+        assert process.turn.let_go is not None
+        process.turn.arrived.clear()
+        process.turn.let_go.set_result(None)
+        self.run(self._settle(process))
+
+    async def _settle(self, process: Process) -> None:
+        """Wait until a process waits again, or has ended."""
+        arrived = asyncio.create_task(process.turn.arrived.wait())
+        await asyncio.wait({process.task, arrived}, return_when=asyncio.FIRST_COMPLETED)
+        arrived.cancel()
+        if process.is_done:
+            self.processes.remove(process)
+            self.ended.append(process)
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.processes) < MAX_ALIVE
+
+    def rows(self, type_: str) -> list[Json]:
+        """Return what is no tombstone."""
+        return [row for row in self.store.payloads.values() if row["type"] == type_ and TOMBSTONE_KEY not in row]
+
+    def heads(self, type_: str) -> list[Json]:
+        return [row for row in self.rows(type_) if not row.get("pending") and not row.get("supersededById")]
+
+    @precondition(lambda self: self.has_room)
+    @rule(is_keyed=st.booleans(), author=st.sampled_from(["a", "b"]), again=st.booleans())
+    def write_by_key(self, is_keyed: bool, author: str, again: bool) -> None:
+        self.said += not again
+        self.unkeyed += not is_keyed
+        content = f"v{self.said}"
+        key = f"i{self.said}{author}" if is_keyed else None
+        self.requests.setdefault(content, set()).add(key or f"request {self.unkeyed}")
+        memory = KEYED | {"author": author, "idempotency_key": key, "vector": VECTOR}
+        self.start(lambda world: world.try_add(content, **memory), content)
+
+    @precondition(lambda self: self.has_room and self.heads("note"))
+    @rule()
+    def write_by_id(self) -> None:
+        (head,) = self.heads("note")
+        self.said += 1
+        content = f"v{self.said}"
+        self.requests[content] = {""}
+        self.start(lambda world: world.try_add(content, type="note", supersedes=head["id"], vector=VECTOR), content)
+
+    @precondition(lambda self: self.has_room and len(self.rows("fact")) + len(self.rows("note")) > 1)
+    @rule(choice=st.integers(0, 20))
+    def delete(self, choice: int) -> None:
+        rows = sorted((row for row in self.rows("fact") + self.rows("note")), key=lambda row: row["createdAt"])
+        memory_id = rows[choice % len(rows)]["id"]
+        self.may_be_deleted.add(memory_id)
+        self.start(lambda world: world.memories.delete(world.agent, memory_id, user_id="u"))
+
+    @precondition(lambda self: self.has_room)
+    @rule()
+    def sweep(self) -> None:
+        self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
+        self.start(lambda world: world.chains.sweep(world.agent))
+
+    @precondition(lambda self: self.processes)
+    @rule(choice=st.integers(0, MAX_ALIVE - 1), calls=st.sampled_from([1, 1, 1, 2, 5]))
+    def go_on(self, choice: int, calls: int) -> None:
+        self.world.clock.move(ms=1)
+        process = self.processes[choice % len(self.processes)]
+        for _ in range(calls):
+            if not process.is_done:
+                self.step(process)
+
+    @precondition(lambda self: self.processes)
+    @rule(choice=st.integers(0, MAX_ALIVE - 1))
+    def die(self, choice: int) -> None:
+        process = self.processes.pop(choice % len(self.processes))
+        process.task.cancel()
+        self.run(asyncio.wait({process.task}))
+
+    @invariant()
+    def there_is_one_newest_version_at_most(self) -> None:
+        for type_ in ("fact", "note"):
+            assert len(self.heads(type_)) <= 1, self.heads(type_)
+
+    def teardown(self) -> None:
+        try:
+            self.end()
+        finally:
+            self.loop.close()
+
+    def end(self) -> None:
+        """Let everybody come to his end, sweep, and look at what there is."""
+        for _ in range(MAX_CALLS):
+            if not self.processes:
+                break
+            self.step(self.processes[0])
+            self.processes.append(self.processes.pop(0)) if len(self.processes) > 1 else None
+            self.there_is_one_newest_version_at_most()
+        assert not self.processes
+        for _ in range(2):
+            self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
+            self.run(self.world.chains.sweep(self.world.agent))
+        for type_ in ("fact", "note"):
+            self.check_chain(type_)
+        self.check_outcomes()
+
+    def check_chain(self, type_: str) -> None:
+        rows = {row["id"]: row for row in self.rows(type_)}
+        assert not any(row.get("pending") for row in rows.values())
+        links = {row["supersededById"]: id_ for id_, row in rows.items() if row.get("supersededById")}
+        heads = self.heads(type_)
+        assert len(heads) == (1 if rows else 0), rows
+        chain = []
+        at = heads[0]["id"] if heads else None
+        while at is not None:
+            chain.append(at)
+            before = links.get(at)
+            assert before is None or rows[at]["supersedesId"] == before
+            at = before
+        assert sorted(chain) == sorted(rows)
+        contents = [rows[id_]["content"] for id_ in chain]
+        assert all(contents.count(content) <= len(self.requests[content]) for content in contents)
+
+    def check_outcomes(self) -> None:
+        for process in self.ended:
+            outcome = process.task.result() if process.task.exception() is None else process.task.exception()
+            assert outcome is None or isinstance(outcome, int | Stored | Conflict | NotFound), outcome
+            if isinstance(outcome, Stored) and outcome.id not in self.may_be_deleted:
+                row = self.store.payloads[outcome.id]
+                assert (TOMBSTONE_KEY not in row, row["content"]) == (True, process.content)
+
+
+TestWriting = Writing.TestCase
+TestWriting.settings = settings(
+    max_examples=120, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
