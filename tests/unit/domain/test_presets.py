@@ -97,7 +97,7 @@ def test_a_preset_lays_its_collection_out(
     [
         ("cortex", set()),
         ("brain", {"lookupIds", "validFrom", "validTo", "confidence", "lastAccessedAt"}),
-        ("keyed", {"namespacePaths", "key"}),
+        ("keyed", {"namespacePaths", "itemNamespace"}),
         ("cognitive", {"parentId"}),
         ("importance", {"author", "lastAccessedAt"}),
         ("none", set()),

@@ -16,5 +16,5 @@ KEYED = Preset(
     max_content_tokens=2_048,
     # An item is what was put, to the letter.
     lifecycle=Lifecycle(scrub_secrets=False),
-    payload_indexes=(*RETRIEVAL_INDEXES, ("namespacePaths", "keyword"), ("key", "keyword")),
+    payload_indexes=(*RETRIEVAL_INDEXES, ("namespacePaths", "keyword"), ("itemNamespace", "keyword")),
 )

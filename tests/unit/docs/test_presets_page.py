@@ -1,0 +1,55 @@
+"""docs/presets.md: what it says of a preset is in its table, and each row of the designs names tests that exist."""
+
+import pathlib
+import re
+
+import pytest
+
+from agentmemory_operator.domain.presets import PRESETS, RETRIEVAL_INDEXES
+from tests.support.pages import DOCS
+
+TESTS = pathlib.Path(__file__).parents[2]
+PAGE = (DOCS / "presets.md").read_text()
+FIGURES, ROWS = PAGE.split("\n## Row by row\n")
+SECTIONS = {section.split("\n", 1)[0]: section for section in FIGURES.split("\n## ")[1:]}
+NAMED = re.compile(r"`([\w/]+\.py): (test_\w+)`")
+CAPABILITIES = [
+    line for line in ROWS.splitlines() if line.startswith("| ") and not line.startswith(("| capability", "|---"))
+]
+
+
+def names_of(line: str) -> list[tuple[str, str]]:
+    return NAMED.findall(line.rsplit("|", 2)[1])
+
+
+def test_every_preset_has_a_section() -> None:
+    assert set(SECTIONS) == set(PRESETS)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_section_names_every_type_of_its_preset(preset: str) -> None:
+    named = set(re.findall(r"[`|] ?([a-z]+)`? ?", SECTIONS[preset]))
+
+    assert {type_.name for type_ in PRESETS[preset][-1].types} <= named
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_a_section_names_every_index_of_its_preset_s_own(preset: str) -> None:
+    own = set(PRESETS[preset][-1].payload_indexes) - set(RETRIEVAL_INDEXES)
+
+    assert [field for field, _ in own if f"`{field}`" not in SECTIONS[preset]] == []
+
+
+@pytest.mark.parametrize("line", CAPABILITIES, ids=lambda line: line.split("|")[1].strip())
+def test_a_row_names_tests_that_exist(line: str) -> None:
+    named = names_of(line)
+
+    assert named
+    assert [name for file, name in named if f"def {name}(" not in (TESTS / file).read_text()] == []
+
+
+@pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "none"])
+def test_every_design_has_its_rows(preset: str) -> None:
+    section = ROWS.split(f", `{preset}`\n")[1].split("\n### ")[0]
+
+    assert len(NAMED.findall(section)) >= 10
