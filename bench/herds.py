@@ -111,10 +111,11 @@ class Herd:
         peak = re.search(r"^VmHWM:\s+(\d+) kB", told, re.M)
         self.peak_mib = max(self.peak_mib, int(peak[1]) / PAGE_KIB if peak else 0.0)
 
-    def cpu_s(self) -> float:
-        """Return the seconds of CPU that the operator's process has used."""
-        told = Path(f"/proc/{self.operator.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(told[11]) + int(told[12])) / TICKS
+    def cpu_s(self) -> dict[str, float]:
+        """Return the seconds of CPU that the operator and the API server's processes have used."""
+        return {
+            name: _cpu_s(pid) for name, pid in {"agentmemory operator": self.operator.pid, **self.plane.pids}.items()
+        }
 
     def create(self, name: str) -> None:
         spec = {"connectionRef": {"name": CONNECTION}, "embedding": {"provider": "none", "dimensions": DIMENSIONS}}
@@ -151,6 +152,11 @@ class Herd:
         told = httpx.get(f"{address[1]}/metrics", trust_env=False).text
         series = re.findall(rf"^{name}(\{{[^}}]*\}})? (\S+)$", told, re.M)
         return sum(float(value) for labels, value in series if label in labels)
+
+
+def _cpu_s(pid: int) -> float:
+    told = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(told[11]) + int(told[12])) / TICKS
 
 
 @contextlib.contextmanager

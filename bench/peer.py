@@ -82,7 +82,7 @@ def measure_peer(args: argparse.Namespace, stack: Stack) -> Measured:
     """Run mem0 in its own environment."""
     script = Path(__file__).with_name("peer_mem0.py")
     options = [str(args.data), stack.qdrant_url, args.embeddings, str(args.dimensions), str(TOP_K)]
-    # -P: the folder of the script holds modules that are named as ones of the standard library are.
+    # -P: the folder of the script holds a module that is named as a public package is, `datasets`.
     command = [str(args.peer_python), "-P", str(script), *options]
     answer = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
     return Measured(

@@ -45,7 +45,7 @@ def test_the_load_runs_and_counts_what_the_api_costs() -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(400)
 def test_the_operator_s_bench_finds_no_write_where_nothing_changed() -> None:
-    command = [sys.executable, "-m", "bench.operator", "--objects", "30", "--idle-minutes", "0.2"]
+    command = [sys.executable, "-m", "bench.objects", "--objects", "30", "--idle-minutes", "0.2"]
     run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert run.returncode == 0, run.stderr
     lines = [line.split("|")[1:-1] for line in run.stdout.splitlines() if line.startswith("| ")]
@@ -54,3 +54,4 @@ def test_the_operator_s_bench_finds_no_write_where_nothing_changed() -> None:
     assert quiet == ["0 / 0", "0 / 0"]
     assert any(what.startswith("30 objects from nothing to Ready") for what in figures)
     assert any(what.startswith("one changed of 30 objects") for what in figures)
+    assert any(what.startswith("CPU for each of them: agentmemory operator") for what in figures)

@@ -89,6 +89,11 @@ class ControlPlane:
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._http: httpx.Client | None = None
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes by the name of their program."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def __enter__(self) -> Self:
         return self.start()
 

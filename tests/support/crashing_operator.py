@@ -105,6 +105,9 @@ class CrashingStore:
     async def count(self, physical: str) -> int:
         return await self._store.count(physical)
 
+    async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
+        return await self._store.count_unlisted(physical, types)
+
     async def apply(self, physical: str, change: Change) -> None:
         parts: Sequence[Change] = (change,)
         if isinstance(change, CreateIndexes):

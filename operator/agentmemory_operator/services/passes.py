@@ -12,6 +12,7 @@ from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import newest_collection, terms_of
 from agentmemory_operator.domain.effective import at_revision, effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.reporting import (
     access_status,
@@ -251,7 +252,7 @@ class Passes:
 
         async def bring_about(store: CollectionStore) -> Reconciled:
             done = await reconcile(
-                effective_settings(memory).alias,
+                alias_of(memory.slug),
                 desired,
                 store=store,
                 last_physical=last.get("physical"),
