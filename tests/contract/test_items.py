@@ -11,9 +11,10 @@ from agentmemory_operator.domain.collection import KeywordSource
 from agentmemory_operator.domain.filters import Selection
 from agentmemory_operator.domain.items import Address
 from agentmemory_operator.domain.secret_rules import OWN_RULES
-from agentmemory_operator.errors import Conflict, NotFound, RequestInvalid
+from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid
 from agentmemory_operator.ports import Json, PointStore, Vector
-from agentmemory_operator.services.items import ItemContent, Items, Put
+from agentmemory_operator.services.item_writes import ItemContent
+from agentmemory_operator.services.items import Items, Put
 from agentmemory_operator.services.recall import SearchRequest
 from agentmemory_operator.services.remember import NewMemory, Stored
 from tests.support.agents import World, open_world, vector_of
@@ -225,6 +226,66 @@ async def test_the_same_idempotency_key_writes_once_even_after_others_wrote(worl
     assert await world.heads() == ["another's"]
     with pytest.raises(Conflict, match="Idempotency-Key: it came with another body before"):
         await put(world, "changed", idempotency_key="once")
+
+
+async def test_a_repeated_write_does_not_bring_back_what_was_deleted(world: World) -> None:
+    for delete in (
+        lambda: world.items.delete(world.agent, ADDRESS),
+        lambda: world.memories.delete(world.agent, ADDRESS.id_in(world.agent.settings.slug), user_id="u"),
+    ):
+        await put(world, "mine", idempotency_key=f"once {delete}")
+        await delete()
+        again = await put(world, "mine", idempotency_key=f"once {delete}")
+
+        assert again.outcome == "repeated"
+        with pytest.raises(NotFound):
+            await world.items.get(world.agent, ADDRESS)
+
+
+async def test_writers_that_wait_are_done_in_one_write(world: World) -> None:
+    written: list[Json] = []
+    store = world.agent.store
+
+    class CountingStore:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(store, name)
+
+        async def upsert(self, alias: str, points: Sequence[Json], **options: Any) -> None:
+            written.extend(points)
+            await store.upsert(alias, points, **options)
+
+    world.agent = replace(world.agent, store=cast(PointStore, CountingStore()))
+    contents = [*map(str, range(50)), "once", "once"]
+    keys = [None] * 50 + ["key"] * 2
+
+    stored = await asyncio.gather(
+        *(put(world, content, idempotency_key=key) for content, key in zip(contents, keys, strict=True))
+    )
+
+    record = await world.items.get(world.agent, ADDRESS)
+    assert (record.content, record.rev) == ("once", 51)
+    assert [one.outcome for one in stored].count("created") == 1
+    assert [one.outcome for one in stored].count("repeated") == 1
+    assert len(written) < 10
+
+
+async def test_what_the_embedder_refuses_keeps_none_of_the_others_out(world: World) -> None:
+    class Refusing(CountingEmbedder):
+        async def embed(self, texts: Sequence[str]) -> list[Vector]:
+            if "refused" in texts:
+                raise RequestInvalid([FieldError("content", "too long for the model")])
+            return await super().embed(texts)
+
+    world.embed_by(Refusing())
+    contents = ["first", "second", "third", "refused"]
+    items = [ItemContent(content=content) for content in contents]
+
+    stored = await asyncio.gather(
+        *(world.items.put(world.agent, ADDRESS, item) for item in items), return_exceptions=True
+    )
+
+    assert [type(one).__name__ for one in stored] == ["Put", "Put", "Put", "RequestInvalid"]
+    assert await world.heads() == ["third"]
 
 
 async def test_items_of_more_than_2048_tokens_are_refused_with_the_count(world: World) -> None:

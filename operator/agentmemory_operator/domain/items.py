@@ -30,7 +30,7 @@ PREFERRED_TYPES = ("item", "fact", "semantic")
 """What type an item is: the first of these that the agent takes, because they last; else the agent's first type."""
 
 KEPT_MARKS = 16
-"""Writes that a point remembers, so that a writer can tell whether his own took effect before the next one."""
+"""Writes that a point remembers, and requests with an idempotency key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,18 @@ def items_in(user_id: str, namespace: tuple[str, ...], now_ms: int, types: Itera
 
 def marked(row: Mapping[str, Any] | None, mark: str) -> list[str]:
     """Return the marks of a point after one more write."""
-    return [*((row or {}).get(WRITE_MARKS_KEY) or ()), mark][-KEPT_MARKS:]
+    return [*marks_of(row), mark][-KEPT_MARKS:]
+
+
+def marks_of(row: Mapping[str, Any] | None, key: str = WRITE_MARKS_KEY) -> list[str]:
+    """Return the marks that a point bears."""
+    return list((row or {}).get(key) or ())
+
+
+def tells_all_since(before: Mapping[str, Any] | None, after: Mapping[str, Any] | None) -> bool:
+    """Tell whether a point bears the mark of every write since it was read before: so the absence of one is proof."""
+    known, marks = marks_of(before), marks_of(after)
+    return len(marks) < KEPT_MARKS or (bool(known) and known[-1] in marks)
 
 
 def is_live(row: Mapping[str, Any], types: Sequence[MemoryType], now_ms: int) -> bool:

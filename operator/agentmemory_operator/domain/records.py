@@ -138,7 +138,7 @@ TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
 
 _LINKS = ("supersedesId", "supersededById")
-_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", *_LINKS)
+_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *_LINKS)
 
 ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 """Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
@@ -164,8 +164,8 @@ NAMESPACE_PATHS_KEY = "namespacePaths"
 ITEM_NAMESPACE_KEY = "itemNamespace"
 """Of an item, and of nothing else: its whole namespace as one word; see `domain/items.py`."""
 
-WRITE_MARKS_KEY = "writeMarks"
-"""Which writes of an item came last; see `services/items.py`."""
+WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
+"""Which writes of an item came last, and which requests with an idempotency key; see `services/items.py`."""
 
 STATED_END_KEY = "statedValidTo"
 """The `validTo` that a supersession shortened, for the day when the memory answers again."""
@@ -190,7 +190,10 @@ def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     """Return what a deleted memory leaves: nothing of its content; `pending` until its chain is closed over it."""
     kept = {key: payload[key] for key in _TOMBSTONE_KEYS if payload.get(key) is not None}
     marks = {"rev": payload["rev"] + 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, **window_mark(payload)}
-    return kept | marks | {"pending": not kept.keys().isdisjoint(_LINKS)}
+    # Which requests an item has seen, without what tells of their content.
+    requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
+    seen = {REQUEST_MARKS_KEY: requests} if requests else {}
+    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(_LINKS)}
 
 
 def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:

@@ -21,7 +21,8 @@ from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.hierarchies import Node, Tree
 from agentmemory_operator.services.histories import History
-from agentmemory_operator.services.items import Outcome, Put
+from agentmemory_operator.services.item_writes import Outcome
+from agentmemory_operator.services.items import Put
 from agentmemory_operator.services.memories import Page
 from agentmemory_operator.services.recall import Found, SearchAnswer
 from agentmemory_operator.services.sessions import Ended

@@ -21,7 +21,7 @@ from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PR
 from agentmemory_operator.entrypoints.api.rights import GuardedRoute
 from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
-from agentmemory_operator.services.items import ItemContent
+from agentmemory_operator.services.item_writes import ItemContent
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 

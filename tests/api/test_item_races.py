@@ -1,0 +1,77 @@
+"""A thousand writers of one key, over several processes of the API."""
+
+import asyncio
+import contextlib
+import pathlib
+import time
+from collections.abc import Iterator, Sequence
+
+import aiohttp
+import httpx
+import yaml
+
+from tests.support.api_stack import agent_document, create_collection, dev_qdrant
+from tests.support.operator import AGENTMEMORY, Program, running, wait_until
+
+BOT = agent_document("keys", preset="keyed")
+CONNECTION = {
+    "apiVersion": "agentmemory.dev/v1alpha1",
+    "kind": "QdrantConnection",
+    "metadata": {"name": "main", "namespace": "agents"},
+    "spec": {"url": "http://127.0.0.1:6333"},
+}
+PROCESSES, WRITES = 3, 1000
+ITEM = "/v1/agents/keys/items?namespace=memories&namespace=ada&key=k"
+
+
+@contextlib.contextmanager
+def processes(folder: pathlib.Path, qdrant_url: str) -> Iterator[list[str]]:
+    """Run the API as several processes; give their addresses once they are ready."""
+    manifests = folder / "manifests"
+    manifests.mkdir()
+    (manifests / "all.yaml").write_text(yaml.safe_dump_all([CONNECTION, BOT]))
+    options = ("--source", "files", "--manifests", str(manifests), "--port", "0")
+    programs = [
+        Program(folder / f"{number}.log", *AGENTMEMORY, "api", *options, QDRANT_URL=qdrant_url)
+        for number in range(PROCESSES)
+    ]
+    with contextlib.ExitStack() as stack:
+        for program in programs:
+            stack.enter_context(running(program))
+        urls = [program.wait_for(r"API (http\S+)")[1] for program in programs]
+        for url in urls:
+            wait_until(lambda url=url: httpx.get(f"{url}/readyz").status_code == 200, seconds=30, what="readiness")
+        yield urls
+
+
+async def write_all(urls: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Put every content at once; return when each began and was answered, by content."""
+    times: dict[str, tuple[float, float]] = {}
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def write(number: int) -> None:
+            url, began_s = f"{urls[number % len(urls)]}{ITEM}", time.monotonic()
+            body = {"content": str(number), "vector": [1.0, float(number), 0, 0, 0, 0, 0, 0]}
+            async with session.put(url, json=body) as answer:
+                assert answer.status == 200, await answer.text()
+            times[str(number)] = began_s, time.monotonic()
+
+        await asyncio.gather(*map(write, range(WRITES)))
+    return times
+
+
+def test_a_thousand_writers_of_one_key_leave_one_item_the_last(tmp_path: pathlib.Path) -> None:
+    with dev_qdrant(tmp_path / "qdrant") as qdrant_url:
+        create_collection(qdrant_url, BOT)
+        with processes(tmp_path, qdrant_url) as urls:
+            times = asyncio.run(write_all(urls))
+            items = [httpx.get(f"{url}{ITEM}") for url in urls]
+        body = {"limit": 10, "with_payload": True}
+        found = httpx.post(f"{qdrant_url}/collections/agent_memory_keys/points/scroll", json=body).json()["result"]
+
+    [point] = found["points"]
+    contents = {item.json()["content"] for item in items}
+    assert contents == {point["payload"]["content"]}
+    # Each took effect once, and none that was answered before another began replaced it.
+    assert point["payload"]["rev"] == WRITES
+    assert times[contents.pop()][1] >= max(began_s for began_s, _ in times.values())
