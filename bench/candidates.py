@@ -1,10 +1,12 @@
-"""`python -m bench.candidates`: do the lists of candidates hold the best memories, and is it proven; without a server.
+"""`python -m bench.candidates`: do the lists of candidates hold the best memories, is it proven, what do they cost.
 
 Lists are made with numpy, by comparing every vector, from the plan that the product makes; what they hold is ranked by
 the product's own expression trees, and so is everything. What a server's index misses on top is not in these figures.
+Without `--engine` no server is asked.
 """
 
 import argparse
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -32,6 +34,7 @@ from agentmemory_operator.domain.variables import (
     KEYWORD,
     SIMILARITY,
 )
+from bench.costs import Engine, engine_for
 from bench.datasets import OLDEST_DAYS, TYPES, Dataset, Floats, make_dataset
 from bench.stacks import ranking_of
 from bench.tables import machine, render
@@ -42,6 +45,7 @@ RECENT_DAYS = 90
 EXPRESSION = "similarity * (0.5 + 0.5 * decay(idleDays, 30)) + 0.2 * importance"
 TOLERANCE = 1e-9
 HEAD = ("model", "ages", "memories", "lists", "scored", "best 10 found", "proven exact", "nearest alone")
+COST_HEAD = ("engine ms", "nearest alone, ms")
 
 Numbers = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -181,18 +185,31 @@ def row_of(name: str, ages: str, crowd: Crowd, figures: Sequence[Figures], lists
     )
 
 
+def cost_cells(engine: Engine | None, ranking: Ranking, size: int, questions: Sequence[Floats]) -> tuple[str, ...]:
+    if engine is None:
+        return ()
+    cost = engine.cost(ranking, size, questions)
+    return f"{cost.plan:.1f}", f"{cost.nearest:.1f}"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.candidates", description=__doc__)
-    parser.add_argument("--questions", type=int, default=50)
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--model", default="", help="only models whose name begins so")
-    options = parser.parse_args()
+    options = parse_args()
     started_s = time.perf_counter()
     data = make_dataset("bench", size=max(options.sizes), users=1, now_ms=0)
+    with contextlib.ExitStack() as stack:
+        engine = stack.enter_context(engine_for(data, options.sizes, options.qdrant)) if options.engine else None
+        rows = list(measured(data, engine, options))
+    print("\n" + render(HEAD + (COST_HEAD if engine else ()), rows))
+    print(f"\n{machine()}, {time.perf_counter() - started_s:.0f} s")
+
+
+def measured(data: Dataset, engine: Engine | None, options: argparse.Namespace) -> Iterator[tuple[str, ...]]:
+    """Yield the table's rows, and print each."""
     questions = [vector for _, vector in data.questions(options.questions)]
-    rows = []
     for ages, oldest_days in (("2 years", OLDEST_DAYS), ("90 days", RECENT_DAYS)):
         everybody = crowd_of(data, oldest_days=oldest_days)
+        if engine:
+            engine.load(everybody.numbers)
         for name, ranking in models():
             if not name.startswith(options.model):
                 continue
@@ -201,10 +218,20 @@ def main() -> None:
                 crowd = everybody.first(size)
                 figures = [measure(crowd, ranking, line, question) for question in questions]
                 lists = len(plan_candidates(ranking, {"must": []}, eligible=size, top_k=TOP_K, now_ms=0).classes)
-                rows.append(row_of(name, ages, crowd, figures, lists))
-                print(" | ".join(rows[-1]), flush=True)
-    print("\n" + render(HEAD, rows))
-    print(f"\n{machine()}, {time.perf_counter() - started_s:.0f} s")
+                row = row_of(name, ages, crowd, figures, lists) + cost_cells(engine, ranking, size, questions)
+                print(" | ".join(row), flush=True)
+                yield row
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.candidates", description=__doc__)
+    parser.add_argument("--questions", type=int, default=50)
+    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
+    parser.add_argument("--model", default="", help="only models whose name begins so")
+    parser.add_argument("--engine", action="store_true", help="also ask an engine, and say what it costs")
+    parser.add_argument("--qdrant", metavar="URL", help="a real server for that (default: the dev server)")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Which memories the engine scores: it combines signals only for candidates that a prefetch names.
 
 The nearest alone miss what ranks high for being new, much used, or both in some measure. So large sets get up to four
-more lists, each the nearest of such a class; sets up to 3,000 are scored whole. Source of the numbers: `docs/adr/0006`.
+more lists, each the nearest of such a class; all are longer where the set is smaller, and sets up to 3,000 are scored
+whole. Source of the numbers: `docs/adr/0006`.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,8 @@ from agentmemory_operator.domain.variables import ACCESS_COUNT, AGE_DAYS, IDLE_D
 
 # What the engine scores: sets up to this size whole, larger ones by lists that share it.
 SCORED = 3_000
+# Below this size the classes beyond the nearest hold too little to fill their lists: all lists are longer instead.
+SPARSE = 20_000
 ANY_NUMBER = 2**32
 
 
@@ -124,7 +127,7 @@ def plan_candidates(
         # Lists too short for the answer would lose what similarity alone finds.
         classes = lists if most // (len(lists) + beside) >= top_k else classes
         count = len(classes) + beside
-        limit = min(max(SCORED // count, top_k), most // count)
+        limit = min(max(_list_length(eligible, count), top_k), most // count)
     return CandidatePlan(
         classes=classes,
         filters=(filter_, *(both(filter_, class_.condition(ranking.types, now_ms)) for class_ in classes[1:])),
@@ -135,6 +138,11 @@ def plan_candidates(
         rescore=ranking.rescore,
         oversampling=ranking.oversampling,
     )
+
+
+def _list_length(eligible: int, count: int) -> int:
+    """Return how long each of several lists is, so that about `SCORED` memories are on one of them or more."""
+    return min(SCORED // count * max(SPARSE, eligible) // eligible, SCORED)
 
 
 def similarity_formula(distance: str) -> Formula:

@@ -39,7 +39,10 @@ FILTER = visible(Selection(user_id="u"), NOW_MS)
     [
         (10, 10, None, 1, 3000, True),
         (3000, 10, None, 1, 3000, True),
-        (3001, 10, None, 5, 3000, False),
+        (3001, 10, None, 5, 15_000, False),
+        (10_000, 10, None, 5, 6000, False),
+        (20_000, 10, None, 5, 3000, False),
+        (100_000, 10, None, 5, 3000, False),
         (100_000, 5000, None, 5, 25_000, False),
         (4000, 10_000, None, 1, 10_000, True),
         (50, 10, 30, 1, 30, False),

@@ -1,0 +1,114 @@
+"""What searches by a plan of candidates cost an engine: `python -m bench.candidates --engine`."""
+
+import contextlib
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates, similarity_formula
+from agentmemory_operator.domain.effective import Ranking
+from agentmemory_operator.domain.filters import Selection, visible
+from agentmemory_operator.domain.scoring import score_query
+from agentmemory_operator.domain.variables import ACCESS_COUNT, AGE_DAYS, CONFIDENCE, DAY_MS, IDLE_DAYS, IMPORTANCE
+from bench.clients import Client
+from bench.datasets import Dataset, Floats
+from bench.measures import LOAD_BATCH, TOP_K, latency_of
+from bench.progress import say
+from bench.stacks import Stack, running
+
+Json = dict[str, Any]
+Numbers = Mapping[str, NDArray[np.float64]]
+
+SLUG = "bench-costs"
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Medians in milliseconds.
+
+    Attributes:
+        plan: of a search as the product asks it.
+        nearest: of one whose candidates are as many of the nearest, in one list.
+    """
+
+    plan: float
+    nearest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine that holds the memories of users of different sizes: a user's are the first so many."""
+
+    stack: Stack
+    data: Dataset
+    sizes: Sequence[int]
+    now_ms: int
+
+    def load(self, numbers: Numbers) -> None:
+        """Write every memory, with what its score is to depend on."""
+        say(f"loading {len(self.data):,} memories")
+        path = f"/collections/{self.data.alias}/points?wait=true"
+        with Client(self.stack.qdrant_url) as qdrant:
+            for start in range(0, len(self.data), LOAD_BATCH):
+                points = self.data.points(start, start + LOAD_BATCH)
+                for row, point in enumerate(points, start):
+                    point["payload"] |= self._payload(numbers, row)
+                qdrant.call("PUT", path, {"points": points})
+        self.stack.wait_indexed(self.data.alias)
+
+    def cost(self, ranking: Ranking, size: int, questions: Sequence[Floats]) -> Cost:
+        """Return what the questions of one user cost, asked by both plans in turn."""
+        filter_ = visible(Selection(user_id=_user(size)), self.now_ms, ranking.types)
+        plan = plan_candidates(ranking, filter_, eligible=size, top_k=TOP_K, now_ms=self.now_ms)
+        plans = plan, replace(plan, filters=plan.filters[:1], classes=plan.classes[:1], limit=plan.total)
+        took: tuple[list[float], list[float]] = [], []
+        with Client(self.stack.qdrant_url) as qdrant:
+            for question in questions:
+                for asked, into in zip(plans, took, strict=True):
+                    into.append(qdrant.timed(self._request(qdrant, ranking, asked, question))[1])
+        return Cost(*(latency_of(each).p50 for each in took))
+
+    def _request(self, qdrant: Client, ranking: Ranking, plan: CandidatePlan, question: Floats) -> bytes:
+        body = {
+            "prefetch": plan.query(question, distance="Cosine"),  # type: ignore[arg-type] # orjson takes the array
+            "query": score_query(
+                ranking, now_ms=self.now_ms, distance="Cosine", similarity=similarity_formula("Cosine")
+            ),
+            "limit": TOP_K,
+            "with_payload": True,
+        }
+        return qdrant.prepare("POST", f"/collections/{self.data.alias}/points/query", body)
+
+    def _payload(self, numbers: Numbers, row: int) -> Json:
+        idle_ms = int(numbers[IDLE_DAYS][row] * DAY_MS)
+        return {
+            "userId": [_user(size) for size in self.sizes if row < size],
+            "createdAt": self.now_ms - int(numbers[AGE_DAYS][row] * DAY_MS),
+            "lastAccessedAt": self.now_ms - idle_ms,
+            "importance": float(numbers[IMPORTANCE][row]),
+            "accessCount": int(numbers[ACCESS_COUNT][row]),
+            "confidence": float(numbers[CONFIDENCE][row]),
+        }
+
+
+@contextlib.contextmanager
+def engine_for(data: Dataset, sizes: Sequence[int], qdrant_url: str | None) -> Iterator[Engine]:
+    """Run an engine while the context is open; None of its memories is expired or superseded."""
+    everybody = np.zeros(len(data), dtype=np.bool_)
+    data = replace(data, slug=SLUG, is_expired=everybody, is_superseded=everybody)
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-costs-") as folder,
+        running(Path(folder), [SLUG], qdrant_url) as stack,
+    ):
+        stack.wait_ready(SLUG)
+        yield Engine(stack, data, sizes, time.time_ns() // 1_000_000)
+
+
+def _user(size: int) -> str:
+    return f"first-{size}"
