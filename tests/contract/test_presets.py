@@ -5,11 +5,15 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.domain.effective import Ranking, effective_ranking
+from agentmemory_operator.domain.cleanup import rules_of
+from agentmemory_operator.domain.effective import Ranking, effective_ranking, effective_settings
 from agentmemory_operator.domain.presets import KEYED, NONE
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.variables import DAY_MS
 from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.services.chains import Chains
+from agentmemory_operator.services.cleanup import Cleanup
+from agentmemory_operator.services.windows import Windows
 from tests.support.agents import World, open_world, search_request, vector_of
 from tests.support.plans import probe
 
@@ -152,3 +156,49 @@ async def test_memories_fade_by_their_own_rate_where_they_have_one(aged: World) 
     found = await aged.recall.search(aged.agent, search_request(vector=vector_of("query")))
 
     assert [each.record.content for each in found.results] == ["rate 0.0", "rate None", "rate 0.05"]
+
+
+async def clean(world: World, preset: str) -> dict[str, int]:
+    """Clean up as the preset says, however much that removes; return the counts by reason."""
+    settings = effective_settings(probe({"preset": preset, "lifecycle": {"maxRemovalPercent": 100}}))
+    cleanup = Cleanup(world.clock, Chains(world.clock), Windows(world.clock), least_rest_s=0)
+    run = await cleanup.run(world.agent, rules_of(settings.lifecycle, settings.ranking, world.clock.now_ms()))
+    return {str(reason): count for reason, count in run.counts.items()}
+
+
+async def test_cortex_cleans_up_what_has_decayed_below_a_hundredth(aged: World) -> None:
+    aged.rank_by(ranking_of("cortex"))
+    # 0.5^(days / 14) is .0100 after 93 days.
+    await add_old(aged, "faded", "episodic", days=94)
+    await add_old(aged, "fading", "episodic", days=92)
+
+    await clean(aged, "cortex")
+
+    assert {row.content for row in await aged.rows()} == {"fading"}
+
+
+async def test_cortex_cuts_chains_of_more_than_five(aged: World) -> None:
+    aged.rank_by(ranking_of("cortex"))
+    older = None
+    for number in range(7):
+        older = await aged.add(f"v{number}", type="fact", supersedes=older)
+        aged.clock.move(ms=1)
+
+    await clean(aged, "cortex")
+
+    left = [row.content for row in await aged.rows(include_superseded=True)]
+    assert len(left) == 5
+    assert {"v5", "v6"} <= set(left)
+
+
+async def test_cognitive_prunes_what_is_old_unimportant_and_doubted(aged: World) -> None:
+    aged.rank_by(ranking_of("cognitive"))
+    await add_old(aged, "pruned", "episodic", days=366, importance=0.2)
+    await add_old(aged, "doubted", "semantic", days=366, importance=0.2, confidence=0.2)
+    await add_old(aged, "sure", "semantic", days=366, importance=0.2)
+    await add_old(aged, "important", "episodic", days=366, importance=0.9)
+    await add_old(aged, "younger", "episodic", days=364, importance=0.2)
+
+    await clean(aged, "cognitive")
+
+    assert {row.content for row in await aged.rows()} == {"sure", "important", "younger"}
