@@ -186,6 +186,19 @@ async def test_an_agent_without_the_type_has_no_working_memory(world: World) -> 
     assert await contents(world) == []
 
 
+async def test_an_agent_that_takes_any_type_has_working_memory_too(world: World) -> None:
+    world.rank_by(replace(EVERYTHING, types=()))
+    await keep(world, "a")
+    await world.add("stored", type="working", session_id="s")
+    await world.add("lasting", type="note", session_id="s")
+
+    in_mind = await contents(world)
+    await world.sessions.end(world.agent, SESSION)
+
+    assert in_mind == ["a"]
+    assert await world.heads() == ["lasting"]
+
+
 async def test_a_working_memory_is_not_superseded(mind: World) -> None:
     kept = await keep(mind, "a")
 

@@ -172,8 +172,9 @@ class AgentSettings:
 
     @property
     def session_types(self) -> tuple[str, ...]:
-        """The types whose memories last as long as their session."""
-        return tuple(type_.name for type_ in self.ranking.types if type_.name == WORKING or type_.lasts_a_session)
+        """The types whose memories last as long as their session; `working` does, whether or not it is listed."""
+        listed = (type_.name for type_ in self.ranking.types if type_.lasts_a_session)
+        return tuple(dict.fromkeys((WORKING, *listed)))
 
     @property
     def alias(self) -> str:

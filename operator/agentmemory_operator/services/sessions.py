@@ -38,14 +38,13 @@ class Sessions:
         counts = {WORKING: await self._working.clear(agent, session)}
         types = agent.settings.session_types
         selection = Selection(user_id=session.user_id, types=types, session_id=session.session_id)
-        while types:
+        while True:
             page = await self._memories.list(agent, ListRequest(selection=selection, limit=PAGE))
             for record in page.records:
                 dropped = await self._drop(agent, record.id, user_id=session.user_id)
                 counts[record.type] = counts.get(record.type, 0) + dropped
             if not page.records:
-                break
-        return Ended({name: count for name, count in counts.items() if count})
+                return Ended({name: count for name, count in counts.items() if count})
 
     async def _drop(self, agent: Agent, memory_id: str, *, user_id: str) -> bool:
         """Delete a memory; return whether this call did, and nobody else at the same time."""

@@ -31,6 +31,7 @@ from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInv
 from agentmemory_operator.ports import Clock, Json
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
+from agentmemory_operator.services.checks import check_types
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory
 from agentmemory_operator.services.scrubbing import clean
@@ -207,7 +208,7 @@ class WorkingMemory:
 
 
 def _check_type(agent: Agent) -> None:
-    if WORKING not in [type_.name for type_ in agent.settings.ranking.types]:
+    if check_types([WORKING], agent, field="type"):
         way_out = "add it to spec.types of its object, or use preset cognitive or importance"
         raise RequestInvalid([FieldError("type", f"this agent has no type {WORKING!r} for working memory: {way_out}")])
 
