@@ -1,12 +1,13 @@
 """Cleanups on a live cluster: asked for, on schedule, held by the brake, and told in the status."""
 
 import datetime
+import json
 import time
 from typing import Any
 
 import pytest
 
-from tests.support.operator import wait_until
+from tests.support.operator import run_command, wait_until
 from tests.support.workspace import SIZE, Workspace
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -107,3 +108,22 @@ def test_one_run_makes_up_for_many_missed_ones(workspace: Workspace) -> None:
     workspace.request_pass()
     wait_until(lambda: workspace.status()["nextCleanupTime"] > made["time"], seconds=10, what="the next time")
     assert last(workspace) == made
+
+
+def test_the_command_lists_what_would_go_and_asks_for_a_run(workspace: Workspace) -> None:
+    workspace.create_ready(types=FACTS)
+    store(workspace, old=4, new=30)
+    named = ("cleanup", "memory", "-n", workspace.namespace)
+
+    status, listed, _ = run_command(workspace.control_plane, *named, "--dry-run", "-o", "json")
+    draft = json.loads(listed)
+
+    assert status == 0
+    assert (draft["memories"], draft["would_remove"], draft["held"]) == (34, 4, False)
+    assert {entry["reason"] for entry in draft["removals"]} == {"decayed"}
+    assert alive(workspace) == 34
+    shown = run_command(workspace.control_plane, *named, "--dry-run")[1]
+    assert "4 of 34 memories would go: 4 decayed" in shown
+
+    assert run_command(workspace.control_plane, *named)[0] == 0
+    wait_until(lambda: last(workspace).get("removed") == 4, seconds=15, what="the run")

@@ -11,22 +11,14 @@ import pytest
 import yaml
 
 from tests.support.controlplane import ControlPlane
-from tests.support.operator import AGENTMEMORY, ROOT, clean_environment, wait_until
+from tests.support.operator import run_command as run
+from tests.support.operator import wait_until
 from tests.support.proxy import Proxy
 from tests.support.workspace import Workspace, confirm_delete
 
 pytestmark = pytest.mark.usefixtures("operator")
 
 BIN = pathlib.Path(sys.executable).parent
-
-
-def run(control_plane: ControlPlane, *arguments: str, kubeconfig: pathlib.Path | None = None) -> tuple[int, str, str]:
-    """Run a command of ours against the cluster; return its exit status, output and errors."""
-    environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or control_plane.kubeconfig)}
-    done = subprocess.run(
-        [*AGENTMEMORY, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60
-    )
-    return done.returncode, done.stdout, done.stderr
 
 
 def shell(control_plane: ControlPlane, command: str) -> str:

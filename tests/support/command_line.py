@@ -5,6 +5,7 @@ from typing import Any
 import typer
 
 from agentmemory_operator.entrypoints.asking import Asking
+from agentmemory_operator.entrypoints.cleanups import Cleanups
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.inspection import Inspection
 
@@ -28,6 +29,7 @@ def command_line(inspection: Inspection | None = None) -> typer.Typer:
             devserver=absent,
             default_source=Source.FILES,
             inspection=inspection or Inspection(absent, absent, None, None),
+            cleanups=Cleanups(absent, absent),
             open_objects=absent,
             asking=Asking(absent, "http://127.0.0.1:9", None),
         )

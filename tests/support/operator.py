@@ -168,6 +168,17 @@ def start_operator(
     return program
 
 
+def run_command(
+    control_plane: ControlPlane, *arguments: str, kubeconfig: pathlib.Path | None = None
+) -> tuple[int, str, str]:
+    """Run a command of ours against the cluster; return its exit status, output and errors."""
+    environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or control_plane.kubeconfig)}
+    done = subprocess.run(
+        [*AGENTMEMORY, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
 class Nursery:
     """Runs operators composed for a test, one at a time: `tests/support/crashing_operator.py`."""
 

@@ -14,6 +14,7 @@ from agentmemory_operator import __version__
 from agentmemory_operator.domain.editor_schema import editor_schema
 from agentmemory_operator.entrypoints import crds
 from agentmemory_operator.entrypoints.asking import Asking, add_asking
+from agentmemory_operator.entrypoints.cleanups import Cleanups, add_cleanup
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
 from agentmemory_operator.entrypoints.preset_verbs import add_presets
 from agentmemory_operator.entrypoints.running import run_verb
@@ -83,6 +84,7 @@ class Verbs:
     devserver: Callable[[Path, int, str], Awaitable[None]]
     default_source: Source
     inspection: Inspection
+    cleanups: Cleanups
     open_objects: OpenObjects
     asking: Asking
 
@@ -112,6 +114,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     _add_checks(cli)
     add_inspection(cli, verbs.inspection)
     add_asking(cli, verbs.asking, verbs.inspection)
+    add_cleanup(cli, verbs.cleanups)
     add_takeover(cli, verbs.open_objects)
     add_presets(cli)
     _add_printers(cli)

@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from agentmemory_operator.entrypoints.asking import Asking
+from agentmemory_operator.entrypoints.cleanups import Cleanups
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
@@ -46,6 +47,9 @@ def _verbs(settings: Settings) -> Verbs:
         devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
         default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
         inspection=inspection,
+        cleanups=Cleanups(
+            lambda endpoint: _room("stores").open_points(endpoint), lambda name: _room("stores").open_cluster(name)
+        ),
         open_objects=lambda: _room("stores").objects_of_cluster(),
         asking=Asking(open_client, settings.api_url, settings.token),
     )

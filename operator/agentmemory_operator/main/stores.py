@@ -91,6 +91,13 @@ async def open_collections(endpoint: Endpoint) -> AsyncIterator[QdrantCollection
 
 
 @contextlib.asynccontextmanager
+async def open_points(endpoint: Endpoint) -> AsyncIterator[PointStore]:
+    """Open the points of one server."""
+    async with AsyncExitStack() as stack:
+        yield Stores(stack).points(endpoint)
+
+
+@contextlib.asynccontextmanager
 async def open_cluster(context: str | None) -> AsyncIterator[tuple[KubernetesCluster, str]]:
     """Open the cluster of a context, with the context's namespace."""
     configuration, namespace = await load_context(context)
