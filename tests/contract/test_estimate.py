@@ -10,7 +10,8 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.devserver import create_app
-from agentmemory_operator.domain.estimate import estimate, layout_of
+from agentmemory_operator.domain.collection import KEYWORD_VECTOR
+from agentmemory_operator.domain.estimate import KEYWORDS, estimate, layout_of
 from agentmemory_operator.services.reconcile import reconcile
 from tests.support.http_server import serve
 from tests.support.plans import ALIAS, desired_of
@@ -41,37 +42,53 @@ def size_on_disk(folder: pathlib.Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in folder.rglob("*") if path.is_file())
 
 
-@pytest.mark.parametrize(
-    "quantization", [{"type": "None"}, {"type": "Scalar"}, {"type": "Turbo"}], ids=lambda spec: spec["type"]
-)
+KINDS: dict[str, dict[str, Any]] = {
+    "None": {"quantization": {"type": "None"}},
+    "Scalar": {"quantization": {"type": "Scalar"}},
+    "Turbo": {"quantization": {"type": "Turbo"}},
+    "keywords": {"quantization": {"type": "None"}, "keyword": {"enabled": True}},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_the_files_of_a_collection_are_within_a_quarter_of_the_estimate(
-    tmp_path: pathlib.Path, quantization: dict[str, Any]
+    tmp_path: pathlib.Path, kind: str
 ) -> None:
-    index = {"quantization": quantization, "optimizers": {"indexingThresholdKB": 100}}
+    index = KINDS[kind] | {"optimizers": {"indexingThresholdKB": 100}}
     desired = desired_of({"embedding": {"provider": "none", "dimensions": DIMENSIONS}, "index": index})
     with serve(create_app(tmp_path)) as url:
         store = QdrantCollections(url)
         done = await reconcile(ALIAS, desired, store=store, last_physical=None, last_points=0)
-        await _fill(url)
-        await _indexed(store, done.observed.physical)
+        await _fill(url, has_keyword=desired.has_keyword)
+        await _indexed(store, done.observed.physical, kinds=2 if desired.has_keyword else 1)
         await store.close()
 
     assert size_on_disk(tmp_path) == pytest.approx(estimate(layout_of(desired), MEMORIES).disk, rel=0.25)
 
 
-async def _fill(url: str) -> None:
+def keywords_of(rng: random.Random) -> dict[str, Any]:
+    """Return the vector of a text's words, of which some are in most texts and most in few."""
+    words: set[int] = set()
+    while len(words) < KEYWORDS:
+        words.add(int(20_000 ** rng.random()))
+    return {"indices": sorted(words), "values": [1.0] * KEYWORDS}
+
+
+async def _fill(url: str, *, has_keyword: bool) -> None:
     rng = random.Random(7)
     async with httpx.AsyncClient(base_url=url, timeout=60) as http:
         for start in range(0, MEMORIES, 500):
             points = [memory(number, rng) for number in range(start, start + 500)]
+            for point in points if has_keyword else ():
+                point["vector"] = {"": point["vector"], KEYWORD_VECTOR: keywords_of(rng)}
             answer = await http.put(f"/collections/{ALIAS}/points?wait=true", json={"points": points})
             answer.raise_for_status()
 
 
-async def _indexed(store: QdrantCollections, physical: str) -> None:
+async def _indexed(store: QdrantCollections, physical: str, *, kinds: int) -> None:
     async with asyncio.timeout(90):
         while True:
             observed = await store.observe(ALIAS, physical)
-            if observed and not observed.is_busy and observed.indexed >= MEMORIES * 0.9:
+            if observed and not observed.is_busy and observed.indexed >= MEMORIES * (kinds - 0.1):
                 return
             await asyncio.sleep(0.2)

@@ -7,8 +7,9 @@ Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 4
     graph          4.23 * log2(memories in a segment) * (m / 16) ** 0.63
     payload        400 for a content of 200 characters; on disk only
     indexes        400 for those of retrieval, 40 for each further one
+    keywords       w different words: 8.4w + 22 in RAM, 10.4w + 220 on disk; 58 in texts of three memories
     ids            30
-    log            4d + 500 until it is cut, at most 64 MiB; on disk only
+    log            4d + 500, with keywords 8w more, until it is cut, at most 64 MiB; on disk only
 """
 
 import math
@@ -34,6 +35,8 @@ IN_FORCE = "InForce"
 
 PAYLOAD_BYTES, INDEX_BYTES, EXTRA_INDEX_BYTES, ID_BYTES = 400, 400, 40, 30
 LOG_OVERHEAD_BYTES, LOG_MAX_BYTES = 500, 64 * MIB
+# Different words, without those that say nothing, of a memory of 200 characters and the two before it in its session.
+KEYWORDS = 58
 CENTROIDS = 256
 BITS = {"OneBit": 1, "OneAndHalfBits": 1.5, "TwoBits": 2, "Bits1": 1, "Bits1_5": 1.5, "Bits2": 2, "Bits4": 4}
 
@@ -45,6 +48,7 @@ class Layout:
     Attributes:
         segments: 0 is one per CPU and counts as 2.
         extra_indexes: payload indexes beyond those of retrieval.
+        keywords: different words in the keyword text of a memory; 0 where there are no keyword vectors.
     """
 
     dimensions: int
@@ -54,6 +58,7 @@ class Layout:
     is_cold: bool
     quantization: Quantization | None
     extra_indexes: int = 0
+    keywords: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +75,11 @@ def estimate(layout: Layout, memories: int) -> Estimate:
     copies = _compressed(layout, memories)
     graph = memories * _graph_bytes(layout, memories)
     indexes = memories * (INDEX_BYTES + EXTRA_INDEX_BYTES * layout.extra_indexes + ID_BYTES)
-    log = min(LOG_MAX_BYTES, memories * (4 * layout.dimensions + LOG_OVERHEAD_BYTES))
+    log = min(LOG_MAX_BYTES, memories * (4 * layout.dimensions + 8 * layout.keywords + LOG_OVERHEAD_BYTES))
+    words = _keyword_vectors(layout, memories)
     has_copies_in_ram = not layout.is_cold or (layout.quantization is not None and layout.quantization.always_ram)
-    ram = graph + indexes + (0 if layout.is_cold else vectors) + (copies if has_copies_in_ram else 0)
-    return Estimate(ram, vectors + copies + graph + indexes + memories * PAYLOAD_BYTES + log)
+    ram = graph + indexes + words.ram + (0 if layout.is_cold else vectors) + (copies if has_copies_in_ram else 0)
+    return Estimate(ram, vectors + copies + graph + indexes + words.disk + memories * PAYLOAD_BYTES + log)
 
 
 def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
@@ -101,6 +107,7 @@ def layout_of(collection: Collection) -> Layout:
         is_cold=collection.memory == COLD,
         quantization=collection.quantization,
         extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
+        keywords=KEYWORDS if collection.has_keyword else 0,
     )
 
 
@@ -116,12 +123,20 @@ def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
         is_cold=figures.memory == COLD,
         quantization=figures.quantization,
         extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
+        keywords=KEYWORDS if collection.has_keyword else 0,
     )
 
 
 def _number_bytes(collection: Collection) -> int:
     # Whole-number vectors are not the operator's, but may be in a collection that it looks at.
     return 1 if collection.datatype == "Uint8" else DATATYPE_BYTES[collection.datatype or "Float32"]
+
+
+def _keyword_vectors(layout: Layout, memories: int) -> Estimate:
+    """Return what the words take: their index is in RAM whatever the profile, the vectors are on disk."""
+    if not layout.keywords:
+        return Estimate(0, 0)
+    return Estimate(memories * (8.4 * layout.keywords + 22), memories * (10.4 * layout.keywords + 220))
 
 
 def _graph_bytes(layout: Layout, memories: int) -> float:

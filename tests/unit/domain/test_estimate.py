@@ -90,3 +90,13 @@ def test_whole_number_vectors_of_an_adopted_collection_count_one_byte() -> None:
     found = replace(desired_of(), datatype="Uint8", quantization=None)
 
     assert estimates(found, 10_000)[IN_FORCE][10_000].ram < estimates(desired_of(), 10_000)[IN_FORCE][10_000].ram
+
+
+def test_keywords_take_ram_whatever_the_profile() -> None:
+    plain = desired_of({"index": {"profile": "LowMemory"}})
+    worded = desired_of({"index": {"profile": "LowMemory", "keyword": {"enabled": True}}})
+    without, with_ = estimates(plain, 10_000), estimates(worded, 10_000)
+
+    for row in (IN_FORCE, *PROFILES):
+        assert with_[row][10_000].ram - without[row][10_000].ram > 10_000 * 500
+        assert with_[row][10_000].disk - without[row][10_000].disk > 10_000 * 800
