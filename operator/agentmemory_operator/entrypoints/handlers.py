@@ -73,6 +73,8 @@ def operator_settings() -> kopf.OperatorSettings:
     # A worker keeps its slot for this long after its object is done; no worker_limit for the same reason.
     settings.queueing.idle_timeout = 0.5
     settings.persistence.diffbase_storage = NothingKept()
+    # Nothing is kept of progress either; of all storages this one costs an event the least.
+    settings.persistence.progress_storage = kopf.StatusProgressStorage()
     settings.persistence.finalizer = f"{GROUP}/kopf"
     return settings
 
