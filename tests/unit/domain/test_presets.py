@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from agentmemory_operator.domain.collection import ScalarQuantization
 from agentmemory_operator.domain.effective import AgentSettings, effective_embedding, effective_settings
+from agentmemory_operator.domain.planning import ChangeClass, class_of, plan_changes
 from agentmemory_operator.domain.presets import BRAIN, CORTEX, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.scoring import score, score_query
@@ -17,6 +18,7 @@ from agentmemory_operator.domain.scoring_models import Confidence, Importance, P
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.domain.typed_expressions import Scoring
 from agentmemory_operator.domain.variables import DAY_MS, Scored
+from tests.support.fakes import observed_of
 from tests.support.golden_scores import NOW_MS, Case, preset_cases
 from tests.support.plans import desired_of, probe
 
@@ -324,3 +326,19 @@ def test_a_preset_that_says_nothing_of_the_layout_leaves_it_to_the_engine() -> N
 def test_the_places_of_working_memory_are_the_preset_s_unless_the_object_says_how_many() -> None:
     assert settings_of("cognitive").working_memory_slots == 4
     assert settings_of("cognitive", lifecycle={"workingMemorySlots": 2}).working_memory_slots == 2
+
+
+def costs_of(preset: str) -> set[ChangeClass]:
+    """Return what it costs to give an object of preset cortex another one."""
+    before = observed_of(desired_of({"preset": "cortex"}))
+    plan = plan_changes(desired_of({"preset": preset}), before, alias="agent_memory_probe", physical=before.physical)
+    return {class_of(change) for change in plan.changes}
+
+
+@pytest.mark.parametrize("preset", ["brain", "keyed", "importance", "none"])
+def test_another_preset_is_a_reindex_in_the_background(preset: str) -> None:
+    assert costs_of(preset) <= {ChangeClass.IN_PLACE, ChangeClass.REINDEX}
+
+
+def test_vectors_in_half_precision_need_a_new_collection() -> None:
+    assert ChangeClass.REBUILD in costs_of("cognitive")
