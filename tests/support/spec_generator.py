@@ -11,12 +11,17 @@ from agentmemory_operator.domain.schema import structural
 Json = dict[str, Any]
 
 # What stands for text whose form a schema's pattern says.
-TEXTS: Mapping[str, tuple[str, ...]] = {
+TEXTS: Mapping[str, tuple[Any, ...]] = {
     "agent": ("probe",),
     "namespace": ("elsewhere",),
     "model": ("text-embedding-3-small", "text-embedding-3-large", "l2_supercat", "my-model"),
     "baseURL": ("http://embedder.ml.svc/v1", "https://e.example:8443/v1"),
     "field": ("metadata.ticket", "metadata.customer", "metadata.team.name", "ticket"),
+    "schedule": ("0 3 * * *", "*/30 1-5 * * 1,3", "Never"),
+    "timeZone": ("Etc/UTC", "Europe/Berlin"),
+    "eventTypes": (["tool_execution"], ["error_event", "user_interaction"]),
+    "meaning": ("what somebody said", ""),
+    "scopes": (["global"], ["global", "group:team"]),
     "name": ("fact", "event", "skill", "working_note"),
 }
 # The ways to rank leave each other out, and none touches the collection.
@@ -94,9 +99,6 @@ class SpecGenerator:
                 return self._object(schema)
             case "array":
                 return self._entries(schema)
-            case "string":
-                # The one list of texts: scopes of a subject.
-                return self._random.choice(("global", "group:team"))
             case "boolean":
                 return self._random.choice((True, False))
             case "integer" | "number" as kind:
