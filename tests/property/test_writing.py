@@ -5,7 +5,9 @@ been there is one unbroken chain in which every stored version is, once.
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +15,14 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from agentmemory_operator.domain.cleanup import Removal
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.chains import SWEEP_AFTER_MS
+from agentmemory_operator.services.cleanup import Cleanup
+from agentmemory_operator.services.removals import Going
 from agentmemory_operator.services.stored import Stored
 from tests.support.agents import EVERYTHING, SIZE, World, agent_of, settings_of
 from tests.support.point_memory import PointMemory
@@ -159,6 +164,23 @@ class Writing(RuleBasedStateMachine):
         self.may_be_deleted.add(memory_id)
         self.start(lambda world: world.memories.delete(world.agent, memory_id, user_id="u"))
 
+    @precondition(lambda self: self.has_room and self.earlier())
+    @rule(choice=st.integers(0, 20))
+    def take_out(self, choice: int) -> None:
+        """Remove an earlier version, as the cleanup of chains that grew too long does."""
+        rows = self.earlier()
+        row = deepcopy(rows[choice % len(rows)])
+        self.may_be_deleted.add(row["id"])
+        going = Going(((row, Removal.CHAIN),))
+        self.start(
+            lambda world: Cleanup(world.clock, world.chains, world.windows, least_rest_s=0).take_out(
+                world.agent, [going]
+            )
+        )
+
+    def earlier(self) -> list[Json]:
+        return [row for row in self.rows("fact") + self.rows("note") if row.get("supersededById")]
+
     @precondition(lambda self: self.has_room)
     @rule()
     def sweep(self) -> None:
@@ -228,7 +250,7 @@ class Writing(RuleBasedStateMachine):
     def check_outcomes(self) -> None:
         for process in self.ended:
             outcome = process.task.result() if process.task.exception() is None else process.task.exception()
-            assert outcome is None or isinstance(outcome, int | Stored | Conflict | NotFound), outcome
+            assert outcome is None or isinstance(outcome, int | Stored | Conflict | NotFound | Counter), outcome
             if isinstance(outcome, Stored) and outcome.id not in self.may_be_deleted:
                 row = self.store.payloads[outcome.id]
                 assert (TOMBSTONE_KEY not in row, row["content"]) == (True, process.content)

@@ -86,6 +86,13 @@ class PointMemory:
             if matches(filter_, id_, before):
                 before.update(deepcopy(payload))
 
+    async def batch(
+        self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
+    ) -> None:
+        for operation in operations:
+            upsert = operation["upsert"]
+            await self.upsert(collection, upsert["points"], update_filter=upsert["update_filter"], strong=strong)
+
     async def delete(self, collection: str, filter_: Json) -> None:
         self.payloads = {id_: row for id_, row in self.payloads.items() if not matches(filter_, id_, row)}
 

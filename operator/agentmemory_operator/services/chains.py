@@ -89,7 +89,7 @@ class Chains:
             if following is None:
                 await self._unlink(agent, row)
             elif TOMBSTONE_KEY in following and following.get("pending"):
-                await self._reactivate(agent, following)
+                await self.complete(agent, following)
             row = following
         return first
 
@@ -209,7 +209,8 @@ class Chains:
             is_closed = not older or await self._lead(agent, older, newer)
             if newer is not None and newer.get("supersedesId") != (older and older["id"]):
                 is_closed = False
-                await self._change(agent, newer, {"supersedesId": older["id"] if older else None})
+                # A link leads to it, so it is stored, if its writer has not come to say so yet.
+                await self._change(agent, newer, {"supersedesId": older["id"] if older else None, "pending": False})
             if is_closed:
                 now = await read_row(agent, tombstone["id"])
                 return await self._change(agent, now, {"pending": False}, IS_PENDING) if now else None

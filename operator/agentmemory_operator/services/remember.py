@@ -110,7 +110,8 @@ class Remember:
             row = before or await read_row(agent, record.id)
             if conflict := other_request(row, record):
                 raise conflict
-            if row is None or (row.get("pending") and not await self._chains.join(agent, row)):
+            # Somebody else may have given it up already.
+            if row is None or TOMBSTONE_KEY in row or (row.get("pending") and not await self._chains.join(agent, row)):
                 raise superseded(record.supersedes_id)
         return stored_of(record.id, record.supersedes_id)
 
