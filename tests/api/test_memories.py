@@ -281,7 +281,7 @@ def test_explained_terms_give_the_score(client: httpx.Client, user: str) -> None
         parts = sum(terms["weights"][name] * terms[name] for name in ("similarity", "recency", "utility"))
         assert memory["score"] == pytest.approx(terms["boost"] * parts, abs=1e-5)
         assert terms["score"] == pytest.approx(memory["score"], abs=1e-5)
-        assert terms["candidates"] == {"scored": 2, "eligible": 2, "exact": True}
+        assert terms["candidates"] == {"scored": 2, "eligible": 2, "exact": True, "below_threshold": 0}
         assert terms["rank_before"] in (1, 2)
 
 
