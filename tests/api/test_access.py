@@ -183,11 +183,15 @@ def found(answer: httpx.Response) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def shared(checked: Stack) -> Stack:
-    """The API, with a memory of a user, of a group and of everybody."""
-    for user_id in ("ada", "group:team", "global"):
-        assert store(checked, "member", user_id=user_id).status_code == 201
-    return checked
+def shared(checked: Stack) -> Iterator[Stack]:
+    """The API, with a memory of a user, of a group and of everybody; other modules would find the last one."""
+    ids = {
+        user_id: store(checked, "member", user_id=user_id).json()["id"] for user_id in ("ada", "group:team", "global")
+    }
+    yield checked
+    for user_id, memory_id in ids.items():
+        path = f"/v1/agents/probe/memories/{memory_id}?user_id={user_id}"
+        assert ask(checked, "member", "DELETE", path).status_code == 204
 
 
 def test_a_search_includes_what_is_for_everybody_where_the_caller_may_read_it(shared: Stack) -> None:

@@ -15,11 +15,13 @@ POINT = {"points": [{"id": 1, "vector": [1.0]}]}
 INDEX = {"field_name": "f", "field_schema": "keyword"}
 VECTORS = {"vectors": {"size": 1, "distance": "Dot"}}
 NOW = int(time.time())
+# Tokens of tables are made when tests are collected, long before the last one runs.
+DAY_S = 86_400
 
 
 def token(access: Any = None, *, key: str = KEY, **claims: Any) -> str:
     given = {} if access is None else {"access": access}
-    return jwt.encode({"exp": NOW + 600} | given | claims, key, algorithm="HS256")
+    return jwt.encode({"exp": NOW + DAY_S} | given | claims, key, algorithm="HS256")
 
 
 def for_collection(name: str, mode: str, **claims: Any) -> str:
@@ -64,7 +66,7 @@ CALLS = [
 
 @pytest.mark.parametrize(("name", "is_named"), [("memories", True), ("memories__1", False), ("other", False)])
 def test_a_points_only_token_opens_the_points_of_the_name_it_has(guarded: Server, name: str, is_named: bool) -> None:
-    minted = QdrantTokens().mint(KEY, "memories", expires_at_s=NOW + 600)
+    minted = QdrantTokens().mint(KEY, "memories", expires_at_s=NOW + DAY_S)
     assert minted is not None
 
     answers = [ask(guarded, minted, method, path.format(name), body).status_code for method, path, body, _ in CALLS]
