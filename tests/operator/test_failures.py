@@ -232,7 +232,7 @@ class TestLostCollections:
         workspace.request_pass()
 
         second = f"{workspace.alias}__2"
-        wait_until(lambda: workspace.status()["collection"]["physical"] == second, seconds=5, what=second)
+        wait_until(lambda: workspace.status()["collection"]["physical"] == second, seconds=20, what=second)
         assert workspace.aliases() == {workspace.alias: second}
         assert workspace.physicals() == [second]
 

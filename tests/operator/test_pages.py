@@ -1,4 +1,4 @@
-"""The commands that the pages on debugging, drift, connections and approval show, run as a person would."""
+"""The commands that the pages on debugging, drift, connections, approval and adoption show, run as a person would."""
 
 import os
 import pathlib
@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tests.support.foreign_owners import OLD_CLUSTER, OLD_UID, leave_behind
 from tests.support.pages import commands_of
 from tests.support.workspace import Workspace
 
@@ -81,3 +82,28 @@ def test_a_held_plan_is_shown_and_its_digest_taken_as_the_page_says(
 
     annotations = workspace.must_get()["metadata"]["annotations"]
     assert annotations["agentmemory.dev/approve-plan"] == digest
+
+
+def test_one_collection_is_taken_over_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    leave_behind(workspace, clusterId=OLD_CLUSTER)
+    workspace.create()
+    workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+
+    owner, _ = run(workspace, "adopt.md", "Take over one collection", folder=tmp_path, UID=OLD_UID)
+
+    assert OLD_CLUSTER in owner
+    assert workspace.wait_ready()["status"]["collection"]["points"] == 3
+
+
+def test_the_collections_of_a_rebuilt_cluster_are_taken_over_as_the_page_says(
+    workspace: Workspace, tmp_path: pathlib.Path
+) -> None:
+    cluster = f"{OLD_CLUSTER}-{workspace.slug}"
+    leave_behind(workspace, clusterId=cluster)
+    workspace.create()
+    workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+
+    listed, _ = run(workspace, "adopt.md", "After a cluster was rebuilt", folder=tmp_path, OLD=cluster)
+
+    assert workspace.alias in listed
+    assert workspace.wait_ready()["status"]["collection"]["points"] == 3
