@@ -75,7 +75,7 @@ def main() -> None:
     ):
         print(f"{machine()}, {herd.engine}", flush=True)
         names = [f"{prefix}-{number:04d}" for number in range(args.objects)]
-        creation = measure_creation(herd, names)
+        creation = measure_creation(herd, names, is_paced=args.paced)
         idle = measure_idle(herd, names, args.idle_minutes * 60)
         restart = measure_restart(herd, names)
         effects = measure_changes(herd, names[:CHANGES])
@@ -84,21 +84,25 @@ def main() -> None:
     print(render(GOAL_HEAD, rows(args, creation, idle, restart, effects=effects, peak_mib=herd.peak_mib)))
 
 
-def measure_creation(herd: Herd, names: list[str]) -> Creation:
+def measure_creation(herd: Herd, names: list[str], *, is_paced: bool) -> Creation:
     """Make every object, after a plain client has made as many collections by the same calls and removed them."""
     herd.connect(herd.relay.url)
+    url = herd.relay.url if is_paced else herd.qdrant_url
     calls = record(herd, f"{herd.prefix}-seen")
     writing = [call for call in calls if call.is_write]
     say(f"one object takes {len(calls)} calls, {len(writing)} of them to change something")
-    plain_s = replay(herd, calls, len(names))
-    writing_s = replay(herd, writing, len(names))
+    herd.relay.is_paced = is_paced
+    plain_s = replay(herd, calls, len(names), url)
+    writing_s = replay(herd, writing, len(names), url)
     say(f"a plain client needed {plain_s:.1f} s for {len(names):,}, {writing_s:.1f} s for the changes alone")
-    herd.connect(herd.qdrant_url)
+    herd.connect(url)
     cpu_s, started_s = herd.cpu_s(), time.perf_counter()
     for name in names:
         herd.create(name)
     took_s = max(herd.watch.wait(name, 1) for name in names) - started_s
     after_s = herd.cpu_s()
+    herd.relay.is_paced = False
+    herd.connect(herd.qdrant_url)
     say(f"the operator needed {took_s:.1f} s")
     return Creation(
         calls=len(calls),
@@ -120,13 +124,13 @@ def record(herd: Herd, name: str) -> list[Call]:
     return [call for call in herd.relay.calls if slug in call.target.encode() + call.body]
 
 
-def replay(herd: Herd, calls: list[Call], count: int) -> float:
+def replay(herd: Herd, calls: list[Call], count: int, url: str) -> float:
     """Send the calls of one object for as many others; return the seconds, and remove what was made."""
     slug, plain = f"{herd.prefix}-seen", f"{herd.prefix}-plain"
     names = [f"{plain}-{number:04d}" for number in range(count)]
     with ThreadPoolExecutor(LANE_WIDTH) as pool:
         started_s = time.perf_counter()
-        list(pool.map(lambda share: _send(herd.qdrant_url, calls, slug, share), _shares(names)))
+        list(pool.map(lambda share: _send(url, calls, slug, share), _shares(names)))
         took_s = time.perf_counter() - started_s
     remove_collections(herd.qdrant_url, plain)
     return took_s
@@ -259,6 +263,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--objects", type=int, default=COUNT, help="(default: %(default)s)")
     parser.add_argument("--idle-minutes", type=float, default=IDLE_MINUTES, help="(default: %(default)s)")
     parser.add_argument("--qdrant", metavar="URL", help="a real server, by http (default: the dev server)")
+    parser.add_argument("--paced", action="store_true", help="hold calls of creation as long as a real server does")
     return parser.parse_args()
 
 
