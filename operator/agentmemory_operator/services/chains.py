@@ -183,7 +183,9 @@ class Chains:
         """Let the predecessor of what became a tombstone answer again, and nothing follow the tombstone."""
         is_fenced = False
         for _ in range(MAX_ATTEMPTS):
-            old = await read_row(agent, tombstone["supersedesId"])
+            # One whose head was deleted too has no neighbour left, if that was settled first.
+            before = tombstone.get("supersedesId")
+            old = await read_row(agent, before) if before else None
             successor = old and old.get("supersededById")
             if old is None or successor not in (None, tombstone["id"]) or (successor is None and is_fenced):
                 return await self._change(agent, tombstone, {"pending": False}, IS_PENDING)
