@@ -22,7 +22,7 @@ TEXTS: Mapping[str, tuple[Any, ...]] = {
     "eventTypes": (["tool_execution"], ["error_event", "user_interaction"]),
     "meaning": ("what somebody said", ""),
     "scopes": (["global"], ["global", "group:team"]),
-    "name": ("fact", "event", "skill", "working_note"),
+    "name": ("fact", "event", "skill", "working-note"),
 }
 # The ways to rank leave each other out, and none touches the collection.
 BLOCKS: Mapping[str, tuple[Json, ...]] = {
