@@ -61,19 +61,24 @@ def main() -> None:
     args = parse_args()
     conversations = json.loads(args.data.read_text(encoding="utf-8"))["conversations"]
     embedding = {"provider": "openai", "model": "peer", "dimensions": args.dimensions, "baseURL": args.embeddings}
-    # The peer keeps no vectors of texts that it saw, so neither does the product here.
-    spec = {
-        "embedding": embedding | {"cacheEntries": 0},
-        "scoring": SCORING,
-        "index": {"keyword": {"enabled": True}},
-    }
-    with tempfile.TemporaryDirectory(prefix="agentmemory-peer-") as folder:
-        agents = [AGENT, f"{AGENT}-batches"]
-        with running(Path(folder), agents, args.qdrant, spec=spec) as stack:
-            print(f"{machine()}, {stack.engine}, embedder {args.embeddings}", flush=True)
-            for agent in agents:
-                stack.wait_ready(agent)
-            sides = [measure_peer(args, stack), measure_product(stack, conversations)]
+    sides = []
+    for has_keyword in (False, True):
+        # The peer keeps no vectors of texts that it saw, so neither does the product here.
+        spec = {
+            "embedding": embedding | {"cacheEntries": 0},
+            "scoring": SCORING,
+            "index": {"keyword": {"enabled": has_keyword}},
+        }
+        with tempfile.TemporaryDirectory(prefix="agentmemory-peer-") as folder:
+            agents = [AGENT, f"{AGENT}-batches"]
+            with running(Path(folder), agents, args.qdrant, spec=spec) as stack:
+                for agent in agents:
+                    stack.wait_ready(agent)
+                if not sides:
+                    print(f"{machine()}, {stack.engine}, embedder {args.embeddings}", flush=True)
+                    sides.append(measure_peer(args, stack))
+                words = "meaning and words" if has_keyword else "meaning alone"
+                sides.append(measure_product(stack, conversations, name=f"agentmemory, {words}"))
     head = ("side", "R@10", "search p50, ms", "p99", "stored a second, one a call", f"{BATCH} a call")
     print(render(head, [side.cells for side in sides]))
 
@@ -93,7 +98,7 @@ def measure_peer(args: argparse.Namespace, stack: Stack) -> Measured:
     )
 
 
-def measure_product(stack: Stack, conversations: Sequence[Json]) -> Measured:
+def measure_product(stack: Stack, conversations: Sequence[Json], *, name: str) -> Measured:
     """Store and ask the same through the API."""
     count = sum(len(conversation["turns"]) for conversation in conversations)
     with Client(stack.api_url) as api:
@@ -112,7 +117,7 @@ def measure_product(stack: Stack, conversations: Sequence[Json]) -> Measured:
                 found = [result["metadata"]["turn"] for result in answer["results"]]
                 ranks.append((found, question["evidence"]))
     return Measured(
-        name="agentmemory",
+        name=name,
         recall=recall_of(ranks),
         searches_s=searches_s,
         stored_per_s=count / stored_s,
