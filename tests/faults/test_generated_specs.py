@@ -22,7 +22,7 @@ from tests.support.spec_generator import SECRET, SpecGenerator
 
 pytestmark = pytest.mark.faults
 
-SPECS, SEED, SPOILED = 10_000, 4, 0.6
+SPECS, SEED, SPOILED = 10_000, 4, 0.5
 LEAST_VALID, LEAST_INVALID = 2_000, 5_000
 WORKERS = 8
 REFUSED = {"InvalidSpec", "Suspended", "ConnectionNotFound", "SecretNotFound"}
