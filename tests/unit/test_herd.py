@@ -19,7 +19,8 @@ WIDTH = 8
 PERIODS = Periods(probe_s=0.1, returning_per_s=200.0)
 # Observed once a pass over what is as it should be; a first pass creates, indexes, names and observes again.
 CALLS_A_PASS = 2
-LATENCY_S = 0.002
+# Long beside what a pass takes itself, and short beside the time to the next probe: few passes end before it.
+LATENCY_S = 0.02
 
 
 @dataclass(slots=True)

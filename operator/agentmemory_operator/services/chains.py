@@ -37,7 +37,7 @@ from agentmemory_operator.services.directory import Agent
 SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
 # Only other writers to the same memory make an attempt fail; each failure means that one of them got on.
-MAX_ATTEMPTS = 20
+MAX_ATTEMPTS = 100
 # The same for an identity, which many may want to write at once.
 MAX_TURNS = 400
 
