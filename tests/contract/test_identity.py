@@ -13,9 +13,10 @@ from agentmemory_operator.domain.identity import identity_id
 from agentmemory_operator.domain.records import MemoryRecord
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import Conflict, NotFound, TransientError
-from agentmemory_operator.services.chains import SWEEP_AFTER_MS, read_row
+from agentmemory_operator.services.chains import SWEEP_AFTER_MS
 from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.duplicates import OBSERVERS_MAX
+from agentmemory_operator.services.rows import read_row
 from agentmemory_operator.services.stored import Stored
 from tests.support.agents import EVERYTHING, World, vector_of
 from tests.support.crashes import CrashingStore, Moment

@@ -33,6 +33,7 @@ from agentmemory_operator.domain.records import (
 from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.rows import change_row, read_pages, read_row
 
 SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
@@ -110,18 +111,24 @@ class Chains:
         else:
             await self.join(agent, row)
 
+    async def settled_row(self, agent: Agent, memory_id: str) -> Payload | None:
+        """Return a row, once the step that it may be in is finished."""
+        row = await read_row(agent, memory_id)
+        if row and row.get("pending"):
+            await self.complete(agent, row)
+            row = await read_row(agent, memory_id)
+        return row
+
     async def sweep(self, agent: Agent) -> int:
         """Finish every unfinished step older than 10 s; return how many there were."""
         stale = {"key": "updatedAt", "range": {"lt": self._clock.now_ms() - SWEEP_AFTER_MS}}
         body = {"filter": {"must": [IS_PENDING, stale]}, "limit": SWEEP_PAGE, "with_payload": True}
-        completed, offset = 0, None
-        while True:
-            points, offset = await agent.store.scroll(agent.alias, body | ({"offset": offset} if offset else {}))
+        completed = 0
+        async for points in read_pages(agent, body):
             for point in points:
                 await self.complete(agent, point["payload"])
             completed += len(points)
-            if offset is None:
-                return completed
+        return completed
 
     async def _advance(self, agent: Agent, row: _Row, old: _Row | None) -> None:
         """Take the next step of a pending row that wants to follow `old`."""
@@ -235,10 +242,7 @@ class Chains:
         await self._change(agent, old, unlinked | end)
 
     async def _change(self, agent: Agent, row: _Row, changes: Payload, *conditions: Condition) -> None:
-        """Change a row if it still is as it was read; the caller reads back."""
-        payload = changes | {"rev": row["rev"] + 1, "updatedAt": self._clock.now_ms()}
-        unchanged = only(row["id"], equals("rev", row["rev"]), *conditions)
-        await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
+        await change_row(agent, row, changes, *conditions, now_ms=self._clock.now_ms())
 
 
 @contextmanager
@@ -249,13 +253,6 @@ def midway() -> Iterator[None]:
     except StoreUnavailable as error:
         message = f"Qdrant went away midway ({error}): read before repeating"
         raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
-
-
-async def read_row(agent: Agent, memory_id: str) -> Payload | None:
-    """Return a point's payload, tombstones and pending rows included; None when there is no such point."""
-    points = await agent.store.retrieve(agent.alias, [memory_id])
-    payload: Payload | None = points[0]["payload"] if points else None
-    return payload
 
 
 async def _standing(agent: Agent, row: _Row, link: str, root_id: str | None) -> Payload | None:

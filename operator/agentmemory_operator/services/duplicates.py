@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from itertools import count
 
 from agentmemory_operator.domain.expiry import is_expired
-from agentmemory_operator.domain.filters import NOT_DELETED, NOT_SUPERSEDED, equals, only
+from agentmemory_operator.domain.filters import NOT_DELETED, NOT_SUPERSEDED
 from agentmemory_operator.domain.identity import content_id
 from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload
 from agentmemory_operator.errors import AgentMemoryError, StoreUnavailable
 from agentmemory_operator.ports import Clock
-from agentmemory_operator.services.chains import MAX_TURNS, midway, read_row
+from agentmemory_operator.services.chains import MAX_TURNS, midway
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft
 from agentmemory_operator.services.inserts import claim, is_of, put, with_id
+from agentmemory_operator.services.rows import change_row, read_pages, read_row
 from agentmemory_operator.services.stored import Outcome, Stored, other_request, stored_of
 from agentmemory_operator.services.windows import Windows
 
@@ -59,9 +60,7 @@ class Duplicates:
             if len(observers) >= OBSERVERS_MAX:
                 return Stored(id=row["id"], event="CORROBORATE", recorded=False)
             said = {"observedBy": [*observers, author], "observationCount": now.get("observationCount", 1) + 1}
-            payload = said | {"rev": now["rev"] + 1, "updatedAt": self._clock.now_ms()}
-            unchanged = only(row["id"], equals("rev", now["rev"]), NOT_DELETED, NOT_SUPERSEDED)
-            await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
+            await change_row(agent, now, said, NOT_DELETED, NOT_SUPERSEDED, now_ms=self._clock.now_ms())
             with midway():
                 now = await read_row(agent, row["id"])
             if now and author in now.get("observedBy", []):
@@ -141,12 +140,8 @@ async def _known(agent: Agent, drafts: Sequence[Draft]) -> set[str]:
     for start in range(0, len(wanted), PAGE):
         any_of = {"key": "lookupIds", "match": {"any": wanted[start : start + PAGE]}}
         body = {"filter": {"must": [any_of]}, "limit": PAGE, "with_payload": ["lookupIds"]}
-        offset = None
-        while True:
-            points, offset = await agent.store.scroll(agent.alias, body | ({"offset": offset} if offset else {}))
+        async for points in read_pages(agent, body):
             known.update(lookup for point in points for lookup in point["payload"]["lookupIds"])
-            if offset is None:
-                break
     return known
 
 

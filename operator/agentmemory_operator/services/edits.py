@@ -4,13 +4,14 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from agentmemory_operator.domain.filters import NOT_DELETED, NOT_SUPERSEDED, equals, only
+from agentmemory_operator.domain.filters import NOT_DELETED, NOT_SUPERSEDED
 from agentmemory_operator.domain.records import EDIT_KEY, MemoryRecord, Payload, record_of
 from agentmemory_operator.errors import Conflict, StoreUnavailable
 from agentmemory_operator.ports import Clock
-from agentmemory_operator.services.chains import MAX_ATTEMPTS, midway, read_row
+from agentmemory_operator.services.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.memories import Memories
+from agentmemory_operator.services.rows import change_row, read_row
 from agentmemory_operator.services.scrubbing import clean_metadata
 
 CHANGEABLE = ("importance", "tags", "metadata", "expiresAt", "pinned")
@@ -49,9 +50,8 @@ class Edits:
     async def _try_change(self, agent: Agent, row: Payload, changes: Mapping[str, Any]) -> Payload | None:
         """Write the changes unless the row changed since it was read; return what lies there with them."""
         mark = secrets.token_hex(8)
-        payload = {**changes, EDIT_KEY: mark, "rev": row["rev"] + 1, "updatedAt": self._clock.now_ms()}
-        unchanged = only(row["id"], equals("rev", row["rev"]), NOT_SUPERSEDED, NOT_DELETED)
-        await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
+        marked = {**changes, EDIT_KEY: mark}
+        await change_row(agent, row, marked, NOT_SUPERSEDED, NOT_DELETED, now_ms=self._clock.now_ms())
         with midway():
             after = await read_row(agent, row["id"])
         return after if after and after.get(EDIT_KEY) == mark else None

@@ -12,7 +12,7 @@ from typing import Any
 from agentmemory_operator.domain.expiry import is_expired
 from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload, record_of
 from agentmemory_operator.ports import Clock
-from agentmemory_operator.services.chains import Chains, read_row
+from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.memories import Memories
 
@@ -80,7 +80,7 @@ class Histories:
         while next_id := row.get(link):
             if len(found) == room:
                 return _Walk(found, has_more=True)
-            following = await self._settled_row(agent, next_id)
+            following = await self._chains.settled_row(agent, next_id)
             if following is None or following.get(back) != row["id"]:
                 return _Walk(found, is_broken=True)
             if TOMBSTONE_KEY in following:
@@ -89,11 +89,3 @@ class Histories:
             found.append(following)
             row = following
         return _Walk(found)
-
-    async def _settled_row(self, agent: Agent, memory_id: str) -> Payload | None:
-        """Return a row, once the step that it may be in is finished."""
-        row = await read_row(agent, memory_id)
-        if row and row.get("pending"):
-            await self._chains.complete(agent, row)
-            row = await read_row(agent, memory_id)
-        return row

@@ -16,13 +16,14 @@ from agentmemory_operator.domain.filters import equals
 from agentmemory_operator.domain.records import Payload
 from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreUnavailable
 from agentmemory_operator.ports import Clock
-from agentmemory_operator.services.chains import MAX_TURNS, Chains, midway, read_row
+from agentmemory_operator.services.chains import MAX_TURNS, Chains, midway
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft
 from agentmemory_operator.services.duplicates import Duplicates
 from agentmemory_operator.services.inserts import claim, is_of, with_id
 from agentmemory_operator.services.parents import check_hierarchy
 from agentmemory_operator.services.predecessors import check_predecessor
+from agentmemory_operator.services.rows import read_row
 from agentmemory_operator.services.stored import Outcome, Stored, other_request, stored_of
 from agentmemory_operator.services.windows import Windows
 

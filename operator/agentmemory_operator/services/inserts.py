@@ -6,9 +6,10 @@ from dataclasses import replace
 from agentmemory_operator.domain.filters import NOT_SUPERSEDED, equals, only
 from agentmemory_operator.domain.records import DUE_KEY, TOMBSTONE_KEY, Payload
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.services.chains import midway, read_row
+from agentmemory_operator.services.chains import midway
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft
+from agentmemory_operator.services.rows import read_row
 from agentmemory_operator.services.stored import other_request
 from agentmemory_operator.services.windows import Windows
 

@@ -39,10 +39,11 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
 )
 from agentmemory_operator.ports import Clock, Json
-from agentmemory_operator.services.chains import midway, read_row
+from agentmemory_operator.services.chains import midway
 from agentmemory_operator.services.checks import check_given
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.item_writes import ItemContent, ItemWrite, Outcome, Turn, cleaned, turn_of, unchanged
+from agentmemory_operator.services.rows import read_pages, read_row
 from agentmemory_operator.services.windows import Windows
 
 # Only writers of other processes make an attempt fail; each failure means that one of them got on.
@@ -176,12 +177,9 @@ class Items:
         }
         body |= {"with_payload": ["namespace"], "with_vector": False}
         sizes: Counter[tuple[str, ...]] = Counter()
-        while True:
-            points, following = await agent.store.scroll(agent.alias, body)
+        async for points in read_pages(agent, body):
             sizes.update(tuple(point["payload"]["namespace"]) for point in points)
-            if following is None:
-                return [NamespaceSize(namespace, sizes[namespace]) for namespace in sorted(sizes)]
-            body["offset"] = following
+        return [NamespaceSize(namespace, sizes[namespace]) for namespace in sorted(sizes)]
 
     async def _wait_for(self, agent: Agent, memory_id: str, write: ItemWrite) -> Outcome:
         """Wait for the turn of a write, or until whoever had one took it along."""

@@ -17,7 +17,7 @@ from agentmemory_operator.domain.records import (
 )
 from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
 from agentmemory_operator.ports import Clock, Json
-from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
+from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.windows import Windows
 
@@ -121,10 +121,7 @@ class Memories:
         Raises:
             NotFound: unknown, another user's, expired or deleted.
         """
-        row = await read_row(agent, memory_id) if is_id(memory_id) else None
-        if row and row.get("pending"):
-            await self._chains.complete(agent, row)
-            row = await read_row(agent, memory_id)
+        row = await self._chains.settled_row(agent, memory_id) if is_id(memory_id) else None
         if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or self._is_expired(agent, row):
             raise NotFound(f"this user has no memory {memory_id}")
         return row

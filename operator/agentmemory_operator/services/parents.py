@@ -11,8 +11,8 @@ from agentmemory_operator.domain.expiry import EXPIRY_KEYS, is_expired
 from agentmemory_operator.domain.records import TOMBSTONE_KEY, MemoryRecord, Payload
 from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import AgentMemoryError, FieldError, NotFound, RequestInvalid
-from agentmemory_operator.services.chains import read_row
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.rows import read_row
 
 # Levels, and versions of one memory, that are looked through for a circle.
 MOST_STEPS = 1_000

@@ -3,7 +3,7 @@
 from agentmemory_operator.domain.expiry import is_expired
 from agentmemory_operator.domain.records import ITEM_NAMESPACE_KEY, TOMBSTONE_KEY, MemoryRecord, Payload
 from agentmemory_operator.errors import Conflict, NotFound
-from agentmemory_operator.services.chains import Chains, read_row
+from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.checks import type_of
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.stored import superseded
@@ -18,10 +18,7 @@ async def check_predecessor(agent: Agent, record: MemoryRecord, chains: Chains, 
     """
     if record.supersedes_id is None:
         return
-    old = await read_row(agent, record.supersedes_id)
-    if old and old.get("pending"):
-        await chains.complete(agent, old)
-        old = await read_row(agent, record.supersedes_id)
+    old = await chains.settled_row(agent, record.supersedes_id)
     if old is None or old["userId"] != record.user_id or is_expired(old, agent.settings.ranking.types, now_ms):
         raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
     if ITEM_NAMESPACE_KEY in old:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import Clock
-from agentmemory_operator.services.chains import Chains, midway, read_row
+from agentmemory_operator.services.chains import Chains, midway
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory, places_of_first
 from agentmemory_operator.services.duplicates import Duplicates
@@ -18,6 +18,7 @@ from agentmemory_operator.services.identities import Identities
 from agentmemory_operator.services.inserts import put
 from agentmemory_operator.services.parents import check_hierarchy
 from agentmemory_operator.services.predecessors import check_predecessor
+from agentmemory_operator.services.rows import read_row
 from agentmemory_operator.services.scrubbing import clean
 from agentmemory_operator.services.stored import Outcome, Stored, other_request, repeated, stored_of, superseded
 from agentmemory_operator.services.windows import Windows

@@ -26,8 +26,8 @@ from agentmemory_operator.domain.cleanup import (
 )
 from agentmemory_operator.domain.filters import STORED, Filter, both, equals
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
-from agentmemory_operator.ports import Json
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.rows import read_pages
 
 PAGE = 500
 USERS_PAGE = 5_000
@@ -135,7 +135,7 @@ async def _users(agent: Agent, found: Found) -> AsyncIterator[tuple[str, int]]:
     """Yield how many memories each user will have left, of what is found to go."""
     counts: Counter[str] = Counter()
     body = {"filter": STORED, "limit": USERS_PAGE, "with_payload": ["userId"], "with_vector": False}
-    async for points in _scrolled(agent, body):
+    async for points in read_pages(agent, body):
         there = [point for point in points if "userId" in point["payload"] and point["id"] not in found.gone]
         counts.update(point["payload"]["userId"] for point in there)
     for user_id, count in counts.items():
@@ -170,16 +170,5 @@ async def walk(agent: Agent, heads: Iterable[Row]) -> dict[str, list[Row]]:
 async def pages(agent: Agent, filter_: Filter, *, limit: int) -> AsyncIterator[list[Row]]:
     """Yield the rows behind a filter, page by page."""
     body = {"filter": filter_, "limit": limit, "with_payload": list(ROW_KEYS), "with_vector": False}
-    async for points in _scrolled(agent, body):
+    async for points in read_pages(agent, body):
         yield [row for point in points if (row := as_row(point["payload"]))]
-
-
-async def _scrolled(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:
-    most = agent.settings.ranking.max_query_limit
-    body = body | ({"limit": min(body["limit"], most)} if most else {})
-    offset = None
-    while True:
-        points, offset = await agent.store.scroll(agent.alias, body | ({"offset": offset} if offset else {}))
-        yield points
-        if offset is None:
-            return

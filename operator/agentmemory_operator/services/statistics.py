@@ -2,13 +2,13 @@
 
 import asyncio
 from collections import defaultdict
-from typing import Any
 
 from agentmemory_operator.domain.filters import Filter
 from agentmemory_operator.domain.scoring_models import Confidence
 from agentmemory_operator.domain.statistics import DECAY_KEYS, STATES, State, Statistics, count_decayed, state_filters
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.rows import read_pages
 
 # Memories or types in one answer of the engine.
 PAGE = 1_000
@@ -36,22 +36,15 @@ class Counting:
         """Return how many memories have faded; a filter cannot reckon it, so they are read, up to so many."""
         if not isinstance(agent.settings.ranking.model, Confidence) or size > DECAYED_MAX:
             return None
-        body = {"filter": active, "limit": _most(agent), "with_payload": list(DECAY_KEYS), "with_vector": False}
-        decayed, page = 0, dict[str, Any]()
-        while True:
-            points, offset = await agent.store.scroll(agent.alias, body | page)
+        body = {"filter": active, "limit": PAGE, "with_payload": list(DECAY_KEYS), "with_vector": False}
+        decayed = 0
+        async for points in read_pages(agent, body):
             decayed += count_decayed((point["payload"] for point in points), agent.settings.ranking, now_ms)
-            if offset is None:
-                return decayed
-            page = {"offset": offset}
+        return decayed
 
     async def _by_type(self, agent: Agent, filter_: Filter) -> dict[str, int]:
-        return await agent.store.facet(agent.alias, "type", filter_, limit=_most(agent))
-
-
-def _most(agent: Agent) -> int:
-    most = agent.settings.ranking.max_query_limit
-    return PAGE if most is None else min(PAGE, most)
+        most = agent.settings.ranking.max_query_limit
+        return await agent.store.facet(agent.alias, "type", filter_, limit=PAGE if most is None else min(PAGE, most))
 
 
 def _by_state(counted: list[dict[str, int]]) -> dict[str, dict[State, int]]:

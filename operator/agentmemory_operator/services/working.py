@@ -28,12 +28,13 @@ from agentmemory_operator.domain.records import (
 )
 from agentmemory_operator.domain.taxonomy import MAX_WORKING_MEMORY_SLOTS, WORKING
 from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid, StoreUnavailable
-from agentmemory_operator.ports import Clock, Json
+from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.access_counts import AccessCounts
-from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway, read_row
+from agentmemory_operator.services.chains import MAX_ATTEMPTS, Chains, midway
 from agentmemory_operator.services.checks import check_types
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Draft, Drafting, NewMemory
+from agentmemory_operator.services.rows import change_row, read_row
 from agentmemory_operator.services.scrubbing import clean
 
 _log = logging.getLogger(__name__)
@@ -125,8 +126,9 @@ class WorkingMemory:
         try:
             places = await self._places(agent, session)
             for place in places:
-                if place.is_taken and place.id == record.id and place.used_at < _latest(places):
-                    await self._use(agent, place, {}, used_at=self._next_use(places))
+                is_meant = place.is_taken and place.id == record.id
+                if place.row and is_meant and place.used_at < _latest(places):
+                    await self._use(agent, place.row, {}, used_at=self._next_use(places))
         except AgentMemoryError as error:
             _log.info("a working memory of agent %s was read and not marked as used: %s", agent.settings.slug, error)
 
@@ -146,7 +148,7 @@ class WorkingMemory:
                 if place.is_taken:
                     await self._vacate(agent, place)
             used_at = self._next_use(places)
-            if known := _place_of(draft.record.content_hash, within):
+            if known := _row_saying(draft.record.content_hash, within):
                 changes = {"importance": draft.record.importance}
                 if row := await self._use(agent, known, changes, used_at=used_at):
                     return Kept(record_of(row), "NONE")
@@ -186,14 +188,12 @@ class WorkingMemory:
             await agent.store.upsert(agent.alias, [point], update_filter=unchanged, strong=True)
         return await _written(agent, place.id, mark)
 
-    async def _use(self, agent: Agent, place: _Place, changes: Mapping[str, Any], *, used_at: int) -> Payload | None:
+    async def _use(self, agent: Agent, row: Payload, changes: Mapping[str, Any], *, used_at: int) -> Payload | None:
         """Mark a memory as used, unless its place changed."""
         mark = secrets.token_hex(8)
-        payload: Json = {**changes, USED_KEY: used_at, EDIT_KEY: mark, "rev": place.rev + 1}
-        unchanged = only(place.id, equals("rev", place.rev), NOT_DELETED)
-        payload["updatedAt"] = self._clock.now_ms()
-        await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
-        return await _written(agent, place.id, mark)
+        marked = {**changes, USED_KEY: used_at, EDIT_KEY: mark}
+        await change_row(agent, row, marked, NOT_DELETED, now_ms=self._clock.now_ms())
+        return await _written(agent, row["id"], mark)
 
     async def _vacate(self, agent: Agent, place: _Place) -> bool:
         """Leave a tombstone of what is in a place now; return whether this call made it."""
@@ -217,10 +217,10 @@ def _latest(places: Iterable[_Place]) -> int:
     return max((place.used_at for place in places), default=0)
 
 
-def _place_of(content_hash: str, places: Sequence[_Place]) -> _Place | None:
-    """Return the place of a memory that says the same."""
-    taken = (place for place in places if place.is_taken and place.row)
-    return next((place for place in taken if place.row and place.row.get("contentHash") == content_hash), None)
+def _row_saying(content_hash: str, places: Sequence[_Place]) -> Payload | None:
+    """Return the memory that says the same."""
+    rows = (place.row for place in places if place.is_taken and place.row)
+    return next((row for row in rows if row.get("contentHash") == content_hash), None)
 
 
 async def _written(agent: Agent, memory_id: str, mark: str) -> Payload | None:
