@@ -1,4 +1,4 @@
-"""The two kinds as Kubernetes knows them: names, printer columns, schema; and the CRDs made of these."""
+"""The kinds as Kubernetes knows them: names, printer columns, schema; and the CRDs made of these."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,9 +6,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from agentmemory_operator.domain.documents import AgentMemoryDocument, QdrantConnectionDocument
+from agentmemory_operator.domain.documents import (
+    AgentMemoryDocument,
+    MemoryRestoreDocument,
+    MemorySnapshotDocument,
+    QdrantConnectionDocument,
+)
 from agentmemory_operator.domain.resources import API_VERSION, GROUP, VERSION
+from agentmemory_operator.domain.restore_status import MemoryRestoreStatus
 from agentmemory_operator.domain.schema import Schema, structural
+from agentmemory_operator.domain.snapshot_status import MemorySnapshotStatus
 from agentmemory_operator.domain.status import AgentMemoryStatus, QdrantConnectionStatus
 
 
@@ -79,7 +86,48 @@ QDRANT_CONNECTION = Kind(
     ),
 )
 
-KINDS = (AGENT_MEMORY, QDRANT_CONNECTION)
+_SUCCEEDED = '.status.conditions[?(@.type=="Succeeded")].status'
+_VERIFIED = '.status.conditions[?(@.type=="Verified")].status'
+
+MEMORY_SNAPSHOT = Kind(
+    name="MemorySnapshot",
+    plural="memorysnapshots",
+    short_name="msnap",
+    description="One snapshot of one agent's memory, made once and proven.",
+    document=MemorySnapshotDocument,
+    status=MemorySnapshotStatus,
+    columns=(
+        Column("Agent-Memory", "string", ".spec.agentMemoryRef.name", "Whose snapshot it is."),
+        Column("Succeeded", "string", _SUCCEEDED, "Whether it was made."),
+        Column("Verified", "string", _VERIFIED, "Whether it was proven."),
+        Column("Points", "integer", ".status.points.after", "Points of the collection."),
+        Column("Size", "integer", ".status.sizeBytes", "Bytes."),
+        _AGE,
+        Column("Progress", "string", ".status.progress", "What it is at.", is_wide=True),
+        Column("Qdrant", "string", ".status.qdrantVersion", "Version of the server that made it.", is_wide=True),
+        Column("File", "string", ".status.name", "The file's name in Qdrant.", is_wide=True),
+    ),
+)
+
+MEMORY_RESTORE = Kind(
+    name="MemoryRestore",
+    plural="memoryrestores",
+    short_name="mrest",
+    description="One restore of one agent's memory, made once.",
+    document=MemoryRestoreDocument,
+    status=MemoryRestoreStatus,
+    columns=(
+        Column("Target", "string", ".spec.target.name", "The agent whose memories are replaced."),
+        Column("Snapshot", "string", ".spec.source.snapshotRef.name", "What is restored."),
+        Column("Succeeded", "string", _SUCCEEDED, "Whether it was done."),
+        Column("Progress", "string", ".status.progress", "What it is at."),
+        _AGE,
+        Column("Mode", "string", ".spec.mode", "Swap or InPlace.", is_wide=True),
+        Column("Previous", "string", ".status.previousCollection.physical", "What was replaced.", is_wide=True),
+    ),
+)
+
+KINDS = (AGENT_MEMORY, QDRANT_CONNECTION, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 
 
 def object_schema(kind: Kind) -> Schema:

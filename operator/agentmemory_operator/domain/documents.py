@@ -6,8 +6,11 @@ from pydantic import ConfigDict, Field
 
 from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.model import Model
-from agentmemory_operator.domain.resources import AgentMemorySpec, ObjectName, QdrantConnectionSpec
+from agentmemory_operator.domain.names import ObjectName
+from agentmemory_operator.domain.resources import AgentMemorySpec, QdrantConnectionSpec
+from agentmemory_operator.domain.restore_spec import MemoryRestoreSpec
 from agentmemory_operator.domain.schema import validated
+from agentmemory_operator.domain.snapshot_spec import MemorySnapshotSpec
 
 Namespace = Annotated[str, Field(max_length=63, pattern=r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")]
 
@@ -33,7 +36,7 @@ class ObjectMeta(Model):
 
 
 class Document(Model):
-    """What both kinds share; the API version is `resources.API_VERSION`."""
+    """What all kinds share; the API version is `resources.API_VERSION`."""
 
     api_version: Literal["agentmemory.dev/v1alpha1"]
     metadata: ObjectMeta
@@ -54,3 +57,17 @@ class QdrantConnectionDocument(Document):
 
     kind: Literal["QdrantConnection"]
     spec: QdrantConnectionSpec
+
+
+class MemorySnapshotDocument(Document):
+    """A whole MemorySnapshot."""
+
+    kind: Literal["MemorySnapshot"]
+    spec: MemorySnapshotSpec
+
+
+class MemoryRestoreDocument(Document):
+    """A whole MemoryRestore."""
+
+    kind: Literal["MemoryRestore"]
+    spec: MemoryRestoreSpec

@@ -8,9 +8,22 @@ from functools import cache
 from typing import Any, TypeVar
 
 from agentmemory_operator.domain.admission import problems_of
-from agentmemory_operator.domain.documents import AgentMemoryDocument, ObjectMeta, QdrantConnectionDocument
+from agentmemory_operator.domain.documents import (
+    AgentMemoryDocument,
+    MemoryRestoreDocument,
+    MemorySnapshotDocument,
+    ObjectMeta,
+    QdrantConnectionDocument,
+)
 from agentmemory_operator.domain.model import Model
-from agentmemory_operator.domain.resources import GROUP, AgentMemory, Metadata, QdrantConnection
+from agentmemory_operator.domain.resources import (
+    GROUP,
+    AgentMemory,
+    MemoryRestore,
+    MemorySnapshot,
+    Metadata,
+    QdrantConnection,
+)
 from agentmemory_operator.domain.schema import plain, structural
 from agentmemory_operator.errors import FieldError, SpecInvalid
 
@@ -18,7 +31,12 @@ _MAX_TOLD = 20
 
 _Document = TypeVar("_Document", bound=Model)
 _schema_of = cache(structural)
-_DOCUMENTS: dict[str, type[Model]] = {"AgentMemory": AgentMemoryDocument, "QdrantConnection": QdrantConnectionDocument}
+_DOCUMENTS: dict[str, type[Model]] = {
+    "AgentMemory": AgentMemoryDocument,
+    "QdrantConnection": QdrantConnectionDocument,
+    "MemorySnapshot": MemorySnapshotDocument,
+    "MemoryRestore": MemoryRestoreDocument,
+}
 
 
 def parse_agent_memory(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> AgentMemory:
@@ -41,6 +59,20 @@ def parse_connection(document: Mapping[str, Any], *, old: Mapping[str, Any] | No
     parsed = _parsed(QdrantConnectionDocument, document, old)
     metadata = _metadata_of(parsed.metadata)
     return QdrantConnection.model_construct(metadata=metadata, spec=parsed.spec, status=_status_of(document))
+
+
+def parse_snapshot(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> MemorySnapshot:
+    """Return the MemorySnapshot that a document describes; otherwise as `parse_agent_memory`."""
+    parsed = _parsed(MemorySnapshotDocument, document, old)
+    metadata = _metadata_of(parsed.metadata)
+    return MemorySnapshot.model_construct(metadata=metadata, spec=parsed.spec, status=_status_of(document))
+
+
+def parse_restore(document: Mapping[str, Any], *, old: Mapping[str, Any] | None = None) -> MemoryRestore:
+    """Return the MemoryRestore that a document describes; otherwise as `parse_agent_memory`."""
+    parsed = _parsed(MemoryRestoreDocument, document, old)
+    metadata = _metadata_of(parsed.metadata)
+    return MemoryRestore.model_construct(metadata=metadata, spec=parsed.spec, status=_status_of(document))
 
 
 def errors_of(document: Mapping[str, Any]) -> list[FieldError]:
@@ -75,6 +107,7 @@ def _metadata_of(meta: ObjectMeta) -> Metadata:
         generation=meta.generation or 1,
         creation_timestamp=meta.creation_timestamp or "",
         deletion_timestamp=meta.deletion_timestamp,
+        labels=meta.labels or {},
         annotations=meta.annotations or {},
         finalizers=list(meta.finalizers or ()),
         resource_version=meta.resource_version or "",

@@ -14,6 +14,8 @@ from agentmemory_operator.domain import rules
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.lifecycle_spec import LifecycleSpec, TtlSpec
 from agentmemory_operator.domain.model import Model
+from agentmemory_operator.domain.names import NamespaceName, ObjectName
+from agentmemory_operator.domain.restore_spec import MemoryRestoreSpec
 from agentmemory_operator.domain.rules import (
     FASTEMBED_DEFAULT_MODEL,
     OPENAI_DEFAULT_MODEL,
@@ -23,6 +25,7 @@ from agentmemory_operator.domain.rules import (
 from agentmemory_operator.domain.schema import distinct, keyed_by, validated, words_or_object
 from agentmemory_operator.domain.scopes import SCOPE_PATTERN
 from agentmemory_operator.domain.scoring_spec import ScoringSpec
+from agentmemory_operator.domain.snapshot_spec import MemorySnapshotSpec, SnapshotsSpec
 
 GROUP = "agentmemory.dev"
 VERSION = "v1alpha1"
@@ -36,11 +39,6 @@ APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
 
-OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-
-
-ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME_PATTERN)]
-NamespaceName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
 ProviderUrl = Annotated[
     str,
@@ -258,6 +256,9 @@ class AgentMemorySpec(Model):
     lifecycle: LifecycleSpec | None = Field(
         default=None, description="How memories are kept, and how they end. Default: the preset's."
     )
+    snapshots: SnapshotsSpec | None = Field(
+        default=None, description="When snapshots are made, and how long they stay. Default: none is made."
+    )
     access: Access | None = Field(
         default=None, description="Who may call the API for this agent. Default: nobody, where identities are checked."
     )
@@ -337,6 +338,7 @@ class Metadata(BaseModel):
     generation: int = 1
     creation_timestamp: str = ""
     deletion_timestamp: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
     annotations: dict[str, str] = Field(default_factory=dict)
     finalizers: list[str] = Field(default_factory=list)
     resource_version: str = ""
@@ -364,4 +366,24 @@ class QdrantConnection(BaseModel):
 
     metadata: Metadata
     spec: QdrantConnectionSpec
+    status: dict[str, Any] = Field(default_factory=dict)
+
+
+class MemorySnapshot(BaseModel):
+    """A parsed MemorySnapshot."""
+
+    model_config = ConfigDict(frozen=True)
+
+    metadata: Metadata
+    spec: MemorySnapshotSpec
+    status: dict[str, Any] = Field(default_factory=dict)
+
+
+class MemoryRestore(BaseModel):
+    """A parsed MemoryRestore."""
+
+    model_config = ConfigDict(frozen=True)
+
+    metadata: Metadata
+    spec: MemoryRestoreSpec
     status: dict[str, Any] = Field(default_factory=dict)

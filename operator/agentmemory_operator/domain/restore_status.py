@@ -1,0 +1,51 @@
+"""What the operator reports of one restore."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from agentmemory_operator.domain.schema import keyed_by
+from agentmemory_operator.domain.snapshot_status import GENERATION, JOB_CONDITIONS, JobConditions, PointsStatus
+from agentmemory_operator.domain.status import WholeStatus
+from agentmemory_operator.domain.status_model import StatusModel
+
+
+class StepStatus(StatusModel):
+    """One step."""
+
+    name: str = Field(description="What was done.")
+    start_time: str | None = Field(
+        default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
+    )
+    end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
+    message: str | None = Field(default=None, description="What came of it.")
+
+
+class PreviousStatus(StatusModel):
+    """The collection that was replaced."""
+
+    physical: str | None = Field(default=None, description="Its name.")
+    until: str | None = Field(
+        default=None, description="Until when it is kept.", json_schema_extra={"format": "date-time"}
+    )
+    writes_since: int | None = Field(
+        default=None, description="Memories written in it since the snapshot: they are there alone."
+    )
+
+
+class MemoryRestoreStatus(WholeStatus):
+    """What the operator did; written by the operator only."""
+
+    observed_generation: int | None = Field(default=None, description=GENERATION)
+    conditions: JobConditions | None = Field(default=None, description=JOB_CONDITIONS)
+    steps: Annotated[tuple[StepStatus, ...], Field(max_length=32, json_schema_extra=keyed_by("name"))] | None = Field(
+        default=None, description="What was done, in order."
+    )
+    physical: str | None = Field(default=None, description="The collection that it restores into.")
+    points: PointsStatus | None = Field(default=None, description="Points of the agent before and after.")
+    previous_collection: PreviousStatus | None = Field(default=None, description="The collection that was replaced.")
+    start_time: str | None = Field(
+        default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
+    )
+    end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
+    progress: str | None = Field(default=None, description="What it is at.")

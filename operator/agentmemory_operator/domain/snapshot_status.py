@@ -1,0 +1,62 @@
+"""What the operator reports of one snapshot."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from agentmemory_operator.domain.schema import keyed_by
+from agentmemory_operator.domain.status import Condition, WholeStatus
+from agentmemory_operator.domain.status_model import StatusModel
+
+JobConditions = Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))]
+JOB_CONDITIONS = "State by type; Progressing stands only while it runs, Succeeded from its end on."
+GENERATION = "metadata.generation that the operator last acted on."
+
+
+class ConnectionStatus(StatusModel):
+    """A QdrantConnection."""
+
+    namespace: str | None = Field(default=None, description="Its namespace.")
+    name: str | None = Field(default=None, description="Its name.")
+
+
+class LocationStatus(StatusModel):
+    """One place where the bytes are."""
+
+    type: str | None = Field(default=None, description="Qdrant, on the server, or S3.")
+    physical: str | None = Field(default=None, description="Of Qdrant: the collection that it is listed under.")
+    name: str | None = Field(default=None, description="Of Qdrant: the file's name.")
+    endpoint: str | None = Field(default=None, description="Of S3: URL of the storage.")
+    bucket: str | None = Field(default=None, description="Of S3: the bucket.")
+    key: str | None = Field(default=None, description="Of S3: the whole key.")
+
+
+class PointsStatus(StatusModel):
+    """Points of the collection."""
+
+    before: int | None = Field(default=None, description="Before the snapshot was made.")
+    after: int | None = Field(default=None, description="After it was made.")
+
+
+class MemorySnapshotStatus(WholeStatus):
+    """What the operator did; written by the operator only."""
+
+    observed_generation: int | None = Field(default=None, description=GENERATION)
+    conditions: JobConditions | None = Field(default=None, description=JOB_CONDITIONS)
+    agent: str | None = Field(default=None, description="The agent's name in the API.")
+    connection: ConnectionStatus | None = Field(default=None, description="The connection of its server.")
+    physical: str | None = Field(default=None, description="The collection that it was made of.")
+    name: str | None = Field(default=None, description="The file's name in Qdrant.")
+    size_bytes: int | None = Field(default=None, description="Size of the file.")
+    sha256: str | None = Field(default=None, description="SHA-256 of its bytes, hexadecimal.")
+    points: PointsStatus | None = Field(default=None, description="Points of the collection, tombstones left out.")
+    qdrant_version: str | None = Field(default=None, description="Version of the server that made it.")
+    config_hash: str | None = Field(default=None, description="Hash of the collection's settings.")
+    locations: tuple[LocationStatus, ...] | None = Field(
+        default=None, max_length=16, description="Where its bytes are."
+    )
+    start_time: str | None = Field(
+        default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
+    )
+    end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
+    progress: str | None = Field(default=None, description="What it is at.")
