@@ -4,8 +4,8 @@ A thousand objects made are 16,000 calls; the official client takes three times 
 (docs/adr/0004).
 """
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,9 @@ KEEP_ALIVE_S = 4.0
 # What a server, or a proxy before it, answers where a later attempt may succeed.
 FOR_NOW = (408, 429)
 WORDS_LIMIT = 300
+# How long a stream may stand still.
+STREAM_READ_S = 60.0
+CHUNK_BYTES = 256 * 1024
 
 
 @contextmanager
@@ -61,17 +64,18 @@ class QdrantTransport:
         if session is not None:
             await session.close()
 
-    async def result(self, method: str, path: str, body: Any = None) -> Any:
+    async def result(self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
         """Return `result` of the answer; raises as `call`."""
-        document = await self.call(method, path, body)
+        document = await self.call(method, path, body, timeout_s=timeout_s)
         with understood():
             return document["result"]
 
-    async def call(self, method: str, path: str, body: Any = None) -> Any:
+    async def call(self, method: str, path: str, body: Any = None, *, timeout_s: float | None = None) -> Any:
         """Return the decoded answer.
 
         Args:
             path: encoded, with its query.
+            timeout_s: of this call, None is the usual one.
 
         Raises:
             NotFound: 404.
@@ -79,21 +83,64 @@ class QdrantTransport:
             StoreUnavailable: it may not be.
         """
         data = None if body is None else orjson.dumps(body)
-        send = partial(self._send, method, path, data)
+        return await self._exchange(method, path, data, timeout_s=timeout_s)
+
+    async def send_file(self, path: str, field: str, content: AsyncIterator[bytes], *, timeout_s: float) -> Any:
+        """Post a stream as a file of a form, in constant memory; return and raise as `call`, and what `content` raises.
+
+        Args:
+            timeout_s: until the answer.
+        """
+        source = _Source(content)
+        form = aiohttp.MultipartWriter("form-data")
+        form.append(source.read()).set_content_disposition("form-data", name=field, filename=field)
+        try:
+            return await self._exchange("POST", path, form, timeout_s=timeout_s)
+        except StoreUnavailable:
+            # The client tells only that it could not send.
+            if source.fault is not None:
+                raise source.fault from None
+            raise
+
+    @asynccontextmanager
+    async def download(self, path: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the bytes of an answer; opening and reading raise as `call`."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self._timeout.total, sock_read=STREAM_READ_S)
+        with _reachable():
+            answer = await self._opened().get(URL(self._url + path, encoded=True), timeout=timeout)
+        try:
+            if answer.status >= 400:
+                with _reachable():
+                    raise _refusal(Answer(answer.status, answer.headers, await answer.read()))
+            yield _chunks(answer)
+        finally:
+            # What was not read to its end must not be read by the next call.
+            answer.close()
+
+    async def _exchange(self, method: str, path: str, data: Any, *, timeout_s: float | None) -> Any:
+        timeout = self._timeout if timeout_s is None else self._lasting(timeout_s)
+        send = partial(self._send, method, path, data, timeout)
         answer = await (self.watch.around(method, path, send) if self.watch else send({}))
         if answer.status >= 400:
             raise _refusal(answer)
+        if answer.status == 202:
+            raise StoreUnavailable("Qdrant took the call and has not finished it (202)")
         with understood():
             return orjson.loads(answer.body)
 
-    async def _send(self, method: str, path: str, data: bytes | None, headers: Mapping[str, str]) -> Answer:
+    def _lasting(self, timeout_s: float) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=timeout_s, sock_connect=self._timeout.total)
+
+    async def _send(
+        self, method: str, path: str, data: Any, timeout: aiohttp.ClientTimeout, headers: Mapping[str, str]
+    ) -> Answer:
         url = URL(self._url + path, encoded=True)
-        try:
-            async with self._opened().request(method, url, data=data, headers=headers) as answer:
+        form = {"Content-Type": data.content_type} if isinstance(data, aiohttp.MultipartWriter) else {}
+        with _reachable():
+            async with self._opened().request(
+                method, url, data=data, headers={**headers, **form}, timeout=timeout
+            ) as answer:
                 return Answer(answer.status, answer.headers, await answer.read())
-        except (aiohttp.ClientError, OSError) as exc:
-            told = "no answer in time" if isinstance(exc, TimeoutError) else exc
-            raise untrusted(exc) or StoreUnavailable(f"Qdrant cannot be reached: {told}") from exc
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -106,6 +153,42 @@ class QdrantTransport:
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
         return self._session
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """Turn the failures of the client into ours."""
+    try:
+        yield
+    except (aiohttp.ClientError, OSError) as exc:
+        told = "no answer in time" if isinstance(exc, TimeoutError) else exc
+        raise untrusted(exc) or StoreUnavailable(f"Qdrant cannot be reached: {told}") from exc
+
+
+async def _chunks(answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    with _reachable():
+        async for chunk in answer.content.iter_chunked(CHUNK_BYTES):
+            yield chunk
+
+
+class _Source:
+    """A stream to send, and what reading it raised.
+
+    Attributes:
+        fault: of ours; the client wraps it.
+    """
+
+    def __init__(self, content: AsyncIterator[bytes]) -> None:
+        self._content = content
+        self.fault: AgentMemoryError | None = None
+
+    async def read(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._content:
+                yield chunk
+        except AgentMemoryError as exc:
+            self.fault = exc
+            raise
 
 
 def _refusal(answer: Answer) -> AgentMemoryError:

@@ -4,6 +4,9 @@ import re
 
 ALIAS_PREFIX = "agent_memory_"
 
+PLACEHOLDER_KEY = "placeholder"
+"""In the marker's place: an empty collection that keeps the snapshots of its name in reach, and nobody's memories."""
+
 _NUMBERED = re.compile(r"^(?P<alias>.+)__(?P<number>\d+)$")
 
 

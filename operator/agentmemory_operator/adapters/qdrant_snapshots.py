@@ -1,0 +1,163 @@
+"""Snapshots of one Qdrant server, over plain HTTP: calls that take their time, and streams."""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from agentmemory_operator.adapters.qdrant_calls import CallWatch
+from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
+from agentmemory_operator.domain.collection import METADATA_KEY
+from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
+from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports import Json
+from agentmemory_operator.ports.snapshots import SnapshotFile
+
+# A real server reads and writes some 100 MB/s: this is time for 300 GB.
+DEADLINE_S = 3600.0
+# The server's own default differs from its documentation: a restored copy is the one that counts.
+PRIORITY = "snapshot"
+_PLACEHOLDER: Json = {
+    "vectors": {"size": 1, "distance": "Dot"},
+    "shard_number": 1,
+    "metadata": {METADATA_KEY: {PLACEHOLDER_KEY: True}},
+}
+
+
+class QdrantSnapshots:
+    """Implements ports.SnapshotStore.
+
+    Args:
+        url: http(s) address of the server.
+        api_key: a key that may manage collections, or None.
+        timeout_s: of each call that takes no time.
+        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+        deadline_s: of creating, recovering and uploading.
+
+    Raises:
+        SpecInvalid: `ca_pem` holds no certificate.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: int = 10,
+        ca_pem: str | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._api_key = api_key
+        self._deadline_s = deadline_s
+        self._transport = QdrantTransport(url, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem)
+
+    def watch_calls(self, watch: CallWatch) -> None:
+        """Do around each call what the watch says."""
+        self._transport.watch = watch
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def create(self, physical: str) -> SnapshotFile:
+        """Make a snapshot and wait for it."""
+        path = f"{_snapshots(physical)}?wait=true"
+        told = await self._transport.result("POST", path, timeout_s=self._deadline_s)
+        with understood():
+            return _file(told)
+
+    async def files(self, physical: str) -> list[SnapshotFile]:
+        """Return the collection's snapshots, sorted by time; none where the collection is gone."""
+        try:
+            told = await self._transport.result("GET", _snapshots(physical))
+        except NotFound:
+            return []
+        with understood():
+            return sorted(map(_file, told), key=lambda file: (file.created_ms, file.name))
+
+    def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a snapshot's bytes."""
+        return self._transport.download(_snapshot(physical, name))
+
+    async def recover(self, physical: str, location: str, *, sha256: str | None, api_key: str | None = None) -> None:
+        """Have the server fetch a snapshot and make the collection of it; its own file it fetches with our key."""
+        body: Json = {"location": location, "priority": PRIORITY}
+        if sha256:
+            body["checksum"] = sha256
+        if shown := api_key or (self._api_key if location.startswith(f"{self._url}/") else None):
+            body["api_key"] = shown
+        path = f"{_snapshots(physical)}/recover?wait=true"
+        try:
+            await self._transport.result("PUT", path, body, timeout_s=self._deadline_s)
+        except NotFound as exc:
+            raise StoreRejected(404, str(exc)) from exc
+
+    async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
+        """Send a snapshot to the server, which makes the collection of it."""
+        checked = f"&checksum={sha256}" if sha256 else ""
+        path = f"{_snapshots(physical)}/upload?wait=true&priority={PRIORITY}{checked}"
+        await self._transport.send_file(path, "snapshot", content, timeout_s=self._deadline_s)
+
+    async def delete_file(self, physical: str, name: str) -> None:
+        """Delete a snapshot; one that is gone is no error."""
+        try:
+            await self._transport.result("DELETE", f"{_snapshot(physical, name)}?wait=true")
+        except NotFound:
+            return
+
+    async def own_location(self, physical: str, name: str) -> str:
+        """Return the URL under which the server itself reaches one of its snapshots: the one that we reach it by."""
+        return self._url + _snapshot(physical, name)
+
+    async def collections(self) -> list[str]:
+        """Return the names of all collections, sorted."""
+        told = await self._transport.result("GET", "/collections")
+        with understood():
+            return sorted(str(entry["name"]) for entry in told["collections"])
+
+    async def create_placeholder(self, physical: str) -> None:
+        """Make an empty collection that says of itself that it is a placeholder; one that exists is no error."""
+        try:
+            await self._transport.result("PUT", _path(physical), _PLACEHOLDER)
+        except StoreRejected as exc:
+            if exc.status != 409:
+                raise
+
+    async def metadata(self, physical: str) -> Json | None:
+        """Return a collection's metadata, None where it does not exist."""
+        try:
+            told = await self._transport.result("GET", _path(physical))
+        except NotFound:
+            return None
+        with understood():
+            return dict(told["config"].get("metadata") or {})
+
+    async def write_metadata(self, physical: str, changes: Json) -> None:
+        """Merge into a collection's metadata; a key that is null is deleted."""
+        try:
+            await self._transport.result("PATCH", _path(physical), {"metadata": changes})
+        except NotFound as exc:
+            raise StoreUnavailable(f"{physical} went away meanwhile: {exc}") from exc
+
+
+def _path(physical: str) -> str:
+    return f"/collections/{quote(physical, safe='')}"
+
+
+def _snapshots(physical: str) -> str:
+    return f"{_path(physical)}/snapshots"
+
+
+def _snapshot(physical: str, name: str) -> str:
+    return f"{_snapshots(physical)}/{quote(name, safe='')}"
+
+
+def _file(told: Mapping[str, Any]) -> SnapshotFile:
+    """Return a snapshot as the server tells it."""
+    created = told.get("creation_time")
+    # The server tells UTC without saying so.
+    created_ms = int(datetime.fromisoformat(created).replace(tzinfo=UTC).timestamp() * 1000) if created else 0
+    checksum = told.get("checksum")
+    return SnapshotFile(str(told["name"]), int(told["size"]), str(checksum) if checksum else None, created_ms)
