@@ -37,6 +37,11 @@ class Reason(StrEnum):
     SCORING_REJECTED = "ScoringRejected"
     TYPE_REMOVED = "TypeRemoved"
     SCHEDULE_REJECTED = "ScheduleRejected"
+    VERSION_MISMATCH = "VersionMismatch"
+    SNAPSHOT_NOT_OWNED = "SnapshotNotOwned"
+    SNAPSHOT_UNFIT = "SnapshotUnfit"
+    SOURCE_NOT_ALLOWED = "SourceNotAllowed"
+    NO_ALIAS = "NoAlias"
 
 
 @dataclass(frozen=True, slots=True)
