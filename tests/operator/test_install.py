@@ -71,10 +71,11 @@ class Account:
 
     def metadata(self, kind: str) -> Metadata:
         """Return the metadata of the workspace's object of a kind."""
-        name = AGENT if kind == "AgentMemory" else CONNECTION
+        name = NAMES[kind]
         return Metadata.model_validate(self.workspace.must_get(name, kind)["metadata"])
 
 
+NAMES = {"AgentMemory": AGENT, "QdrantConnection": CONNECTION, "MemorySnapshot": "kept", "MemoryRestore": "undo"}
 Probe = Callable[[Account], Awaitable[None]]
 
 
@@ -110,9 +111,36 @@ def writes_status(kind: str) -> Probe:
     return probe
 
 
-async def writes_finalizers(account: Account) -> None:
-    metadata = account.metadata("AgentMemory")
-    await account.cluster.write_finalizers(metadata, [*metadata.finalizers])
+def writes_finalizers(kind: str) -> Probe:
+    async def probe(account: Account) -> None:
+        metadata = account.metadata(kind)
+        await account.cluster.write_finalizers(kind, metadata, [*metadata.finalizers])
+
+    return probe
+
+
+def snapshot_named(name: str, namespace: str) -> dict[str, Any]:
+    """Return a MemorySnapshot as a schedule makes it."""
+    metadata = {"name": name, "namespace": namespace}
+    spec = {"agentMemoryRef": {"name": AGENT}}
+    return {"apiVersion": API_VERSION, "kind": "MemorySnapshot", "metadata": metadata, "spec": spec}
+
+
+async def creates_snapshots(account: Account) -> None:
+    document = snapshot_named(f"s{uuid4().hex}", account.workspace.namespace)
+    assert await account.cluster.create_object(document)
+    assert not await account.cluster.create_object(document)
+
+
+async def deletes_snapshots(account: Account) -> None:
+    document = snapshot_named(f"s{uuid4().hex}", account.workspace.namespace)
+    path = f"/apis/{API_VERSION}/namespaces/{account.workspace.namespace}/memorysnapshots"
+    made = account.workspace.control_plane.http.post(path, json=document).json()
+    metadata = Metadata.model_validate(made["metadata"])
+    await account.cluster.delete_object("MemorySnapshot", metadata.model_copy(update={"uid": "another"}))
+    await account.cluster.delete_object("MemorySnapshot", metadata)
+    await account.cluster.delete_object("MemorySnapshot", metadata)
+    assert account.workspace.get(metadata.name, "MemorySnapshot") is None
 
 
 def posts_events(*, times: int, is_restarted: bool = False) -> Probe:
@@ -207,13 +235,32 @@ async def renews_the_lease(account: Account) -> None:
 PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (OPERATOR, "list", "agentmemories"): ("no object is found at the start", lists("AgentMemory")),
     (OPERATOR, "watch", "agentmemories"): ("no change of an object is seen", watches("AgentMemory")),
-    (OPERATOR, "patch", "agentmemories"): ("nothing can be adopted or deleted: finalizers", writes_finalizers),
+    (OPERATOR, "patch", "agentmemories"): (
+        "no collection is ever deleted: finalizers",
+        writes_finalizers("AgentMemory"),
+    ),
     (OPERATOR, "patch", "agentmemories/status"): ("nobody learns what a pass did", writes_status("AgentMemory")),
     (OPERATOR, "list", "qdrantconnections"): ("no connection is found at the start", lists("QdrantConnection")),
     (OPERATOR, "watch", "qdrantconnections"): ("no change of a connection is seen", watches("QdrantConnection")),
     (OPERATOR, "patch", "qdrantconnections/status"): (
         "nobody learns what a connection reaches",
         writes_status("QdrantConnection"),
+    ),
+    (OPERATOR, "list", "memorysnapshots"): ("no snapshot is made", lists("MemorySnapshot")),
+    (OPERATOR, "watch", "memorysnapshots"): ("no new snapshot is seen", watches("MemorySnapshot")),
+    (OPERATOR, "patch", "memorysnapshots"): ("no bytes go with their object", writes_finalizers("MemorySnapshot")),
+    (OPERATOR, "create", "memorysnapshots"): ("no schedule is followed", creates_snapshots),
+    (OPERATOR, "delete", "memorysnapshots"): ("no retention removes anything", deletes_snapshots),
+    (OPERATOR, "patch", "memorysnapshots/status"): (
+        "nobody learns what a snapshot came to",
+        writes_status("MemorySnapshot"),
+    ),
+    (OPERATOR, "list", "memoryrestores"): ("no restore is made", lists("MemoryRestore")),
+    (OPERATOR, "watch", "memoryrestores"): ("no new restore is seen", watches("MemoryRestore")),
+    (OPERATOR, "patch", "memoryrestores"): ("a restore leaves what it began", writes_finalizers("MemoryRestore")),
+    (OPERATOR, "patch", "memoryrestores/status"): (
+        "nobody learns what a restore came to",
+        writes_status("MemoryRestore"),
     ),
     (OPERATOR, "create", "events"): ("events are dropped", posts_events(times=1)),
     (OPERATOR, "patch", "events"): ("what is told again is not counted", posts_events(times=2)),
@@ -252,6 +299,8 @@ async def account(
     workspace.create_secret(KEY["name"], **{KEY["key"]: "secret"})
     workspace.connect()
     workspace.create()
+    workspace.create_snapshot(NAMES["MemorySnapshot"])
+    workspace.create_restore(NAMES["MemoryRestore"], {"snapshotRef": {"name": NAMES["MemorySnapshot"]}})
     configuration = client.Configuration()
     file = kubeconfig_of(control_plane, request.param, tmp_path)
     await config.load_kube_config(config_file=str(file), client_configuration=configuration)

@@ -144,10 +144,23 @@ class CrashingCluster:
         await self._cluster.write_status(kind, metadata, status)
         step()
 
-    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        step = self._steps.for_object(AGENT_MEMORY, metadata)
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        step = self._steps.for_object(kind, metadata)
         step()
-        await self._cluster.write_finalizers(metadata, finalizers)
+        await self._cluster.write_finalizers(kind, metadata, finalizers)
+        step()
+
+    async def create_object(self, document: Json) -> bool:
+        step = self._steps.for_object(document["kind"], Metadata.model_validate(document["metadata"]))
+        step()
+        is_new = await self._cluster.create_object(document)
+        step()
+        return is_new
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        step = self._steps.for_object(kind, metadata)
+        step()
+        await self._cluster.delete_object(kind, metadata)
         step()
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:

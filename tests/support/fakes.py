@@ -195,6 +195,8 @@ class FakeCluster:
     label_reads: int = 0
     statuses: list[tuple[str, str, Json]] = field(default_factory=list)
     finalizers: list[tuple[str, list[str]]] = field(default_factory=list)
+    created: dict[tuple[str, str], Json] = field(default_factory=dict)
+    deleted: list[tuple[str, str]] = field(default_factory=list)
     events: list[Event] = field(default_factory=list)
     error: AgentMemoryError | None = None
 
@@ -210,9 +212,21 @@ class FakeCluster:
         self._check()
         self.statuses.append((kind, metadata.name, status))
 
-    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
         self._check()
         self.finalizers.append((metadata.name, list(finalizers)))
+
+    async def create_object(self, document: Json) -> bool:
+        self._check()
+        name = document["kind"], document["metadata"]["name"]
+        is_new = name not in self.created
+        self.created.setdefault(name, document)
+        return is_new
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        self._check()
+        self.deleted.append((kind, metadata.name))
+        self.created.pop((kind, metadata.name), None)
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
         self.events.append(event)

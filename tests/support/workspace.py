@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from agentmemory_operator.domain.definitions import KINDS
 from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.domain.resources import API_VERSION, CONFIRM_DELETE, RECONCILE_REQUESTED_AT
 from tests.support.controlplane import ControlPlane
@@ -16,7 +17,7 @@ from tests.support.operator import wait_until
 
 Document = dict[str, Any]
 MERGE = {"content-type": "application/merge-patch+json"}
-PLURALS = {"AgentMemory": "agentmemories", "QdrantConnection": "qdrantconnections"}
+PLURALS = {kind.name: kind.plural for kind in KINDS}
 AGENT, CONNECTION = "memory", "main"
 READY_WITHIN_S = 5.0
 SIZE = 8
@@ -61,6 +62,14 @@ class Workspace:
         base = {"connectionRef": {"name": CONNECTION}, "agent": self.slug}
         base |= {"embedding": {"provider": "none", "dimensions": SIZE}}
         self._create("AgentMemory", name, base | spec, annotations=annotations)
+
+    def create_snapshot(self, name: str, *, of: str = AGENT, **spec: Any) -> None:
+        """Create a MemorySnapshot of an AgentMemory."""
+        self._create("MemorySnapshot", name, {"agentMemoryRef": {"name": of}} | spec)
+
+    def create_restore(self, name: str, source: Document, *, into: str = AGENT, **spec: Any) -> None:
+        """Create a MemoryRestore into an AgentMemory."""
+        self._create("MemoryRestore", name, {"target": {"name": into}, "source": source} | spec)
 
     def create_ready(self, name: str = AGENT, *, annotations: dict[str, str] | None = None, **spec: Any) -> Document:
         """Create an AgentMemory and its connection; return it once it is Ready."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from agentmemory_operator.adapters.kubernetes_events import KubernetesEvents
 from agentmemory_operator.adapters.kubernetes_transport import (
+    CONFLICT,
     INVALID,
     JSON_PATCH,
     MERGE_PATCH,
@@ -81,13 +82,36 @@ class KubernetesCluster:
             if exc.status != INVALID or exc.causes:
                 raise
 
-    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the AgentMemory's finalizers, if it has not changed since."""
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        """Replace the object's finalizers, if it has not changed since."""
         patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
         try:
-            await self._transport.call("PATCH", _path("AgentMemory", metadata), patch, content_type=MERGE_PATCH)
+            await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
         except NotFound:
             return
+
+    async def create_object(self, document: Json) -> bool:
+        """Create an object; tell whether it was not there before."""
+        metadata = Metadata.model_validate(document["metadata"])
+        try:
+            await self._transport.call("POST", _folder(document["kind"], metadata.namespace), document)
+        except KubernetesRejected as exc:
+            if exc.status != CONFLICT:
+                raise
+            return False
+        return True
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        """Delete the object of that uid; one that is gone is no error."""
+        body = {"preconditions": {"uid": metadata.uid}}
+        try:
+            await self._transport.call("DELETE", _path(kind, metadata), body)
+        except NotFound:
+            return
+        except KubernetesRejected as exc:
+            # Another object has its name by now.
+            if exc.status != CONFLICT:
+                raise
 
     async def annotate(self, metadata: Metadata, annotations: Mapping[str, str]) -> None:
         """Set annotations of the AgentMemory; another object of its name is left alone."""

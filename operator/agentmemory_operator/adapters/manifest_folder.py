@@ -1,7 +1,8 @@
 """A folder of manifests in the place of Kubernetes, for development: objects, their status, Secrets.
 
 What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
-the manifests, so that a restart goes on where it stopped. A file that cannot be read keeps its last good content.
+the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`.
+A file that cannot be read keeps its last good content.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from agentmemory_operator.ports import Event, Json
 
 log = logging.getLogger(__name__)
 
-KINDS = ("AgentMemory", "QdrantConnection")
+KINDS = ("AgentMemory", "QdrantConnection", "MemorySnapshot", "MemoryRestore")
 NAME_LABEL = "kubernetes.io/metadata.name"
 SUFFIXES = {".yaml", ".yml", ".json"}
 # A changed weight has to act within a second, a half-written file has to be left alone.
@@ -49,13 +50,15 @@ class ManifestFolder:
         self._folder = folder
         self._keeps_status = keeps_status
         self._status_folder = folder / ".status"
+        self._created_folder = self._status_folder / "created"
         self._id = cluster_id
         self._files: dict[Path, list[Json]] = {}
         self._records: dict[Name, Json] = {}
         self._secrets: dict[tuple[str, str], Json] = {}
         self._labels: dict[str, dict[str, str]] = {}
         self._announced: set[Name] = set()
-        self._released: asyncio.Queue[WATCH_EVENT] = asyncio.Queue()
+        self._created: dict[Name, Json] = {}
+        self._caused: asyncio.Queue[WATCH_EVENT] = asyncio.Queue()
 
     async def cluster_id(self) -> str:
         """Return the id the folder was opened with."""
@@ -68,9 +71,9 @@ class ManifestFolder:
             record["status"] = status
             self._save(record)
 
-    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
         """Replace the finalizers; a deleted object without any is gone."""
-        name = ("AgentMemory", metadata.namespace, metadata.name)
+        name = (kind, metadata.namespace, metadata.name)
         record = self._records.get(name)
         if record is None:
             return
@@ -78,7 +81,33 @@ class ManifestFolder:
         self._save(record)
         if record["metadata"].get("deletionTimestamp") and not finalizers:
             self._drop(name)
-            self._released.put_nowait(("DELETED", record))
+            self._caused.put_nowait(("DELETED", record))
+
+    async def create_object(self, document: Json) -> bool:
+        """Keep an object beside those of the manifests; tell whether it was not there before."""
+        name = _name(document)
+        if name in self._records or name in self._created:
+            return False
+        self._created[name] = document
+        if self._keeps_status:
+            self._created_folder.mkdir(parents=True, exist_ok=True)
+            _write(self._file(self._created_folder, name), document)
+        self._tell()
+        return True
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        """Delete an object that was created so; a manifest in the folder is its author's to delete."""
+        name = (kind, metadata.namespace, metadata.name)
+        if self._created.pop(name, None) is None:
+            log.info("%s %s/%s stays: its manifest is in the folder", *name)
+            return
+        self._file(self._created_folder, name).unlink(missing_ok=True)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Pass on what changed by this process' own doing: nobody watches where it is kept."""
+        for event in self.scan():
+            self._caused.put_nowait(event)
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
         """Log the event."""
@@ -111,13 +140,13 @@ class ManifestFolder:
             if events := self.scan():
                 yield events
 
-    async def released(self) -> WATCH_EVENT:
-        """Wait for an object whose last finalizer was removed."""
-        return await self._released.get()
+    async def caused(self) -> WATCH_EVENT:
+        """Wait for an event that the operator itself caused: created, deleted, the last finalizer removed."""
+        return await self._caused.get()
 
     def scan(self) -> list[WATCH_EVENT]:
         """Read the folder; return what changed since the last scan."""
-        documents = list(self._documents())
+        documents = [*self._created.values(), *self._documents()]
         self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
         self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
         wanted = {_name(item): item for item in documents if item["kind"] in KINDS}
@@ -157,7 +186,7 @@ class ManifestFolder:
     def _drop(self, name: Name) -> None:
         del self._records[name]
         self._announced.discard(name)
-        self._status_file(name).unlink(missing_ok=True)
+        self._file(self._status_folder, name).unlink(missing_ok=True)
 
     def _documents(self) -> Iterator[Json]:
         for path in sorted(self._folder.iterdir()):
@@ -179,21 +208,25 @@ class ManifestFolder:
         return self._files.get(path, [])
 
     def _load_records(self) -> None:
-        for path in self._status_folder.glob("*.json"):
-            record = json.loads(path.read_text(encoding="utf-8"))
-            self._records[_name(record)] = record
+        for folder, kept in ((self._status_folder, self._records), (self._created_folder, self._created)):
+            for path in folder.glob("*.json"):
+                record = json.loads(path.read_text(encoding="utf-8"))
+                kept[_name(record)] = record
 
     def _save(self, record: Json) -> None:
-        if not self._keeps_status:
-            return
-        path = self._status_file(_name(record))
-        new = path.with_suffix(".new")
-        new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-        new.replace(path)
+        if self._keeps_status:
+            _write(self._file(self._status_folder, _name(record)), record)
 
-    def _status_file(self, name: Name) -> Path:
+    @staticmethod
+    def _file(folder: Path, name: Name) -> Path:
         kind, namespace, own = name
-        return self._status_folder / f"{namespace}.{own}.{kind.lower()}.json"
+        return folder / f"{namespace}.{own}.{kind.lower()}.json"
+
+
+def _write(path: Path, record: Json) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    new.replace(path)
 
 
 def _merge(document: Json, record: Json | None) -> Json:
@@ -203,7 +236,8 @@ def _merge(document: Json, record: Json | None) -> Json:
     if record is not None:
         kept = {key: record["metadata"][key] for key in kept}
         kept["generation"] += record["spec"] != document.get("spec")
-    metadata = {"name": name, "namespace": namespace, "annotations": document["metadata"].get("annotations") or {}}
+    given = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    metadata = {"name": name, "namespace": namespace} | given
     return {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],

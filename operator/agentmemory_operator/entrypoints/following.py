@@ -5,10 +5,14 @@ from typing import Protocol
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
-from agentmemory_operator.entrypoints.operating import KINDS, Operated
+from agentmemory_operator.entrypoints.operating import Operated
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.feeds import ApiFeed
+from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION
 from agentmemory_operator.services.standing import Standing
+
+# What the API reads.
+KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
 
 
 class Served(Protocol):
@@ -19,7 +23,7 @@ class Served(Protocol):
 
 
 def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
-    """Return what is read each by itself: every kind, of each namespace; an empty one is all, as none named is."""
+    """Return what the API reads each by itself: each kind of each namespace; an empty one is all, as none named is."""
     return [(kind, namespace) for kind in KINDS for namespace in namespaces or ("",)]
 
 
@@ -44,14 +48,15 @@ async def follow_folder(folder: ManifestFolder, api: Served, operator: Operated 
 
 
 async def pass_on(folder: ManifestFolder, api: Served, operator: Operated) -> None:
-    """Feed objects whose last finalizer was removed."""
+    """Feed what the operator itself made of the folder's objects: created, deleted, released."""
     while True:
-        event, document = await folder.released()
+        event, document = await folder.caused()
         feed_all(event, document, api, operator)
 
 
 def feed_all(event: str, document: Json, api: Served, operator: Operated | None) -> None:
     """Feed one event to whoever runs here."""
-    api.feed.take(event, document)
+    if document["kind"] in KINDS:
+        api.feed.take(event, document)
     if operator is not None:
         operator.feed.take(event, document)

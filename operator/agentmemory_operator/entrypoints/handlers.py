@@ -12,10 +12,10 @@ import kopf
 from kubernetes.aio import client
 
 from agentmemory_operator.adapters.kubernetes_cluster import kept_part
+from agentmemory_operator.domain.definitions import KINDS
 from agentmemory_operator.domain.resources import GROUP, VERSION
 from agentmemory_operator.services.feeds import OperatorFeed
 
-KINDS = {"agentmemories": "AgentMemory", "qdrantconnections": "QdrantConnection"}
 # A watch that a load balancer silently dropped ends within this time.
 WATCH_TIMEOUT_S = 300
 
@@ -53,10 +53,10 @@ def build_registry(
     async def stop(**_: Any) -> None:
         await on_stop()
 
-    for plural, kind in KINDS.items():
+    for kind in KINDS:
 
-        @kopf.on.event(GROUP, VERSION, plural, registry=registry, id=f"take-{plural}")
-        async def take(event: kopf.RawEvent, body: kopf.Body, _kind: str = kind, **__: Any) -> None:
+        @kopf.on.event(GROUP, VERSION, kind.plural, registry=registry, id=f"take-{kind.plural}")
+        async def take(event: kopf.RawEvent, body: kopf.Body, _kind: str = kind.name, **__: Any) -> None:
             feed.take(event["type"] or "ADDED", kept_part(_kind, event["object"]))
 
     return registry

@@ -11,12 +11,13 @@ from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.services.feeds import OperatorFeed
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.leadership import Leadership
-from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, QDRANT_CONNECTION
 from agentmemory_operator.services.passes import Periods
 
 log = logging.getLogger(__name__)
 
-KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
+# What is read first: who owns a slug, and what a snapshot or a restore is for, is decided among all of them.
+KINDS = (QDRANT_CONNECTION, AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 LIST_RETRY_S = 2.0
 
 
@@ -70,7 +71,7 @@ async def operate(
             await leadership.release()
 
     where = f"namespaces {', '.join(namespaces)}" if namespaces else "the whole cluster"
-    log.info("watching AgentMemories and QdrantConnections of %s", where)
+    log.info("watching %s of %s", ", ".join(KINDS), where)
     registry = build_registry(operator.feed, configuration, on_stop=stop)
     watching = asyncio.create_task(run_kopf(registry, namespaces, started=ready))
     for task in tasks:

@@ -2,8 +2,9 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from functools import partial
 from uuid import uuid4
 
 from agentmemory_operator.adapters.asgi_server import serving
@@ -36,6 +37,8 @@ from agentmemory_operator.services.metrics import render
 from agentmemory_operator.services.objects import Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
+from agentmemory_operator.services.queues import Queues
+from agentmemory_operator.services.servers import Server, Servers
 from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.workqueue import WorkQueue
@@ -70,14 +73,16 @@ class Operator:
         self.table = ObjectTable()
         self.meter = OperatorMeter(self.table, tracer=tracer)
         self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
+        self.servers: Servers | None = None
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
-        self.feed = OperatorFeed(self.table, self.queue, self.connections.forget)
+        self.queues = Queues(self.queue)
+        self.feed = OperatorFeed(self.table, self.queues, self._forget_connection)
         clock = SystemClock()
         self.handover = (
             Handover(handover_store, secrets, self.connections, QdrantTokens(), clock) if handover_store else None
         )
         self._passes = Passes(
-            *(self.table, self.connections, cluster, clock, self.queue.request),
+            *(self.table, self.connections, cluster, clock, self.queues.request),
             periods=self.periods,
             handover=self.handover,
         )
@@ -100,17 +105,41 @@ class Operator:
         cleaning = Cleaning(
             *(self.table, open_agent, self._cluster, clock),
             cleanup=Cleanup(clock, Chains(clock), Windows(clock)),
-            request=self.queue.request,
+            request=self.queues.request,
         )
         self._passes.cleaning = cleaning
         return cleaning
 
+    def open_servers(self, open_server: Callable[[Endpoint], Server]) -> Servers:
+        """Reach whole servers too, as snapshots and restores need them.
+
+        Args:
+            open_server: opens the server of an endpoint.
+        """
+        self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
+        return self.servers
+
+    def work_on(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
+        """Work on another kind too.
+
+        Args:
+            run: does one pass over an object of the kind; as the handler of a WorkQueue.
+            width: passes at a time of the objects of one connection.
+        """
+        passes = partial(self.meter.measure, run=run)
+        self.queues.add(kind, WorkQueue(passes, lane_of=self.table.lane_of, width=width))
+
     async def run(self) -> None:
         """Run passes, and cleanups where they are made, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.queue.run())
+            group.create_task(self.queues.run())
             if self._passes.cleaning is not None:
                 group.create_task(self._passes.cleaning.queue.run())
+
+    def _forget_connection(self, key: Key) -> None:
+        self.connections.forget(key)
+        if self.servers is not None:
+            self.servers.forget(key)
 
     async def _pass(self, key: Key) -> float | None:
         return await self.meter.measure(key, self._passes.run)

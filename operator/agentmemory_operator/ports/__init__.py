@@ -342,8 +342,16 @@ class Cluster(Namespaces, Protocol):
         """Replace the object's status; an object that is gone is no error."""
         ...
 
-    async def write_finalizers(self, metadata: Metadata, finalizers: Sequence[str]) -> None:
-        """Replace the AgentMemory's finalizers, if it has not changed since; else raise TransientError."""
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        """Replace the object's finalizers, if it has not changed since; else raise TransientError."""
+        ...
+
+    async def create_object(self, document: Json) -> bool:
+        """Create an object; tell whether it was not there before. What Kubernetes refuses is a TransientError."""
+        ...
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        """Delete the object of that uid; one that is gone is no error."""
         ...
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:

@@ -5,6 +5,7 @@ A source (Kubernetes or a folder) gives (ADDED | MODIFIED | DELETED, object); af
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
@@ -13,16 +14,26 @@ from agentmemory_operator.ports import Json
 from agentmemory_operator.services.directory import AgentDirectory, Claim
 from agentmemory_operator.services.objects import (
     AGENT_MEMORY,
-    QDRANT_CONNECTION,
     Key,
     ObjectTable,
     holds_collection,
     key_of,
     slug_of,
 )
-from agentmemory_operator.services.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
+
+
+class Requests(Protocol):
+    """Where passes are asked for."""
+
+    def request(self, key: Key) -> None:
+        """Ask for a pass."""
+        ...
+
+    def forget(self, key: Key) -> None:
+        """Drop what is scheduled for a key that is gone."""
+        ...
 
 
 class OperatorFeed:
@@ -32,7 +43,7 @@ class OperatorFeed:
         forget_connection: called when a connection is gone.
     """
 
-    def __init__(self, table: ObjectTable, queue: WorkQueue[Key], forget_connection: Callable[[Key], None]) -> None:
+    def __init__(self, table: ObjectTable, queue: Requests, forget_connection: Callable[[Key], None]) -> None:
         self._table = table
         self._queue = queue
         self._forget_connection = forget_connection
@@ -66,9 +77,13 @@ class OperatorFeed:
 
     def _affected(self, key: Key, document: Json) -> Iterable[Key]:
         """Return the objects that have to follow: users of a connection, other claims on a slug."""
-        if key.kind == QDRANT_CONNECTION:
-            return self._table.users_of(key)
-        return self._table.claimants_of(slug_of(document))
+        match key.kind:
+            case "QdrantConnection":
+                return self._table.users_of(key)
+            case "AgentMemory":
+                return self._table.claimants_of(slug_of(document))
+            case _:
+                return ()
 
 
 class ApiFeed:

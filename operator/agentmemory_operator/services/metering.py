@@ -14,7 +14,9 @@ from agentmemory_operator.services.workqueue import WorkQueue
 
 GONE, FAILED = "Gone", "Failed"
 # Of several conditions that hold, the first of these says how a pass ended.
-_TELLING = ("Suspended", "Stalled", "Reconciling", "InSync")
+_TELLING = ("Suspended", "Stalled", "Reconciling", "Progressing", "InSync", "Succeeded")
+# These tell by their being False too.
+_SAYING = ("InSync", "Succeeded")
 
 
 def call_counter() -> Counter:
@@ -134,6 +136,6 @@ def _telling(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the condition that says how the last pass ended."""
     for kind in _TELLING:
         condition = _condition(document, kind)
-        if condition and (condition["status"] == "True" or kind == "InSync"):
+        if condition and (condition["status"] == "True" or kind in _SAYING):
             return condition
     return _condition(document, "Ready")

@@ -1,4 +1,4 @@
-"""What the sources have seen: every AgentMemory and QdrantConnection as it last came, and who owns which slug.
+"""What the sources have seen: every object of our kinds as it last came, and who owns which slug.
 
 The operator and the development stack feed it from their sources (Kubernetes, a folder); passes read it.
 """
@@ -11,6 +11,11 @@ from agentmemory_operator.ports import Json
 
 AGENT_MEMORY = "AgentMemory"
 QDRANT_CONNECTION = "QdrantConnection"
+MEMORY_SNAPSHOT = "MemorySnapshot"
+MEMORY_RESTORE = "MemoryRestore"
+
+# Where a kind that is done once names its AgentMemory.
+_MEMORY_REFS = {MEMORY_SNAPSHOT: "agentMemoryRef", MEMORY_RESTORE: "target"}
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -83,8 +88,17 @@ class ObjectTable:
         """Return the AgentMemories that refer to a connection."""
         return [key for key in self.keys(AGENT_MEMORY) if self.connection_of(key) == connection]
 
+    def memory_of(self, key: Key) -> Key | None:
+        """Return the AgentMemory that a snapshot or restore is for, None where it names none."""
+        ref = self._spec(key).get(_MEMORY_REFS[key.kind]) if key in self._documents else None
+        name = ref.get("name") if isinstance(ref, dict) else None
+        return Key(AGENT_MEMORY, key.namespace, name) if isinstance(name, str) else None
+
     def connection_of(self, key: Key) -> Key | None:
-        """Return the connection that an AgentMemory refers to, None where it names none in a way that makes sense."""
+        """Return the connection that an object goes by, None where none is named in a way that makes sense."""
+        if key.kind in _MEMORY_REFS:
+            memory = self.memory_of(key)
+            return self.connection_of(memory) if memory else None
         ref = self._spec(key).get("connectionRef") if key in self._documents else None
         if not isinstance(ref, dict) or not isinstance(ref.get("name"), str):
             return None

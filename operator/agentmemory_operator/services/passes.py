@@ -244,7 +244,7 @@ class Passes:
         wanted = (FINALIZER,) if memory.spec.deletion_policy == "Delete" else ()
         others = [name for name in memory.metadata.finalizers if name != FINALIZER]
         if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
-            await self.cluster.write_finalizers(memory.metadata, [*others, *wanted])
+            await self.cluster.write_finalizers(AGENT_MEMORY, memory.metadata, [*others, *wanted])
         await self.connections.check_embedding_secret(memory)
         last = memory.status.get("collection") or {}
         cluster_id = await self.cluster.cluster_id()

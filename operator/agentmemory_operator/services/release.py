@@ -43,7 +43,7 @@ async def release(
         event = Event("Warning", "CollectionKept", f"the collection is kept, `agentmemory orphans` lists it: {exc}")
     if event:
         await cluster.post_event(AGENT_MEMORY, metadata, event)
-    await cluster.write_finalizers(metadata, [name for name in metadata.finalizers if name != FINALIZER])
+    await cluster.write_finalizers(AGENT_MEMORY, metadata, [name for name in metadata.finalizers if name != FINALIZER])
 
 
 async def _destroy(memory: AgentMemory, *, connections: Connections, cluster: Cluster) -> Event | None:

@@ -148,7 +148,7 @@ async def test_the_status_of_an_object_that_is_gone_is_dropped(folder: Folder) -
     folder.adapter.scan()
 
     await folder.adapter.write_status("AgentMemory", metadata_of(event), {"agent": "a"})
-    await folder.adapter.write_finalizers(metadata_of(event), ["x/y"])
+    await folder.adapter.write_finalizers("AgentMemory", metadata_of(event), ["x/y"])
 
     assert folder.status_files() == {}
 
@@ -178,7 +178,7 @@ async def test_an_object_made_again_is_another_object(folder: Folder) -> None:
 async def test_an_object_with_a_finalizer_goes_only_when_that_is_removed(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()
-    await folder.adapter.write_finalizers(metadata_of(event), RETAIN)
+    await folder.adapter.write_finalizers("AgentMemory", metadata_of(event), RETAIN)
     (folder.path / "a.yaml").unlink()
 
     (deleting,) = folder.adapter.scan()
@@ -187,8 +187,8 @@ async def test_an_object_with_a_finalizer_goes_only_when_that_is_removed(folder:
     assert metadata_of(deleting).finalizers == RETAIN
     assert folder.adapter.scan() == []
 
-    await folder.adapter.write_finalizers(metadata_of(deleting), [])
-    gone = await asyncio.wait_for(folder.adapter.released(), 1)
+    await folder.adapter.write_finalizers("AgentMemory", metadata_of(deleting), [])
+    gone = await asyncio.wait_for(folder.adapter.caused(), 1)
     assert in_short([gone]) == [("DELETED", "AgentMemory", "a")]
     assert folder.status_files() == {}
 
@@ -197,7 +197,7 @@ async def test_a_restart_goes_on_where_it_stopped(folder: Folder) -> None:
     folder.write("a.yaml", manifest("a"), manifest("b"))
     before = await folder.start()
     await folder.adapter.write_status("AgentMemory", metadata_of(before[0]), {"agent": "a"})
-    await folder.adapter.write_finalizers(metadata_of(before[0]), RETAIN)
+    await folder.adapter.write_finalizers("AgentMemory", metadata_of(before[0]), RETAIN)
     folder.write("a.yaml", manifest("a"))
 
     after = await folder.start()
@@ -211,7 +211,7 @@ async def test_a_restart_goes_on_where_it_stopped(folder: Folder) -> None:
 async def test_a_restart_finishes_a_deletion(folder: Folder) -> None:
     folder.write("a.yaml", manifest())
     (event,) = await folder.start()
-    await folder.adapter.write_finalizers(metadata_of(event), RETAIN)
+    await folder.adapter.write_finalizers("AgentMemory", metadata_of(event), RETAIN)
     (folder.path / "a.yaml").unlink()
     (deleting,) = folder.adapter.scan()
 
@@ -447,3 +447,60 @@ async def test_namespace_documents_give_labels_and_the_one_that_kubernetes_sets(
 
     assert await folder.adapter.labels("agents") == {"tier": "gold", "kubernetes.io/metadata.name": "agents"}
     assert await folder.adapter.labels("other") == {"kubernetes.io/metadata.name": "other"}
+
+
+def snapshot(name: str = "s") -> dict[str, Any]:
+    """Return a MemorySnapshot as a schedule makes it."""
+    metadata = {"name": name, "namespace": "default", "labels": {"agentmemory.dev/agent-memory": "a"}}
+    spec = {"agentMemoryRef": {"name": "a"}}
+    return {"apiVersion": API, "kind": "MemorySnapshot", "metadata": metadata, "spec": spec}
+
+
+async def test_an_object_that_is_created_comes_as_one_of_a_manifest_does(folder: Folder) -> None:
+    await folder.start()
+
+    assert await folder.adapter.create_object(snapshot())
+
+    event, document = await asyncio.wait_for(folder.adapter.caused(), 1)
+    assert (event, document["metadata"]["name"]) == ("ADDED", "s")
+    assert document["metadata"]["labels"] == {"agentmemory.dev/agent-memory": "a"}
+    assert document["metadata"]["uid"]
+
+
+async def test_a_name_is_created_once(folder: Folder) -> None:
+    await folder.start()
+    await folder.adapter.create_object(snapshot())
+
+    assert not await folder.adapter.create_object(snapshot())
+
+
+async def test_a_created_object_outlives_a_restart(folder: Folder) -> None:
+    await folder.start()
+    await folder.adapter.create_object(snapshot())
+    event = await folder.adapter.caused()
+    await folder.adapter.write_status("MemorySnapshot", metadata_of(event), {"agent": "a"})
+
+    (again,) = await folder.start()
+
+    assert in_short([again]) == [("ADDED", "MemorySnapshot", "s")]
+    assert again[1]["status"] == {"agent": "a"}
+
+
+async def test_a_created_object_can_be_deleted(folder: Folder) -> None:
+    await folder.start()
+    await folder.adapter.create_object(snapshot())
+    event = await folder.adapter.caused()
+
+    await folder.adapter.delete_object("MemorySnapshot", metadata_of(event))
+
+    assert in_short([await folder.adapter.caused()]) == [("DELETED", "MemorySnapshot", "s")]
+    assert await folder.start() == []
+
+
+async def test_an_object_of_a_manifest_is_not_deleted(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    (event,) = await folder.start()
+
+    await folder.adapter.delete_object("AgentMemory", metadata_of(event))
+
+    assert folder.adapter.scan() == []
