@@ -23,27 +23,12 @@ from agentmemory_operator.domain.secret_rules import OWN_RULES
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
 from agentmemory_operator.entrypoints.api.auth import Guard, OpenGuard
 from agentmemory_operator.entrypoints.api.pressure import Limits
-from agentmemory_operator.entrypoints.api.use_cases import Services
+from agentmemory_operator.entrypoints.api.use_cases import Services, compose
 from agentmemory_operator.ports import Embedder, PointStore
-from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter
-from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory, Claim
-from agentmemory_operator.services.drafts import Drafting
-from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
-from agentmemory_operator.services.hierarchies import Hierarchies
-from agentmemory_operator.services.histories import Histories
-from agentmemory_operator.services.items import Items
-from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
-from agentmemory_operator.services.metered_reranker import MeteredReranker
-from agentmemory_operator.services.recall import Recall
-from agentmemory_operator.services.remember import Remember
-from agentmemory_operator.services.sessions import Sessions
-from agentmemory_operator.services.statistics import Counting
-from agentmemory_operator.services.windows import Windows
-from agentmemory_operator.services.working import WorkingMemory
 from tests.support.certificates import ServerFiles
 from tests.support.http_server import serve
 
@@ -130,7 +115,7 @@ def build_services(
     models: pathlib.Path | None = None,
 ) -> Services:
     """Return the use cases over one Qdrant server, knowing these objects."""
-    meter, clock = meter or ApiMeter(), SystemClock()
+    meter = meter or ApiMeter()
     store = QdrantPoints(qdrant_url, timeout_s=5, meter=meter)
 
     async def make_store(settings: AgentSettings) -> PointStore:
@@ -147,26 +132,8 @@ def build_services(
         metadata = document["metadata"]
         settings = effective_settings(parse_agent_memory(document))
         directory.put(Claim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
-    chains, windows = Chains(clock), Windows(clock)
-    memories = Memories(clock, chains, windows)
-    histories = Histories(clock, memories, chains)
-    counts = AccessCounts(directory.open, clock, writer="test")
-    working = WorkingMemory(clock, Drafting(clock, windows), chains, counts)
-    return Services(
-        directory=directory,
-        recall=Recall(clock, counts, MeteredReranker(FastEmbedReranker(ModelFiles(folder=models)), meter)),
-        remember=Remember(clock, chains, windows),
-        memories=memories,
-        working=working,
-        sessions=Sessions(memories, working),
-        counting=Counting(clock),
-        edits=Edits(clock, memories),
-        histories=histories,
-        hierarchies=Hierarchies(clock, memories, histories),
-        items=Items(clock, windows),
-        access_counts=counts,
-        meter=meter,
-    )
+    reranker = FastEmbedReranker(ModelFiles(folder=models))
+    return compose(directory, reranker, clock=SystemClock(), meter=meter, writer="test")
 
 
 @contextlib.contextmanager

@@ -27,41 +27,28 @@ from agentmemory_operator.domain.secret_rules import OWN_RULES
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.pressure import MIB, Limits
-from agentmemory_operator.entrypoints.api.use_cases import Services
+from agentmemory_operator.entrypoints.api.use_cases import compose
 from agentmemory_operator.entrypoints.cli import ApiOptions
 from agentmemory_operator.entrypoints.following import follow, follow_folder, sources
 from agentmemory_operator.entrypoints.operating import cancel
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import ClusterReader, Embedder, HandoverStore, PointStore, Secrets, TokenReviews
-from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.callers import Callers
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory
-from agentmemory_operator.services.drafts import Drafting
-from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed
 from agentmemory_operator.services.handover import HandedOverSecrets
-from agentmemory_operator.services.hierarchies import Hierarchies
-from agentmemory_operator.services.histories import Histories
-from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.links import Endpoint
-from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
-from agentmemory_operator.services.metered_reranker import MeteredReranker
 from agentmemory_operator.services.objects import ObjectTable
 from agentmemory_operator.services.point_stores import PointStores
-from agentmemory_operator.services.recall import Recall
 from agentmemory_operator.services.rekeyed_embedder import RekeyedEmbedder
-from agentmemory_operator.services.remember import Remember
-from agentmemory_operator.services.sessions import Sessions
 from agentmemory_operator.services.standing import Standing
-from agentmemory_operator.services.statistics import Counting
 from agentmemory_operator.services.sweeper import Sweeper
 from agentmemory_operator.services.windows import Windows
-from agentmemory_operator.services.working import WorkingMemory
 from agentmemory_operator.settings import Settings
 
 API_SERVICE = "agentmemory-api"
@@ -111,34 +98,16 @@ class Api:
         )
         clock, table = SystemClock(), ObjectTable()
         self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
-        chains, windows = Chains(clock), Windows(clock)
-        memories = Memories(clock, chains, windows)
-        histories = Histories(clock, memories, chains)
         secrets_of = self._secrets_of if in_cluster else None
         stores = PointStores(table, cluster, open_store, namespaces=cluster, secrets_of=secrets_of)
         directory = AgentDirectory(
             stores.store_for, self._open_embedder, stores.capabilities_of, secret_rules=SECRET_RULES
         )
-        access_counts = AccessCounts(directory.open, clock, writer=uuid4().hex[:8])
-        working = WorkingMemory(clock, Drafting(clock, windows), chains, access_counts)
         self.feed = ApiFeed(table, directory, stores.forget)
-        self.services = Services(
-            directory=directory,
-            recall=Recall(clock, access_counts, MeteredReranker(FastEmbedReranker(self._files), meter)),
-            remember=Remember(clock, chains, windows),
-            memories=memories,
-            working=working,
-            sessions=Sessions(memories, working),
-            counting=Counting(clock),
-            edits=Edits(clock, memories),
-            histories=histories,
-            hierarchies=Hierarchies(clock, memories, histories),
-            items=Items(clock, windows),
-            access_counts=access_counts,
-            meter=meter,
-        )
+        reranker = FastEmbedReranker(self._files)
+        self.services = compose(directory, reranker, clock=clock, meter=meter, writer=uuid4().hex[:8])
         self.standing = Standing(sources(namespaces), directory, stores.store_for)
-        self._sweeper = Sweeper(directory, chains, windows)
+        self._sweeper = Sweeper(directory, Chains(clock), Windows(clock))
 
     async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
         def make(api_key: str | None) -> Embedder:
