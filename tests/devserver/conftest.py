@@ -77,10 +77,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def emptied(server: Server) -> Iterator[None]:
-    """Leaves the shared server without collections, whatever the test did."""
+    """Leaves the shared server without collections and their snapshots, whatever the test did."""
     yield
     for collection in server.call("GET", "/collections")["collections"]:
-        server.call("DELETE", f"/collections/{collection['name']}")
+        path = f"/collections/{collection['name']}"
+        for snapshot in server.call("GET", f"{path}/snapshots"):
+            server.call("DELETE", f"{path}/snapshots/{snapshot['name']}")
+        server.call("DELETE", path)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Every exchange recorded from a real server has the same answer here."""
 
+import functools
 import json
 import math
 import pathlib
@@ -28,20 +29,29 @@ pytestmark = pytest.mark.usefixtures("emptied")
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_recorded_scenario_is_answered_as_recorded(server: Server, name: str) -> None:
-    wrong = []
+    wrong, captured = [], {"self": server.url}
     for number, step in enumerate(SCENARIOS[name], 1):
-        status, answer = send(server, step)
+        status, answer = send(server, step, captured)
         if found := differences(step, status, answer):
             wrong.append(f"step {number} {step['call']}: {found}")
     assert not wrong, "\n".join(wrong)
 
 
-def send(server: Server, step: dict[str, Any]) -> tuple[int, Any]:
-    method, path = step["call"].split(" ", 1)
-    content = step["raw"].encode() if "raw" in step else json.dumps(step["body"]).encode() if "body" in step else None
+def send(server: Server, step: dict[str, Any], captured: dict[str, str]) -> tuple[int, Any]:
+    method, path = filled(step["call"], captured).split(" ", 1)
+    body = filled(json.dumps(step["body"]), captured).encode() if "body" in step else None
+    content = step["raw"].encode() if "raw" in step else body
     answer = server.http.request(method, path, content=content, headers={"content-type": "application/json"})
     is_json = answer.headers.get("content-type", "").startswith("application/json")
-    return answer.status_code, answer.json() if is_json else None
+    document = answer.json() if is_json else None
+    for name, place in step.get("capture", {}).items():
+        captured[name] = functools.reduce(dict.__getitem__, place.split("."), document)
+    return answer.status_code, document
+
+
+def filled(text: str, captured: dict[str, str]) -> str:
+    """Put in what earlier answers held: `{name}`."""
+    return functools.reduce(lambda filling, item: filling.replace(f"{{{item[0]}}}", item[1]), captured.items(), text)
 
 
 def differences(step: dict[str, Any], status: int, answer: Any) -> str:

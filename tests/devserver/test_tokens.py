@@ -123,6 +123,33 @@ def test_each_kind_of_token_opens_what_it_says(
     assert ask(guarded, given, "PUT", f"{base}/index", INDEX).status_code == indexes
 
 
+# Of collection snapshots: making and deleting needs rw, looking r, and what makes a collection the whole server.
+@pytest.mark.parametrize(
+    ("given", "looks", "makes", "recovers"),
+    [
+        (for_collection("other", "r"), 200, 403, 403),
+        (for_collection("other", "rw"), 200, 200, 403),
+        (for_collection("other", "prw"), 403, 403, 403),
+        (for_collection("memories__1", "rw"), 403, 403, 403),
+        (token("r"), 200, 403, 403),
+        (token("m"), 200, 200, 400),
+    ],
+    ids=["r", "rw", "prw", "another", "global r", "global m"],
+)
+def test_each_kind_of_token_opens_its_part_of_snapshots(
+    guarded: Server, given: str, looks: int, makes: int, recovers: int
+) -> None:
+    base = "/collections/other/snapshots"
+    name = ask(guarded, KEY, "POST", base).json()["result"]["name"]
+
+    assert ask(guarded, given, "GET", base).status_code == looks
+    assert ask(guarded, given, "GET", f"{base}/{name}").status_code == looks
+    assert ask(guarded, given, "POST", base).status_code == makes
+    assert ask(guarded, given, "PUT", f"{base}/recover", {"location": "ftp://host/file"}).status_code == recovers
+    assert ask(guarded, given, "POST", f"{base}/upload").status_code == recovers
+    assert ask(guarded, given, "DELETE", f"{base}/{name}").status_code == makes
+
+
 def test_a_token_is_taken_half_a_minute_beyond_its_end(guarded: Server) -> None:
     just_ended = for_collection("other", "prw", exp=int(time.time()) - 5)
 

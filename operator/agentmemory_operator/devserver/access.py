@@ -26,7 +26,9 @@ KNOWN_CLAIMS = frozenset({"sub", "exp", "access", "subject"})
 MANAGE, READ = "m", "r"
 # Posted, these change nothing.
 READING = frozenset({"points", "points/query", "points/query/batch", "points/scroll", "points/count", "facet"})
-WRITERS, BEYOND_POINTS = frozenset({"rw", "prw"}), frozenset({"rw"})
+WRITERS = frozenset({"rw", "prw"})
+# What makes a collection, or takes its points away.
+MANAGING = frozenset({"snapshots/recover", "snapshots/upload"})
 
 
 class Guard:
@@ -121,12 +123,12 @@ def _check(claims: dict[str, Any], call: _Call) -> None:
 
 
 def _check_mode(mode: str, call: _Call) -> None:
-    if call.rest == "" and call.method != "GET":
+    if (call.rest == "" and call.method != "GET") or call.rest in MANAGING:
         raise forbidden("Global manage access is required")
     if call.writes and mode not in WRITERS:
         raise forbidden(f"Write access to collection {call.collection} is required")
     is_of_points = call.rest in ("", "exists", "facet") or call.rest.partition("/")[0] == "points"
-    if not is_of_points and mode not in BEYOND_POINTS:
+    if not is_of_points and mode == "prw":
         raise forbidden(f"Only access to the points of collection {call.collection} is given")
 
 

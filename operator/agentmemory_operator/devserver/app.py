@@ -11,7 +11,13 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from agentmemory_operator.devserver import collection_endpoints, point_endpoints, updates, vector_endpoints
+from agentmemory_operator.devserver import (
+    collection_endpoints,
+    point_endpoints,
+    snapshot_endpoints,
+    updates,
+    vector_endpoints,
+)
 from agentmemory_operator.devserver.access import Guard
 from agentmemory_operator.devserver.features import DEFAULT_QDRANT_VERSION, features_of
 from agentmemory_operator.devserver.fields import Document
@@ -112,6 +118,7 @@ def _routes() -> list[Route]:
         _route("POST", "/collections/{name}/points/query/batch", point_endpoints.query_points_batch),
         *_point_routes(),
         *_collection_routes(),
+        *_snapshot_routes(),
         *_service_routes(),
         *(Route(path, answering(_refusing(feature)), methods=methods) for methods, path, feature in UNBUILT_ROUTES),
     ]
@@ -155,6 +162,18 @@ def _collection_routes() -> list[Route]:
         _route("DELETE", base + "/vectors/{vector}", vector_endpoints.delete_vector),
         _route("GET", f"{base}/optimizations", collection_endpoints.get_optimizations),
         _route("GET", f"{base}/cluster", collection_endpoints.get_collection_cluster),
+    ]
+
+
+def _snapshot_routes() -> list[Route]:
+    base = "/collections/{name}/snapshots"
+    return [
+        _route("GET", base, snapshot_endpoints.list_snapshots),
+        _route("POST", base, snapshot_endpoints.post_snapshot),
+        _route("PUT", f"{base}/recover", snapshot_endpoints.recover),
+        _route("POST", f"{base}/upload", snapshot_endpoints.upload),
+        _route("GET", base + "/{file}", snapshot_endpoints.download_snapshot),
+        _route("DELETE", base + "/{file}", snapshot_endpoints.delete_snapshot),
     ]
 
 

@@ -13,7 +13,7 @@ import pathlib
 import shutil
 import uuid
 
-from agentmemory_operator.devserver.collection import Collection, load_record, new_record, save_record
+from agentmemory_operator.devserver.collection import Collection, Record, load_record, new_record, save_record
 from agentmemory_operator.devserver.configuration import has_unsafe_character
 from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.files import read_json, rename, write_json
@@ -75,15 +75,22 @@ class Catalogue:
     def create(self, name: str, configuration: Document) -> Collection:
         """Create a collection; the engine's files come with its first points request."""
         self.check_free(name)
-        identity = uuid.uuid4().hex
-        building = self._collections_dir / f"{_CREATING}{identity}"
+        return self.adopt(self.new_folder(), new_record(name, configuration))
+
+    def new_folder(self) -> pathlib.Path:
+        """Return a folder to build a collection in; unless it is adopted, the next start removes it."""
+        building = self._collections_dir / f"{_CREATING}{uuid.uuid4().hex}"
         building.mkdir()
-        record = new_record(name, configuration)
+        return building
+
+    def adopt(self, building: pathlib.Path, record: Record) -> Collection:
+        """Make a collection of what was built in a folder of `new_folder`."""
+        self.check_free(record.name)
         save_record(building, record)
-        folder = self._collections_dir / identity
+        folder = building.with_name(building.name.removeprefix(_CREATING))
         rename(building, folder)
-        self.collections[name] = Collection(folder, record, awake=True)
-        return self.collections[name]
+        self.collections[record.name] = Collection(folder, record, awake=True)
+        return self.collections[record.name]
 
     def remove(self, collection: Collection) -> pathlib.Path:
         """Make a collection and its aliases gone; return the folder that is left to delete."""

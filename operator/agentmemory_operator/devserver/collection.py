@@ -126,7 +126,12 @@ def new_record(name: str, configuration: Document) -> Record:
 
 def save_record(folder: pathlib.Path, record: Record) -> None:
     """Store a record in a collection's folder."""
-    write_json(folder / RECORD, {name: getattr(record, name) for name in Record.__slots__})
+    write_json(folder / RECORD, fields_of(record))
+
+
+def fields_of(record: Record) -> Document:
+    """Return a record as a document."""
+    return {name: getattr(record, name) for name in Record.__slots__}
 
 
 def load_record(folder: pathlib.Path) -> Record:

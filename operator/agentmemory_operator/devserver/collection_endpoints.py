@@ -17,6 +17,7 @@ from agentmemory_operator.devserver.fields import Document, read_list, read_obje
 from agentmemory_operator.devserver.indexes import index_operation, read_schema
 from agentmemory_operator.devserver.problems import malformed, wrong_input
 from agentmemory_operator.devserver.requests import read_body, read_wait
+from agentmemory_operator.devserver.snapshots import PEER_ID
 from agentmemory_operator.devserver.state import State
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
 from agentmemory_operator.devserver.updates import apply_operation, write_access
@@ -24,7 +25,6 @@ from agentmemory_operator.devserver.vector_names import check_sparse_unchanged
 
 # The server starts a collection with two segments, however small.
 FEWEST_SEGMENTS = 2
-PEER_ID = 1
 
 
 def state_of(request: Request) -> State:

@@ -21,6 +21,12 @@ class Features:
     idf_corpus: bool
 
 
+def minor_of(version: str) -> tuple[int, int]:
+    """Return the major and minor number of a version."""
+    major, minor = version.lstrip("v").split(".")[:2]
+    return int(major), int(minor)
+
+
 def features_of(version: str) -> Features:
     """Return what `version` knows.
 
@@ -30,7 +36,7 @@ def features_of(version: str) -> Features:
     parts = version.lstrip("v").split(".")
     if len(parts) < 2 or not all(part.isdigit() for part in parts):
         raise AgentMemoryError(f"--qdrant-version {version!r} is no version: use for example {DEFAULT_QDRANT_VERSION}")
-    minor = (int(parts[0]), int(parts[1]))
+    minor = minor_of(version)
     if minor < MINIMUM:
         raise AgentMemoryError(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
     full = ".".join([*parts, "0"][:3])

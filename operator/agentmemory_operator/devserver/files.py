@@ -59,7 +59,7 @@ def copy_sparse(source: pathlib.Path, target: pathlib.Path) -> None:
     """Copy a file's data and leave its holes out."""
     with source.open("rb", buffering=0) as reader, target.open("wb", buffering=0) as writer:
         size = os.fstat(reader.fileno()).st_size
-        for start, end in _data_ranges(reader.fileno(), size):
+        for start, end in data_ranges(reader.fileno(), size):
             writer.seek(start)
             reader.seek(start)
             while start < end:
@@ -67,7 +67,8 @@ def copy_sparse(source: pathlib.Path, target: pathlib.Path) -> None:
         writer.truncate(size)
 
 
-def _data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+def data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """Yield where a file has data, from and to; what lies between is a hole."""
     position = 0
     while position < size:
         try:

@@ -31,7 +31,7 @@ class JsonResponse(Response):
 
 
 def answering(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """Return an endpoint that wraps results and problems as the server does."""
+    """Return an endpoint that wraps results and problems as the server does; a response is sent as it is."""
 
     async def endpoint(request: Request) -> Response:
         started = time.perf_counter()
@@ -39,6 +39,8 @@ def answering(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
             result = await answer(request)
         except Problem as problem:
             return problem_response(problem, started)
+        if isinstance(result, Response):
+            return result
         return JsonResponse({"result": result, "status": "ok", "time": time.perf_counter() - started})
 
     return endpoint

@@ -11,8 +11,6 @@ UNBUILT_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("POST",), "/collections/{name}/points/recommend/{rest:path}", "the deprecated points/recommend"),
     (("POST",), "/collections/{name}/points/discover", "the deprecated points/discover"),
     (("POST",), "/collections/{name}/points/discover/{rest:path}", "the deprecated points/discover"),
-    (("GET", "POST"), "/collections/{name}/snapshots", "snapshots"),
-    (("GET", "PUT", "POST", "DELETE"), "/collections/{name}/snapshots/{rest:path}", "snapshots"),
     (("GET", "POST"), "/snapshots", "snapshots of the whole storage"),
     (("GET", "DELETE"), "/snapshots/{rest:path}", "snapshots of the whole storage"),
     (("GET", "PUT"), "/collections/{name}/shards", "custom sharding"),
