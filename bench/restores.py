@@ -1,0 +1,186 @@
+"""`python -m bench.restores`: one agent's snapshot, its proof and its restore, while it is searched all the time.
+
+The time is compared with a plain copy of the snapshot's file in the same run: read, written and synced to disk.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from bench.clients import Client, Refused
+from bench.datasets import Dataset, make_dataset
+from bench.measures import TOP_K, load
+from bench.progress import say
+from bench.stacks import API_VERSION, NAMESPACE, Json, Stack, running
+from bench.tables import GOAL_HEAD, Cells, machine, render
+
+COUNT, COPIES = 100_000, 3
+DONE_S = 900.0
+LOOK_S = 0.02
+
+
+@dataclass(slots=True)
+class Searches:
+    """What a client saw that searched without a break."""
+
+    answered: int = 0
+    failed: int = 0
+    worst_ms: float = 0.0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, url: str, slug: str, body: Json) -> None:
+        """Search until told to stop."""
+        with Client(url) as api:
+            request = api.prepare("POST", f"/v1/agents/{slug}/search", body)
+            while not self.stop.is_set():
+                started_s = time.perf_counter()
+                try:
+                    api.send(request)
+                    self.answered += 1
+                except (Refused, OSError):
+                    api.close()
+                    self.failed += 1
+                self.worst_ms = max(self.worst_ms, (time.perf_counter() - started_s) * 1000)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One run.
+
+    Attributes:
+        copy_s: the best of several plain copies of the snapshot's file.
+        grown_mib: how much more memory the operator's process had at most, API included.
+    """
+
+    made_s: float
+    restored_s: float
+    copy_s: float
+    file_mib: float
+    grown_mib: float
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.restores", description=__doc__)
+    parser.add_argument("--memories", type=int, default=COUNT)
+    options = parser.parse_args()
+    # So that the servers are stopped and the folder is removed then too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    slug = f"bench-{secrets.token_hex(2)}"
+    data = make_dataset(slug, size=options.memories, users=1, now_ms=time.time_ns() // 1_000_000)
+    with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as name:
+        folder = Path(name)
+        with running(folder, [slug], None) as stack:
+            print(f"{machine()}, {stack.engine}", flush=True)
+            stack.wait_ready(slug)
+            say(f"loading {len(data):,} memories")
+            load(stack, data)
+            say(f"indexed {stack.wait_indexed(data.alias):,}")
+            searches = Searches()
+            with searching(stack, data, searches):
+                seen = measure(stack, folder, data)
+    say("done\n")
+    print(render(GOAL_HEAD, rows(seen, searches)))
+
+
+@contextlib.contextmanager
+def searching(stack: Stack, data: Dataset, searches: Searches) -> Iterator[None]:
+    """Search while the context is open."""
+    body: Json = {"vector": data.vectors[0], "user_id": data.user_name(0), "top_k": TOP_K}
+    thread = threading.Thread(target=searches.run, args=(stack.api_url, data.slug, body))
+    thread.start()
+    try:
+        yield
+    finally:
+        searches.stop.set()
+        thread.join()
+
+
+def measure(stack: Stack, folder: Path, data: Dataset) -> Seen:
+    """Make a snapshot, prove it, restore it."""
+    before_mib = memory_mib(stack.api_pid, "VmRSS")
+    say("making and proving a snapshot")
+    made_s = run_once(stack, "MemorySnapshot", "kept", {"agentMemoryRef": {"name": data.slug}})
+    (file,) = (folder / "qdrant").rglob("*.snapshot")
+    say("restoring it")
+    source = {"snapshotRef": {"name": "kept"}}
+    restored_s = run_once(stack, "MemoryRestore", "back", {"target": {"name": data.slug}, "source": source})
+    grown_mib = memory_mib(stack.api_pid, "VmHWM") - before_mib
+    copy_s = min(copy(file, folder / "copy") for _ in range(COPIES))
+    size_mib = file.stat().st_size / 2**20
+    return Seen(made_s=made_s, restored_s=restored_s, copy_s=copy_s, file_mib=size_mib, grown_mib=grown_mib)
+
+
+def run_once(stack: Stack, kind: str, name: str, spec: Json) -> float:
+    """Apply an object that is done once; return after how many seconds it was.
+
+    Raises:
+        RuntimeError: it failed, or did not end.
+    """
+    metadata = {"name": name, "namespace": NAMESPACE}
+    document = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+    started_s = time.perf_counter()
+    (stack.manifests / f"{name}.yaml").write_text(yaml.safe_dump(document), encoding="utf-8")
+    status_file = stack.manifests / ".status" / f"{NAMESPACE}.{name}.{kind.lower()}.json"
+    while time.perf_counter() - started_s < DONE_S:
+        conditions = conditions_of(status_file)
+        if conditions.get("Succeeded") == "False" or conditions.get("Verified") == "False":
+            raise RuntimeError(f"{kind} {name} failed: {status_file.read_text(encoding='utf-8')}")
+        if conditions.get("Succeeded") == "True":
+            return time.perf_counter() - started_s
+        time.sleep(LOOK_S)
+    raise RuntimeError(f"{kind} {name} did not end within {DONE_S:.0f} s")
+
+
+def conditions_of(status_file: Path) -> dict[str, str]:
+    """Return the status of each condition, none before there is any."""
+    if not status_file.is_file():
+        return {}
+    status = json.loads(status_file.read_text(encoding="utf-8"))["status"]
+    return {condition["type"]: condition["status"] for condition in status.get("conditions", [])}
+
+
+def copy(file: Path, to: Path) -> float:
+    """Copy a file to disk; return the seconds."""
+    started_s = time.perf_counter()
+    shutil.copyfile(file, to)
+    with to.open("rb") as copied:
+        os.fsync(copied.fileno())
+    return time.perf_counter() - started_s
+
+
+def memory_mib(pid: int, line: str) -> float:
+    """Return a figure of a process's memory, MiB."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    found = re.search(rf"^{line}:\s+(\d+) kB", status, re.MULTILINE)
+    return int(found[1]) / 1024 if found else float("nan")
+
+
+def rows(seen: Seen, searches: Searches) -> list[Cells]:
+    """Return what was aimed at beside what was measured."""
+    times = f"{seen.restored_s:.1f} s / {seen.copy_s:.1f} s = {seen.restored_s / seen.copy_s:.1f}"
+    return [
+        (f"snapshot of {seen.file_mib:.0f} MiB made and proven", f"{seen.made_s:.1f} s", ""),
+        ("restored and swapped, over a plain copy of the file", times, "at most 3"),
+        ("searches meanwhile, failed / answered", f"{searches.failed} / {searches.answered:,}", "0 failed"),
+        ("the slowest of them", f"{searches.worst_ms:.0f} ms", ""),
+        ("memory of operator and API, more than before", f"{seen.grown_mib:.0f} MiB", "at most 50 MiB"),
+    ]
+
+
+if __name__ == "__main__":
+    main()
