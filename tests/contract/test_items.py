@@ -380,3 +380,15 @@ async def test_where_the_preset_has_a_limit_it_holds_for_every_memory(world: Wor
 
     assert isinstance(refused, RequestInvalid)
     assert [error.field for error in refused.errors] == ["content"]
+
+
+async def test_a_copy_for_another_agent_finds_the_items_that_came_with_it(world: World) -> None:
+    before = await put(world, "first")
+
+    world.agent = replace(world.agent, origin=world.agent.settings.slug)
+    assert (await put(world, "second")).memory_id == before.memory_id
+
+    world.agent = replace(world.agent, origin="elsewhere")
+    with pytest.raises(NotFound):
+        await world.items.get(world.agent, ADDRESS)
+    assert (await put(world, "third")).memory_id == ADDRESS.id_in("elsewhere")

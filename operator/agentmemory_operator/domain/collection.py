@@ -10,6 +10,9 @@ KEYWORD_VECTOR = "agentmemory_keyword"
 METADATA_KEY = "agentmemory"
 """The one key of the collection's metadata that holds the marker; a PATCH merges metadata key by key."""
 
+ORIGIN_KEY = "agentmemoryOrigin"
+"""The key that names the agent whose memories they were first, in a copy that became another agent's."""
+
 GREEN, GREY, RED = "green", "grey", "red"
 """Of Qdrant's words for a collection's state, those that decide something here."""
 

@@ -8,9 +8,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
+    ORIGIN_KEY,
     EmbeddingSource,
     KeywordSource,
     embedding_from_json,
@@ -63,6 +65,7 @@ class Agent:
         sizes: how many memories its users have; writers make it forget.
         capabilities: what its server can do, by name.
         secret_rules: what is taken out of what is stored; none where its object wants nothing scrubbed.
+        origin: the agent that the memories were first stored for, where they are a copy of another's.
     """
 
     settings: AgentSettings
@@ -74,6 +77,12 @@ class Agent:
     sizes: Sizes = field(default_factory=Sizes)
     capabilities: frozenset[str] = frozenset()
     secret_rules: Sequence[Rule] = ()
+    origin: str | None = None
+
+    @property
+    def id_scope(self) -> str:
+        """What ids are made of beside user and key: a copy's keys must lead to the memories that came with it."""
+        return self.origin or self.settings.slug
 
     @property
     def alias(self) -> str:
@@ -178,14 +187,15 @@ class AgentDirectory:
         settings, before = entry.settings, entry.opened
         entry.is_stale, entry.read_s = False, time.monotonic()
         try:
-            source, keyword, distance = await _read_collection(store, settings)
+            told = await _read_collection(store, settings)
             entry.opened = Agent(
                 settings=settings,
                 store=store,
-                source=source,
-                embedder=await self._embedder(source, settings, before),
-                distance=distance,
-                keyword=keyword if settings.has_keyword else None,
+                source=told.source,
+                embedder=await self._embedder(told.source, settings, before),
+                distance=told.distance,
+                keyword=told.keyword if settings.has_keyword else None,
+                origin=told.origin,
                 sizes=before.sizes if before else Sizes(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
             )
@@ -212,14 +222,15 @@ async def open_collection(store: PointStore, settings: AgentSettings, embedder: 
     Raises:
         StoreUnavailable: its collection is not there yet, or Qdrant is away.
     """
-    source, keyword, distance = await _read_collection(store, settings)
+    told = await _read_collection(store, settings)
     return Agent(
         settings=settings,
         store=store,
-        source=source,
+        source=told.source,
         embedder=embedder,
-        distance=distance,
-        keyword=keyword if settings.has_keyword else None,
+        distance=told.distance,
+        keyword=told.keyword if settings.has_keyword else None,
+        origin=told.origin,
     )
 
 
@@ -231,20 +242,32 @@ def unknown_agent(slug: str) -> NotFound:
     )
 
 
-async def _read_collection(
-    store: PointStore, settings: AgentSettings
-) -> tuple[EmbeddingSource, KeywordSource | None, str]:
-    """Return the embedding and the keyword text in force, and the distance, as the collection says."""
+class _Told(NamedTuple):
+    """What a collection says of itself: what is in force, and whose memories they were."""
+
+    source: EmbeddingSource
+    keyword: KeywordSource | None
+    distance: str
+    origin: str | None
+
+
+async def _read_collection(store: PointStore, settings: AgentSettings) -> _Told:
     try:
         described = await store.describe(settings.alias)
     except NotFound as error:
         raise _not_ready(settings) from error
     config = described["config"]
-    marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
+    metadata = config.get("metadata") or {}
+    marker = metadata.get(METADATA_KEY) or {}
     if "embedding" not in marker or not _is_of(marker, settings):
         raise _not_ready(settings)
     distance: str = config["params"]["vectors"]["distance"]
-    return embedding_from_json(marker["embedding"]), keyword_from_json(marker.get("keyword")), distance
+    return _Told(
+        embedding_from_json(marker["embedding"]),
+        keyword_from_json(marker.get("keyword")),
+        distance,
+        metadata.get(ORIGIN_KEY),
+    )
 
 
 def _is_of(marker: Json, settings: AgentSettings) -> bool:

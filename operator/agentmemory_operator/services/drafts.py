@@ -272,7 +272,7 @@ def _identity_of(memory: NewMemory, agent: Agent) -> str | None:
     field = kind.supersede_by
     if field is None or (value := getattr(memory, field)) is None:
         return None
-    return identity_id(agent.settings.slug, memory.user_id, kind.name, field=field, value=value)
+    return identity_id(agent.id_scope, memory.user_id, kind.name, field=field, value=value)
 
 
 def _warnings_of(memory: NewMemory, agent: Agent) -> tuple[str, ...]:
@@ -283,20 +283,20 @@ def _warnings_of(memory: NewMemory, agent: Agent) -> tuple[str, ...]:
 
 
 def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> MemoryRecord:
-    slug, key = agent.settings.slug, memory.idempotency_key
+    scope, key = agent.id_scope, memory.idempotency_key
     kind, content_hash = _kind_of(memory, agent), hash_content(memory.content)
     identity = _identity_of(memory, agent)
     # What lies in a place of the working memory gives way, so nothing is looked up there.
     is_compared = agent.settings.deduplicate and not memory.is_working
-    content = content_id(slug, memory.user_id, kind.name, content_hash) if is_compared else None
-    request = keyed_id(slug, memory.user_id, key) if key else None
+    content = content_id(scope, memory.user_id, kind.name, content_hash) if is_compared else None
+    request = keyed_id(scope, memory.user_id, key) if key else None
     is_looked_up = identity is not None or content is not None
     first = content if identity is None and memory.supersedes is None else None
     created_at = now_ms if memory.created_at is None else memory.created_at
     return MemoryRecord(
         **{name: getattr(memory, name) for name in _KEPT},
         id=first or request or _new_id(now_ms, place),
-        agent_id=slug,
+        agent_id=agent.settings.slug,
         type=kind.name,
         confidence=kind.confidence if memory.confidence is None else memory.confidence,
         created_at=created_at,

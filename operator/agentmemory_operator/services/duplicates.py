@@ -147,7 +147,7 @@ async def _known(agent: Agent, drafts: Sequence[Draft]) -> set[str]:
 
 def _content_of(agent: Agent, draft: Draft, place: int = 0) -> str:
     record = draft.record
-    return content_id(agent.settings.slug, record.user_id, record.type, record.content_hash, place=place)
+    return content_id(agent.id_scope, record.user_id, record.type, record.content_hash, place=place)
 
 
 def _contended(memory_id: str) -> StoreUnavailable:

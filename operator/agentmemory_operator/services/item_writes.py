@@ -131,10 +131,10 @@ class ItemWrite:
         """Return what else the point carries: all that it did while it lived, or what a new one begins with."""
         if row is not None and self.replaces(row, now_ms):
             return row
-        address, slug = self._address, self._agent.settings.slug
+        address, agent = self._address, self._agent
         record = MemoryRecord(
-            id=address.id_in(slug),
-            agent_id=slug,
+            id=address.id_in(agent.id_scope),
+            agent_id=agent.settings.slug,
             user_id=address.user_id,
             type=item_type(self._agent.settings.ranking),
             content=self._item.content,

@@ -112,7 +112,7 @@ class Items:
         if errors := [*check_content(item.content, limit), *check_given(item.vector, agent)]:
             raise RequestInvalid(errors)
         item, warnings = await cleaned(agent, item)
-        memory_id = address.id_in(agent.settings.slug)
+        memory_id = address.id_in(agent.id_scope)
         write = ItemWrite(agent, address, item, self._windows)
         outcome = await self._wait_for(agent, memory_id, write)
         agent.sizes.forget(address.user_id)
@@ -124,7 +124,7 @@ class Items:
         Raises:
             NotFound: there is none, or it is expired.
         """
-        row = await read_row(agent, address.id_in(agent.settings.slug))
+        row = await read_row(agent, address.id_in(agent.id_scope))
         if row is None or not is_live(row, agent.settings.ranking.types, self._clock.now_ms()):
             raise _not_there(address)
         return record_of(row)
@@ -146,7 +146,7 @@ class Items:
             await agent.store.upsert(agent.alias, [point], update_filter=unchanged(row), strong=True)
             return True
 
-        memory_id = address.id_in(agent.settings.slug)
+        memory_id = address.id_in(agent.id_scope)
         async with self._turn(memory_id):
             await self._change(agent, memory_id, bury)
         agent.sizes.forget(address.user_id)

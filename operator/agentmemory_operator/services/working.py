@@ -161,7 +161,7 @@ class WorkingMemory:
 
     async def _places(self, agent: Agent, session: Session) -> list[_Place]:
         """Return all places that a session may ever have, in order."""
-        owner = agent.settings.slug, session.user_id, session.session_id
+        owner = agent.id_scope, session.user_id, session.session_id
         ids = [place_id(*owner, number) for number in range(MAX_WORKING_MEMORY_SLOTS)]
         rows = {point["id"]: point["payload"] for point in await agent.store.retrieve(agent.alias, ids)}
         return [self._place(agent, number, id_, rows.get(id_)) for number, id_ in enumerate(ids)]

@@ -25,6 +25,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.embedding: dict[str, Any] | None = EMBEDDING
         self.keyword: dict[str, Any] | None = None
+        self.origin: str | None = None
         self.is_there = True
         self.described = 0
 
@@ -33,7 +34,7 @@ class FakeStore:
         if not self.is_there:
             raise NotFound(collection)
         marker = {"embedding": self.embedding, "keyword": self.keyword}
-        metadata = {"agentmemory": marker} if self.embedding else None
+        metadata = {"agentmemory": marker, "agentmemoryOrigin": self.origin} if self.embedding else None
         return {"config": {"metadata": metadata, "params": {"vectors": {"size": 8, "distance": "Cosine"}}}}
 
 
@@ -206,3 +207,15 @@ async def test_whether_secrets_are_scrubbed_follows_the_object(world: World) -> 
     keeping = await world.directory.open("bot")
 
     assert (scrubbing.secret_rules, keeping.secret_rules) == (OWN_RULES, ())
+
+
+async def test_ids_are_made_of_the_agent_that_the_memories_were_first_stored_for(world: World) -> None:
+    """A copy's keys and identities must lead to the memories that came with it."""
+    world.put()
+    assert (await world.directory.open("bot")).id_scope == "bot"
+
+    world.store.origin = "first"
+    world.put()
+
+    agent = await world.directory.open("bot")
+    assert (agent.id_scope, agent.alias) == ("first", "agent_memory_bot")
