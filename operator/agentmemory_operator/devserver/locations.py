@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 
 from agentmemory_operator.devserver.problems import Problem, engine_failure
-from agentmemory_operator.devserver.snapshot_files import SnapshotFiles
+from agentmemory_operator.devserver.snapshot_files import OWN_FILE, SnapshotFiles
 
 CONNECT_S, READ_S = 10, 60
 _BLOCK_BYTES = 1 << 20
@@ -31,13 +31,12 @@ async def fetched(files: SnapshotFiles, location: str, api_key: str | None) -> A
         raise Problem(400, f"Bad request: URL {location} with scheme {parts.scheme} is not supported")
     copy = files.unfinished()
     try:
-        await _download(location, copy, api_key)
-        yield copy
+        yield await _download(files, location, copy, api_key)
     finally:
         copy.unlink(missing_ok=True)
 
 
-async def _download(url: str, target: pathlib.Path, api_key: str | None) -> None:
+async def _download(files: SnapshotFiles, url: str, target: pathlib.Path, api_key: str | None) -> pathlib.Path:
     headers = {"accept-encoding": "identity"} | ({"api-key": api_key} if api_key else {})
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=READ_S)
     try:
@@ -48,8 +47,12 @@ async def _download(url: str, target: pathlib.Path, api_key: str | None) -> None
             if answer.status != 200:
                 status = f"{answer.status} {answer.reason}"
                 raise Problem(400, f"Wrong input: Failed to download tar from {url}: status - {status}")
+            if own := files.own(answer.headers.get(OWN_FILE, "")):
+                # Asked all the same: that is where the key and the name were checked.
+                return own
             with target.open("wb", buffering=0) as file:
                 async for piece in answer.content.iter_any():
                     file.write(piece)
     except (aiohttp.ClientError, TimeoutError) as error:
         raise engine_failure(f"Failed to download tar from {url}: {error}") from error
+    return target

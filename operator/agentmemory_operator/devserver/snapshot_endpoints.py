@@ -41,8 +41,9 @@ async def post_snapshot(request: Request) -> Any:
 async def download_snapshot(request: Request) -> Response:
     """GET /collections/{name}/snapshots/{file}."""
     name = collection_of(request).name
-    path = state_of(request).snapshots.find(name, request.path_params["file"])
-    return Download(path, filename=path.name, media_type="application/octet-stream")
+    files = state_of(request).snapshots
+    path = files.find(name, request.path_params["file"])
+    return Download(path, filename=path.name, media_type="application/octet-stream", headers=files.mark(path))
 
 
 async def delete_snapshot(request: Request) -> bool:

@@ -8,6 +8,7 @@
 import hashlib
 import pathlib
 import shutil
+import urllib.parse
 import uuid
 from datetime import UTC, datetime
 
@@ -15,6 +16,8 @@ from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.problems import Problem, not_found
 
 SUFFIX = ".snapshot"
+# By this header of a download a server knows a file of its own, which it need not send itself.
+OWN_FILE = "x-development-file"
 _CHECKSUM = ".checksum"
 
 
@@ -24,6 +27,7 @@ class SnapshotFiles:
     def __init__(self, data_dir: pathlib.Path) -> None:
         self.root = data_dir / "snapshots"
         self._unfinished = data_dir / "snapshots-unfinished"
+        self._identity = uuid.uuid4().hex
 
     def load(self) -> None:
         """Make the folders and sweep what a killed server left unfinished."""
@@ -72,6 +76,15 @@ class SnapshotFiles:
         path = self.find(room, name)
         path.unlink()
         path.with_name(name + _CHECKSUM).unlink(missing_ok=True)
+
+    def mark(self, path: pathlib.Path) -> dict[str, str]:
+        """Return the header by which this server knows the file again."""
+        return {OWN_FILE: f"{self._identity}/{urllib.parse.quote(str(path.relative_to(self.root)))}"}
+
+    def own(self, mark: str) -> pathlib.Path | None:
+        """Return the file that a header of `mark` names, none of another server's."""
+        identity, _, name = mark.partition("/")
+        return self.root / urllib.parse.unquote(name) if identity == self._identity else None
 
     def local(self, path: pathlib.Path) -> pathlib.Path:
         """Return a file that a `file://` location names.

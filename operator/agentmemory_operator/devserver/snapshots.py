@@ -74,7 +74,7 @@ async def recover_collection(state: State, name: str, archive: pathlib.Path, *, 
         if state.catalogue.exists(name):
             await _replace(state, state.catalogue.resolve(name), building, record)
         else:
-            _create(state, name, building, record)
+            _create(state, name, building, record, is_known=sha256 is not None)
     except ArchiveBroken as error:
         raise engine_failure(str(error)) from error
     except OSError as error:
@@ -102,11 +102,12 @@ def _patch(version: str) -> int:
     return int(version.split(".")[2])
 
 
-def _create(state: State, name: str, building: pathlib.Path, record: Record) -> None:
+def _create(state: State, name: str, building: pathlib.Path, record: Record, *, is_known: bool) -> None:
     record.name = name
     if record.generation is not None:
         record.generation = 0
-        _try_out(building / SHARD)
+        if not is_known:
+            _try_out(building / SHARD)
     state.optimizations.wake(state.catalogue.adopt(building, record))
 
 
