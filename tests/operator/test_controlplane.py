@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from tests.controlplane.build import find_assets, read_kubernetes_version
+from tests.controlplane.build import CONTROL_PLANE, find_assets
 from tests.support.controlplane import ControlPlane, ControlPlaneError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -79,7 +79,7 @@ def review(control_plane: ControlPlane, token: str, audience: str) -> dict[str, 
 
 
 def test_server_reports_the_pinned_version(control_plane: ControlPlane) -> None:
-    assert control_plane.http.get("/version").json()["gitVersion"] == read_kubernetes_version() == "v1.36.1"
+    assert control_plane.http.get("/version").json()["gitVersion"] == CONTROL_PLANE.version == "v1.36.1"
 
 
 def test_kubectl_reports_the_pinned_version(control_plane: ControlPlane) -> None:

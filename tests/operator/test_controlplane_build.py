@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from tests.controlplane import build
-from tests.controlplane.build import BINARIES, BuildError
+from tests.controlplane.build import CONTROL_PLANE, OBJECT_STORAGE, TOOLSETS, BuildError, Toolset
 
 SCRIPT = pathlib.Path(build.__file__)
 
 
-def fill(folder: pathlib.Path, *names: str) -> pathlib.Path:
+def fill(folder: pathlib.Path, *names: str, tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
     folder.mkdir(parents=True, exist_ok=True)
-    for name in names or [binary.name for binary in BINARIES]:
+    for name in names or [binary.name for binary in tools.binaries]:
         (folder / name).touch(mode=0o755)
     return folder
 
@@ -26,9 +26,17 @@ def run_script(**environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, str(SCRIPT)], env=bare | environ, capture_output=True, text=True)
 
 
-def test_named_folder_is_used_and_printed_alone_on_the_last_line(tmp_path: pathlib.Path) -> None:
-    fill(tmp_path)
-    assert run_script(KUBEBUILDER_ASSETS=str(tmp_path)).stdout.splitlines() == [str(tmp_path)]
+def test_named_folders_are_used_and_that_of_the_control_plane_is_printed_alone(tmp_path: pathlib.Path) -> None:
+    named = {tools.variable: str(fill(tmp_path / tools.variable, tools=tools)) for tools in TOOLSETS}
+    done = run_script(**named)
+    assert (done.returncode, done.stdout.splitlines()) == (0, [str(tmp_path / "KUBEBUILDER_ASSETS")])
+
+
+def test_control_plane_is_printed_where_the_object_storage_cannot_be_built(tmp_path: pathlib.Path) -> None:
+    named = str(fill(tmp_path / "assets"))
+    done = run_script(KUBEBUILDER_ASSETS=named, AGENTMEMORY_CACHE=str(tmp_path))
+    assert (done.returncode, done.stdout.splitlines()) == (1, [named])
+    assert "set VERSITYGW_ASSETS to a folder that holds versitygw" in done.stderr
 
 
 def test_named_folder_without_a_binary_is_an_error_that_names_it(tmp_path: pathlib.Path) -> None:
@@ -69,8 +77,9 @@ def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: pathlib.Path)
 
 
 def test_second_build_waits_and_uses_the_result_of_the_first(tmp_path: pathlib.Path) -> None:
-    environ = {"AGENTMEMORY_CACHE": str(tmp_path), "KUBEBUILDER_ASSETS": ""}
+    environ = {"AGENTMEMORY_CACHE": str(tmp_path), **{tools.variable: "" for tools in TOOLSETS}}
     root = build.cache_root(environ)
+    fill(root / build.cache_key(OBJECT_STORAGE), tools=OBJECT_STORAGE)
     with build.exclusive(root):
         command = [sys.executable, str(SCRIPT)]
         second = subprocess.Popen(command, env=os.environ | environ, stdout=-1, stderr=-1, text=True)
