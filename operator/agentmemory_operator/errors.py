@@ -10,10 +10,13 @@ AgentMemoryError
 ├── Forbidden                  the caller may see the agent, but not do this; HTTP 403
 ├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
 ├── StoreRejected              the engine refused a call for good (its message, its status)
+│   └── StorageRejected        the object storage did
+├── BytesDiffer                bytes are not those that were recorded; nothing was made of them
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
     │   ├── StoreUntrusted     its certificate is none that we trust; nothing was sent
     │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
+    ├── StorageUnavailable     the object storage is away; nothing was stored
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
     ├── RerankerUnavailable    a search is answered in the order of its scores
     ├── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
@@ -116,6 +119,24 @@ class StoreRejected(AgentMemoryError):
         self.status = status
 
 
+class StorageRejected(StoreRejected):
+    """The object storage refuses a call for good.
+
+    Args:
+        status: its HTTP status.
+        code: its name for what is wrong; empty where it gave none.
+        message: what to mend; holds no secret.
+    """
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(status, message)
+        self.code = code
+
+
+class BytesDiffer(AgentMemoryError):
+    """Size or SHA-256 of a snapshot's bytes are not those that were recorded."""
+
+
 class TransientError(AgentMemoryError):
     """A later attempt may succeed.
 
@@ -138,6 +159,10 @@ class StoreUntrusted(StoreUnavailable):
 
 class DeletionWaiting(StoreUnavailable):
     """An object's collection is to be deleted and Qdrant is away."""
+
+
+class StorageUnavailable(TransientError):
+    """The object storage cannot be reached, or answers 5xx or 429; no object was changed."""
 
 
 class EmbedderUnavailable(TransientError):

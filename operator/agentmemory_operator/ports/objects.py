@@ -2,8 +2,41 @@
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """Credentials of an object storage; neither is ever logged."""
+
+    id: str = field(repr=False)
+    secret: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A bucket, and what opens it.
+
+    Attributes:
+        endpoint: URL of the storage; None is Amazon's of the region.
+        prefix: what every key begins with, without a slash at its end.
+        is_path_style: the bucket stands in the path, not in the host's name.
+        access_key: None is the process's own identity.
+        encryption: AES256 or KMS; None is the bucket's own.
+        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+    """
+
+    name: str
+    region: str
+    endpoint: str | None = None
+    prefix: str = ""
+    is_path_style: bool = True
+    access_key: AccessKey | None = None
+    encryption: str | None = None
+    kms_key_id: str | None = None
+    ca_pem: str | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +69,15 @@ class ObjectStore(Protocol):
         ...
 
     async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> Stored:
-        """Store a stream in constant memory; the object is there whole or not at all."""
+        """Store a stream in constant memory; the object is there whole or not at all.
+
+        Args:
+            metadata: kept beside it. `sha256` and `size` are what the content has to have, and let it be of any size;
+                without `sha256` it is at most a few MiB, and its own is kept.
+
+        Raises:
+            BytesDiffer: the content is other than `metadata` says; nothing was stored.
+        """
         ...
 
     async def head(self, key: str) -> Stored | None:
