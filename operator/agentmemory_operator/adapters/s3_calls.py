@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote, urlsplit
 
 import aiohttp
-from awscrt import auth  # type: ignore[import-untyped]
-from awscrt.exceptions import AwsCrtError  # type: ignore[import-untyped]
-from awscrt.http import HttpHeaders, HttpRequest  # type: ignore[import-untyped]
+from awscrt import auth
+from awscrt.exceptions import AwsCrtError
+from awscrt.http import HttpHeaders, HttpRequest
 from yarl import URL
 
 from agentmemory_operator.adapters.s3_refusals import refusal_of
