@@ -8,13 +8,15 @@ from agentmemory_operator.entrypoints.asking import Asking
 from agentmemory_operator.entrypoints.cleanups import Cleanups
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
 from agentmemory_operator.entrypoints.inspection import Inspection
+from agentmemory_operator.entrypoints.jobs import OpenJobs
 
 
-def command_line(inspection: Inspection | None = None) -> typer.Typer:
+def command_line(inspection: Inspection | None = None, open_jobs: OpenJobs | None = None) -> typer.Typer:
     """Return the command `agentmemory`; a verb that needs a server or a cluster fails.
 
     Args:
         inspection: what the verbs that only look reach all the same.
+        open_jobs: where the objects of snapshots and restores are.
     """
 
     def absent(*_: Any) -> Any:
@@ -31,6 +33,7 @@ def command_line(inspection: Inspection | None = None) -> typer.Typer:
             inspection=inspection or Inspection(absent, absent, None, None),
             cleanups=Cleanups(absent, absent),
             open_objects=absent,
+            open_jobs=open_jobs or absent,
             asking=Asking(absent, "http://127.0.0.1:9", None),
         )
     )

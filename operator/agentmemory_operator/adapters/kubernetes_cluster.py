@@ -36,7 +36,7 @@ PAGE = "100"
 
 
 class KubernetesCluster:
-    """Implements ports.Cluster, ports.AgentMemories, ports.Namespaces and ports.Secrets.
+    """Implements ports.Cluster, ports.AgentMemories, ports.JobObjects, ports.Namespaces and ports.Secrets.
 
     Args:
         before_write: called right before each call that changes something; what it raises stops the call.
@@ -113,10 +113,10 @@ class KubernetesCluster:
             if exc.status != CONFLICT:
                 raise
 
-    async def annotate(self, metadata: Metadata, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the AgentMemory; another object of its name is left alone."""
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the object; another one of its name is left alone."""
         patch = {"metadata": {"annotations": dict(annotations), "uid": metadata.uid}}
-        await self._transport.call("PATCH", _path("AgentMemory", metadata), patch, content_type=MERGE_PATCH)
+        await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 
     async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
         """Tell people of the object; what was told before is counted."""
@@ -168,6 +168,10 @@ class KubernetesCluster:
     async def list_objects(self, kind: str) -> tuple[list[Json], str]:
         """Return every object of a kind, and the version to watch from."""
         return await self._list(kind, _folder(kind))
+
+    async def list_in(self, kind: str, namespace: str) -> list[Json]:
+        """Return the objects of a kind in one namespace."""
+        return (await self._list(kind, _folder(kind, namespace)))[0]
 
     async def _list(self, kind: str, path: str) -> tuple[list[Json], str]:
         items: list[Json] = []

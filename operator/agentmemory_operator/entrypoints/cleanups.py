@@ -98,7 +98,8 @@ def add_cleanup(cli: typer.Typer, cleanups: Cleanups) -> None:
 async def _ask(cleanups: Cleanups, name: str, namespace: str | None, *, context: str | None) -> None:
     async with cleanups.open_cluster(context) as (objects, default):
         memory = await _memory(objects, name, namespace or default)
-        await objects.annotate(memory.metadata, {CLEANUP_REQUESTED_AT: render_time(SystemClock().now_ms())})
+        stamp = {CLEANUP_REQUESTED_AT: render_time(SystemClock().now_ms())}
+        await objects.annotate(AGENT_MEMORY, memory.metadata, stamp)
 
 
 async def _draft(

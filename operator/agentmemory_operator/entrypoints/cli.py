@@ -16,8 +16,10 @@ from agentmemory_operator.entrypoints import crds
 from agentmemory_operator.entrypoints.asking import Asking, add_asking
 from agentmemory_operator.entrypoints.cleanups import Cleanups, add_cleanup
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
+from agentmemory_operator.entrypoints.jobs import OpenJobs
 from agentmemory_operator.entrypoints.preset_verbs import add_presets
 from agentmemory_operator.entrypoints.running import run_verb
+from agentmemory_operator.entrypoints.snapshots import add_snapshots
 from agentmemory_operator.entrypoints.takeover import OpenObjects, add_takeover
 from agentmemory_operator.entrypoints.validation import findings_in, manifest_files, warnings_in
 
@@ -86,6 +88,7 @@ class Verbs:
     inspection: Inspection
     cleanups: Cleanups
     open_objects: OpenObjects
+    open_jobs: OpenJobs
     asking: Asking
 
 
@@ -115,6 +118,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     add_inspection(cli, verbs.inspection)
     add_asking(cli, verbs.asking, verbs.inspection)
     add_cleanup(cli, verbs.cleanups)
+    add_snapshots(cli, verbs.open_jobs)
     add_takeover(cli, verbs.open_objects)
     add_presets(cli)
     _add_printers(cli)

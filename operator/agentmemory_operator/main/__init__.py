@@ -51,6 +51,7 @@ def _verbs(settings: Settings) -> Verbs:
             lambda endpoint: _room("stores").open_points(endpoint), lambda name: _room("stores").open_cluster(name)
         ),
         open_objects=lambda: _room("stores").objects_of_cluster(),
+        open_jobs=lambda context, manifests: _room("stores").open_jobs(context, manifests),
         asking=Asking(open_client, settings.api_url, settings.token),
     )
 

@@ -3,15 +3,18 @@
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from weakref import WeakSet
 
 from agentmemory_operator.adapters.kubeconfig import load_context
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_transport import load_configuration
+from agentmemory_operator.adapters.manifest_files import ManifestFiles
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.ports import AgentMemories, EngineMeter, PointStore
+from agentmemory_operator.ports.jobs import JobObjects
 from agentmemory_operator.services.links import Endpoint
 
 
@@ -106,3 +109,14 @@ async def open_cluster(context: str | None) -> AsyncIterator[tuple[KubernetesClu
         yield cluster, namespace
     finally:
         await cluster.close()
+
+
+@contextlib.asynccontextmanager
+async def open_jobs(context: str | None, manifests: Path | None) -> AsyncIterator[tuple[JobObjects, str]]:
+    """Open the objects of a folder, else of a context, with the namespace that is meant where none is named."""
+    if manifests is not None:
+        files = ManifestFiles(manifests)
+        yield files, files.default_namespace
+        return
+    async with open_cluster(context) as opened:
+        yield opened

@@ -382,8 +382,8 @@ class AgentMemories(Protocol):
         """Return every object of a kind, and the version to watch from."""
         ...
 
-    async def annotate(self, metadata: Metadata, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the AgentMemory; raise TransientError if it was deleted and created again since."""
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str]) -> None:
+        """Set annotations of the object; raise TransientError if it was deleted and created again since."""
         ...
 
 

@@ -7,7 +7,7 @@ from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.resources import TAKEOVER, Metadata
 from agentmemory_operator.ports import AgentMemories, Json
-from agentmemory_operator.services.objects import slug_of
+from agentmemory_operator.services.objects import AGENT_MEMORY, slug_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,4 +52,4 @@ def of_rebuilt_cluster(refused: Sequence[Refused], cluster_id: str) -> list[Refu
 async def allow_takeover(refused: Sequence[Refused], objects: AgentMemories) -> None:
     """Set the annotation on each; the operator does the rest, and checks the owner again."""
     for one in refused:
-        await objects.annotate(one.metadata, {TAKEOVER: one.uid})
+        await objects.annotate(AGENT_MEMORY, one.metadata, {TAKEOVER: one.uid})

@@ -1,0 +1,154 @@
+"""What the verbs share that have the operator do something once: where the objects are, and waiting with progress."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from inspect import Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from agentmemory_operator.domain.resources import API_VERSION
+from agentmemory_operator.entrypoints.inspection import Context
+from agentmemory_operator.entrypoints.job_progress import Progress, outcome_of
+from agentmemory_operator.entrypoints.running import run_verb
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.ports import Json
+from agentmemory_operator.ports.jobs import JobObjects
+
+T = TypeVar("T")
+
+POLL_S = 0.5
+FAILED, INTERRUPTED = 1, 130
+
+OpenJobs = Callable[[str | None, Path | None], AbstractAsyncContextManager[tuple[JobObjects, str]]]
+
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Default: the context's.")]
+Manifests = Annotated[
+    Path | None,
+    typer.Option(exists=True, file_okay=False, help="The folder that `agentmemory dev` watches, for a cluster's."),
+]
+Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit 1 where it failed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the objects are.
+
+    Attributes:
+        manifests: a folder in a cluster's place.
+    """
+
+    namespace: str | None
+    context: str | None
+    manifests: Path | None
+
+    def __post_init__(self) -> None:
+        if self.context and self.manifests:
+            raise typer.BadParameter("--manifests is a folder in a cluster's place: leave --context out")
+
+    @property
+    def options(self) -> str:
+        """What leads another command of ours to the same place."""
+        named = (("-n", self.namespace), ("--context", self.context), ("--manifests", self.manifests))
+        return "".join(f" {option} {value}" for option, value in named if value)
+
+
+def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Place], None]) -> None:
+    """Add a verb.
+
+    Args:
+        options: a dataclass whose fields are the verb's own options, and whose docstring is its help.
+        run: gets them and the place, whose options every such verb has.
+    """
+
+    def command(
+        *, namespace: Namespace = None, context: Context = None, manifests: Manifests = None, **chosen: Any
+    ) -> None:
+        run(options(**chosen), Place(namespace, context, manifests))
+
+    *where, _ = signature(command).parameters.values()
+    parameters = [*signature(options).parameters.values(), *where]
+    command.__annotations__ = {part.name: part.annotation for part in parameters}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what `signature` looks for first
+    cli.command(name, help=options.__doc__)(command)
+
+
+def in_place(
+    open_jobs: OpenJobs, place: Place, work: Callable[[JobObjects, str], Coroutine[Any, Any, T]], *, going_on: str = ""
+) -> T:
+    """Return what work makes of the objects of a place and a namespace.
+
+    Args:
+        going_on: said where Ctrl-C ends only the waiting.
+    """
+
+    async def opened() -> T:
+        async with open_jobs(place.context, place.manifests) as (objects, default):
+            return await work(objects, place.namespace or default)
+
+    try:
+        return run_verb(opened())
+    except KeyboardInterrupt:
+        typer.echo(going_on or "interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def new_object(kind: str, namespace: str, name: str, *, spec: Json) -> Json:
+    """Return an object to be created."""
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def stamped(name: str) -> str:
+    """Return a name that nothing has yet: with the second."""
+    return f"{name}-{datetime.now(UTC).strftime('%Y%m%dt%H%M%Sz')}"
+
+
+async def create(objects: JobObjects, document: Json) -> None:
+    """Create an object.
+
+    Raises:
+        AgentMemoryError: there is one of its name.
+    """
+    if not await objects.create_object(document):
+        raise AgentMemoryError(f"there is a {titled(document)} already: choose another --name")
+    typer.echo(f"created {titled(document)}")
+
+
+async def follow(objects: JobObjects, document: Json) -> Json:
+    """Return the object once it has ended, showing meanwhile how far it is.
+
+    Raises:
+        AgentMemoryError: it failed, or was deleted before its end; says why.
+    """
+    kind, metadata = document["kind"], document["metadata"]
+    with Progress(titled(document)) as progress:
+        while (outcome := outcome_of(document)) is None:
+            progress.show(document)
+            await asyncio.sleep(POLL_S)
+            document = await _read_again(objects, document)
+        progress.show(document)
+    if not outcome.is_good:
+        raise AgentMemoryError(f"{kind} {metadata['namespace']}/{metadata['name']} {outcome.told}")
+    typer.echo(f"{titled(document)} {outcome.told}")
+    return document
+
+
+async def _read_again(objects: JobObjects, document: Json) -> Json:
+    kind, metadata = document["kind"], document["metadata"]
+    try:
+        return await objects.read_object(kind, metadata["namespace"], metadata["name"])
+    except NotFound as exc:
+        raise AgentMemoryError(f"{titled(document)} was deleted before its end") from exc
+    except TransientError:
+        # It goes on, whether it can be seen or not.
+        return document
+
+
+def titled(document: Json) -> str:
+    """Return an object's kind and name."""
+    metadata = document["metadata"]
+    return f"{document['kind']} {metadata['namespace']}/{metadata['name']}"

@@ -1,0 +1,109 @@
+"""Objects of commands in the folder of the development stack: files of their own, and what the stack says of them."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.manifest_files import ManifestFiles
+from agentmemory_operator.adapters.manifest_folder import ManifestFolder
+from agentmemory_operator.domain.resources import API_VERSION, Metadata
+from agentmemory_operator.errors import AgentMemoryError, NotFound
+
+SNAPSHOT = "MemorySnapshot"
+
+
+def document(name: str = "now", kind: str = SNAPSHOT, namespace: str = "agents") -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": {"agentMemoryRef": {"name": "bot"}}}
+
+
+def named(name: str = "now") -> Metadata:
+    return Metadata(name=name, namespace="agents")
+
+
+def test_what_a_command_creates_the_stack_takes_in_and_its_status_is_read(tmp_path: Path) -> None:
+    files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
+    (tmp_path / ".status").mkdir()
+
+    created = asyncio.run(files.create_object(document()))
+    ((event, taken),) = stack.scan()
+    asyncio.run(stack.write_status(SNAPSHOT, named(), {"name": "a.snapshot"}))
+    found = asyncio.run(files.read_object(SNAPSHOT, "agents", "now"))
+
+    assert created
+    assert event == "ADDED"
+    assert found["metadata"]["uid"] == taken["metadata"]["uid"]
+    assert found["status"] == {"name": "a.snapshot"}
+
+
+def test_a_name_that_is_taken_creates_nothing(tmp_path: Path) -> None:
+    files = ManifestFiles(tmp_path)
+    assert asyncio.run(files.create_object(document()))
+
+    assert not asyncio.run(files.create_object(document()))
+
+
+def test_what_the_stack_created_itself_is_listed_beside_the_manifests_of_its_namespace(tmp_path: Path) -> None:
+    (tmp_path / ".status").mkdir()
+    files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
+    asyncio.run(files.create_object(document("mine")))
+    asyncio.run(files.create_object(document("elsewhere", namespace="shop")))
+    asyncio.run(stack.create_object(document("scheduled")))
+
+    listed = asyncio.run(files.list_in(SNAPSHOT, "agents"))
+
+    assert sorted(found["metadata"]["name"] for found in listed) == ["mine", "scheduled"]
+
+
+def test_a_deleted_object_is_gone_for_the_stack(tmp_path: Path) -> None:
+    (tmp_path / ".status").mkdir()
+    files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
+    asyncio.run(files.create_object(document()))
+    stack.scan()
+
+    asyncio.run(files.delete_object(SNAPSHOT, named()))
+
+    assert [event for event, _ in stack.scan()] == ["DELETED"]
+    with pytest.raises(NotFound, match="there is no MemorySnapshot agents/now"):
+        asyncio.run(files.read_object(SNAPSHOT, "agents", "now"))
+
+
+def test_an_annotation_reaches_the_stack(tmp_path: Path) -> None:
+    (tmp_path / ".status").mkdir()
+    files, stack = ManifestFiles(tmp_path), ManifestFolder(tmp_path)
+    asyncio.run(files.create_object(document()))
+    stack.scan()
+
+    asyncio.run(files.annotate(SNAPSHOT, named(), {"agentmemory.dev/pin": "yes"}))
+
+    ((_, changed),) = stack.scan()
+    assert changed["metadata"]["annotations"] == {"agentmemory.dev/pin": "yes"}
+
+
+def test_a_manifest_of_somebody_else_is_left_alone_and_said_what_to_do(tmp_path: Path) -> None:
+    theirs = tmp_path / "mine.yaml"
+    before = f"# why\n{json.dumps(document())}\n"
+    theirs.write_text(before)
+
+    for call in (
+        ManifestFiles(tmp_path).delete_object(SNAPSHOT, named()),
+        ManifestFiles(tmp_path).annotate(SNAPSHOT, named(), {"agentmemory.dev/pin": "yes"}),
+    ):
+        with pytest.raises(AgentMemoryError, match="no command of ours wrote"):
+            asyncio.run(call)
+    assert theirs.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "default"), [(("agents",), "agents"), (("agents", "shop"), "default"), ((), "default")]
+)
+def test_the_namespace_is_the_agents_own_where_all_are_in_one(
+    tmp_path: Path, namespaces: tuple[str, ...], default: str
+) -> None:
+    for number, namespace in enumerate(namespaces):
+        asyncio.run(ManifestFiles(tmp_path).create_object(document(f"bot-{number}", "AgentMemory", namespace)))
+
+    assert ManifestFiles(tmp_path).default_namespace == default
