@@ -42,6 +42,13 @@ class Reason(StrEnum):
     SNAPSHOT_UNFIT = "SnapshotUnfit"
     SOURCE_NOT_ALLOWED = "SourceNotAllowed"
     NO_ALIAS = "NoAlias"
+    VERIFIED = "Verified"
+    COMPARED_WITH_RECORD = "ComparedWithRecord"
+    CHECKSUM_MATCHES = "ChecksumMatches"
+    NOT_VERIFIED = "NotVerified"
+    COPY_DIFFERS = "CopyDiffers"
+    CHECKSUM_DIFFERS = "ChecksumDiffers"
+    NOT_RESTORABLE = "NotRestorable"
 
 
 @dataclass(frozen=True, slots=True)

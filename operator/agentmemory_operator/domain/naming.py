@@ -1,11 +1,15 @@
 """Names of collections: the alias that clients use and the numbered physical names behind it."""
 
+import hashlib
 import re
 
 ALIAS_PREFIX = "agent_memory_"
 
 PLACEHOLDER_KEY = "placeholder"
 """In the marker's place: an empty collection that keeps the snapshots of its name in reach, and nobody's memories."""
+
+SCRATCH_PREFIX = "agentmemory_scratch__"
+"""Reserved: collections that a snapshot is restored into to be looked at, and nobody's memories."""
 
 _NUMBERED = re.compile(r"^(?P<alias>.+)__(?P<number>\d+)$")
 
@@ -28,3 +32,17 @@ def physical_names(alias: str, last: str | None) -> tuple[str, str]:
     match = _NUMBERED.match(last)
     number = int(match["number"]) + 1 if match else 1
     return last, f"{alias}__{number}"
+
+
+def scratch_prefix(cluster_id: str) -> str:
+    """Return what the scratch collections of one cluster begin with; no other cluster's do."""
+    return f"{SCRATCH_PREFIX}{_short_hash(cluster_id)}__"
+
+
+def scratch_name(cluster_id: str, uid: str) -> str:
+    """Return the scratch collection of one object."""
+    return scratch_prefix(cluster_id) + _short_hash(uid)
+
+
+def _short_hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]

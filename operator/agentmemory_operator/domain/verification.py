@@ -2,6 +2,8 @@
 
 | check | good where |
 |---|---|
+| Checksum | the bytes have the SHA-256 that was recorded, and that the server tells |
+| Restore | the server makes a collection of them |
 | Owner | the copy's marker names the object that the snapshot was made for |
 | Configuration | its settings have the hash that was recorded, or are those of the live collection |
 | Indexes | so are its payload indexes |
@@ -21,10 +23,17 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 
 from agentmemory_operator.domain.collection import Collection, Marker
+from agentmemory_operator.domain.conditions import Reason, State
 from agentmemory_operator.domain.drift import PATHS
 
 SKEW_MS = 300_000
 """How far the clocks of two machines, and a write's time on its way, may put a time off."""
+
+SHA_SHOWN = 12
+"""Hex digits of a SHA-256 that a message shows."""
+
+VERIFIED = "Verified"
+"""Type of the condition that tells of it."""
 
 SHOWN = 3
 """Ids and fields that a message names; the rest is counted."""
@@ -33,6 +42,8 @@ SHOWN = 3
 class Check(StrEnum):
     """What is compared."""
 
+    CHECKSUM = "Checksum"
+    RESTORE = "Restore"
     OWNER = "Owner"
     CONFIGURATION = "Configuration"
     INDEXES = "Indexes"
@@ -67,11 +78,11 @@ class Verdict:
 
     Attributes:
         findings: in the order of the checks.
-        has_live: there was a live collection to compare with.
+        without_live: why there was no live collection to compare with; empty where there was.
     """
 
     findings: tuple[Finding, ...]
-    has_live: bool = True
+    without_live: str = ""
 
     @property
     def is_good(self) -> bool:
@@ -79,12 +90,33 @@ class Verdict:
         return all(finding.is_good is not False for finding in self.findings)
 
     @property
+    def reason(self) -> Reason:
+        """Return why the condition is as it is."""
+        bad = [finding.check for finding in self.findings if finding.is_good is False]
+        if bad:
+            return _FAULTS.get(bad[0], Reason.COPY_DIFFERS)
+        if not any(finding.is_good for finding in self.findings):
+            return Reason.NOT_VERIFIED
+        if all(finding.check is Check.CHECKSUM for finding in self.findings):
+            return Reason.CHECKSUM_MATCHES
+        return Reason.COMPARED_WITH_RECORD if self.without_live else Reason.VERIFIED
+
+    @property
     def message(self) -> str:
-        """Return what was found, what is wrong before all else."""
+        """Return what was found; where something is wrong, that alone."""
         bad = [finding.message for finding in self.findings if finding.is_good is False]
         told = bad or [finding.message for finding in self.findings]
-        without = () if self.has_live else ("the live collection is gone: compared with what was recorded alone",)
-        return "; ".join((*told, *without))
+        return "; ".join((*told, self.without_live) if self.without_live else told)
+
+    @property
+    def state(self) -> State:
+        """Return the condition `Verified`."""
+        status = None if self.reason is Reason.NOT_VERIFIED else self.is_good
+        return State(VERIFIED, status, self.reason, self.message)
+
+
+UNVERIFIED = State(VERIFIED, None, Reason.NOT_VERIFIED, "verify is None: the server's word is all there is")
+"""The condition of a snapshot that nobody verifies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +142,25 @@ def hash_configuration(collection: Collection) -> str:
     """
     content = json.dumps(_settings(collection), sort_keys=True)
     return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def compare_checksum(computed: str, *, recorded: str | None, told: str | None, size: int) -> Finding:
+    """Compare the SHA-256 of the bytes that were read.
+
+    Args:
+        recorded: when the snapshot was made.
+        told: by the server now.
+        size: bytes that were read.
+    """
+    others = {name: value for name, value in (("recorded", recorded), ("Qdrant's", told)) if value}
+    off = [f"{name} is {value[:SHA_SHOWN]}" for name, value in others.items() if value != computed]
+    if off:
+        message = f"SHA-256 of its {size} bytes is {computed[:SHA_SHOWN]}, {', '.join(off)}"
+        return Finding(check=Check.CHECKSUM, is_good=False, message=message, compared=size, differing=len(off))
+    if not others:
+        return Finding(check=Check.CHECKSUM, is_good=None, message="there is no SHA-256 to compare with")
+    message = f"{size} bytes read, SHA-256 as {' and '.join(others)}"
+    return Finding(check=Check.CHECKSUM, is_good=True, message=message, compared=size)
 
 
 def compare_owner(copy: Marker | None, owner: Marker | None) -> Finding:
@@ -241,6 +292,8 @@ def _first(names: Iterable[str]) -> str:
     more = f" and {len(listed) - SHOWN} more" if len(listed) > SHOWN else ""
     return ", ".join(listed[:SHOWN]) + more
 
+
+_FAULTS = {Check.CHECKSUM: Reason.CHECKSUM_DIFFERS, Check.RESTORE: Reason.NOT_RESTORABLE}
 
 COMPARED = tuple(figure.name for figure in fields(Collection) if figure.name not in ("indexes", "marker"))
 """The settings that have to be equal."""

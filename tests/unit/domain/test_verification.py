@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from agentmemory_operator.domain.conditions import State
 from agentmemory_operator.domain.verification import (
     SKEW_MS,
+    VERIFIED,
     Check,
     Finding,
     Recorded,
     Verdict,
+    compare_checksum,
     compare_configuration,
     compare_count,
     compare_owner,
@@ -128,18 +131,40 @@ BAD = Finding(check=Check.SAMPLE, is_good=False, message="1 of 7 points differ")
 OPEN = Finding(check=Check.OWNER, is_good=None, message="no marker")
 
 
+GONE = "the live collection is gone"
+READ = Finding(check=Check.CHECKSUM, is_good=True, message="9 bytes read")
+LATE = Finding(check=Check.RESTORE, is_good=False, message="the server does not restore it")
+
+
 @pytest.mark.parametrize(
-    ("verdict", "is_good", "message"),
+    ("verdict", "status", "reason", "message"),
     [
-        (Verdict((GOOD,)), True, "7 memories"),
-        (Verdict((OPEN, GOOD)), True, "no marker; 7 memories"),
-        (Verdict((GOOD, BAD)), False, "1 of 7 points differ"),
-        (
-            Verdict((GOOD,), has_live=False),
-            True,
-            "7 memories; the live collection is gone: compared with what was recorded alone",
-        ),
+        (Verdict((GOOD,)), True, "Verified", "7 memories"),
+        (Verdict((OPEN, GOOD)), True, "Verified", "no marker; 7 memories"),
+        (Verdict((GOOD, BAD)), False, "CopyDiffers", "1 of 7 points differ"),
+        (Verdict((GOOD,), GONE), True, "ComparedWithRecord", f"7 memories; {GONE}"),
+        (Verdict((OPEN,), GONE), None, "NotVerified", f"no marker; {GONE}"),
+        (Verdict((READ,)), True, "ChecksumMatches", "9 bytes read"),
+        (Verdict((replace(READ, is_good=False),)), False, "ChecksumDiffers", "9 bytes read"),
+        (Verdict((LATE,)), False, "NotRestorable", "the server does not restore it"),
     ],
 )
-def test_a_verdict_says_what_is_wrong_before_all_else(verdict, is_good, message) -> None:
-    assert (verdict.is_good, verdict.message) == (is_good, message)
+def test_a_condition_says_what_is_wrong_and_never_true_where_nothing_was_proven(
+    verdict, status, reason, message
+) -> None:
+    assert verdict.state == State(VERIFIED, status, reason, message)
+
+
+@pytest.mark.parametrize(
+    ("recorded", "told", "is_good"),
+    [
+        ("aa", "aa", True),
+        ("aa", None, True),
+        (None, "aa", True),
+        ("bb", "aa", False),
+        ("aa", "bb", False),
+        (None, None, None),
+    ],
+)
+def test_the_bytes_have_to_be_those_recorded_and_those_that_the_server_tells_of(recorded, told, is_good) -> None:
+    assert compare_checksum("aa", recorded=recorded, told=told, size=9).is_good is is_good
