@@ -28,6 +28,7 @@ class Settings:
         qdrant_url: None leaves it to the QdrantConnection objects.
         max_requests, max_body_mib: of the retrieval API, under way at once.
         max_caller_rate: requests a second of one caller; 0 is any number.
+        max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         models: folder of the models of provider fastembed and of the cross-encoders.
         api_url: the retrieval API that `search` and `remember` ask.
@@ -45,6 +46,7 @@ class Settings:
     max_requests: int = 512
     max_body_mib: int = 32
     max_caller_rate: int = 0
+    max_scratch_gib: int = 0
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
     models: Path | None = None
@@ -73,6 +75,7 @@ class Settings:
             max_requests=_number(environ, "AGENTMEMORY_MAX_REQUESTS"),
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
             max_caller_rate=_number(environ, "AGENTMEMORY_MAX_CALLER_RATE", least=0, is_in_cluster=is_in_cluster),
+            max_scratch_gib=_number(environ, "AGENTMEMORY_MAX_SCRATCH_GIB", least=0),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
@@ -111,6 +114,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_MAX_REQUESTS", "512", "512"),
     Variable("AGENTMEMORY_MAX_BODY_MIB", "32", "32"),
     Variable("AGENTMEMORY_MAX_CALLER_RATE", "0", "200"),
+    Variable("AGENTMEMORY_MAX_SCRATCH_GIB", "0", "0"),
     Variable("OPENAI_API_KEY"),
     Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),
     Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),

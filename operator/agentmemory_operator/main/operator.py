@@ -38,8 +38,10 @@ from agentmemory_operator.services.objects import Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.queues import Queues
+from agentmemory_operator.services.scratch import Scratch, ScratchSweeper
 from agentmemory_operator.services.servers import Server, Servers
 from agentmemory_operator.services.tracing import NO_TRACES
+from agentmemory_operator.services.verification import Verification
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.workqueue import WorkQueue
 from agentmemory_operator.settings import Settings
@@ -74,6 +76,8 @@ class Operator:
         self.meter = OperatorMeter(self.table, tracer=tracer)
         self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
         self.servers: Servers | None = None
+        self.verification: Verification | None = None
+        self._sweeper: ScratchSweeper | None = None
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
         self.queues = Queues(self.queue)
         self.feed = OperatorFeed(self.table, self.queues, self._forget_connection)
@@ -110,13 +114,17 @@ class Operator:
         self._passes.cleaning = cleaning
         return cleaning
 
-    def open_servers(self, open_server: Callable[[Endpoint], Server]) -> Servers:
+    def open_servers(self, open_server: Callable[[Endpoint], Server], *, max_scratch_gib: int = 0) -> Servers:
         """Reach whole servers too, as snapshots and restores need them.
 
         Args:
             open_server: opens the server of an endpoint.
+            max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
         """
         self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
+        scratch = Scratch(self._cluster.cluster_id)
+        self._sweeper = ScratchSweeper(self.table, self.servers, scratch)
+        self.verification = Verification(scratch, max_scratch_gib << 30 or None)
         return self.servers
 
     def work_on(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
@@ -135,6 +143,8 @@ class Operator:
             group.create_task(self.queues.run())
             if self._passes.cleaning is not None:
                 group.create_task(self._passes.cleaning.queue.run())
+            if self._sweeper is not None:
+                group.create_task(self._sweeper.run())
 
     def _forget_connection(self, key: Key) -> None:
         self.connections.forget(key)
@@ -162,6 +172,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         handover_store = KubernetesHandover(transport, options.api_namespace or own_namespace())
         operator = Operator(cluster, cluster, stores.collections, tracer=tracer, handover_store=handover_store)
         cleaning = operator.clean_up(stores.points)
+        operator.open_servers(stores.server, max_scratch_gib=settings.max_scratch_gib)
         metrics = [
             *operator.meter.metrics(operator.queue, lambda: leadership.is_leading),
             *cleaning.meter.metrics,

@@ -13,9 +13,11 @@ from agentmemory_operator.adapters.manifest_files import ManifestFiles
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.ports import AgentMemories, EngineMeter, PointStore
 from agentmemory_operator.ports.jobs import JobObjects
 from agentmemory_operator.services.links import Endpoint
+from agentmemory_operator.services.servers import Server
 
 
 class Stores:
@@ -37,7 +39,7 @@ class Stores:
         meter: EngineMeter | None = None,
     ) -> None:
         # Those whose connection has changed are closed by whoever used them, and are no more.
-        self._open: WeakSet[QdrantCollections | QdrantPoints] = WeakSet()
+        self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots] = WeakSet()
         stack.push_async_callback(self._close)
         self._url = url
         self._api_key = api_key
@@ -67,6 +69,15 @@ class Stores:
         )
         self._open.add(store)
         return store
+
+    def server(self, endpoint: Endpoint) -> Server:
+        """Return everything of an endpoint's server."""
+        place = self._place(endpoint)
+        snapshots = QdrantSnapshots(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
+        if self._watch is not None:
+            snapshots.watch_calls(self._watch)
+        self._open.add(snapshots)
+        return Server(place, self.collections(endpoint), snapshots, self.points(endpoint))
 
     async def _close(self) -> None:
         for store in list(self._open):

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.naming import scratch_name, scratch_prefix
-from agentmemory_operator.errors import AgentMemoryError, LeadershipLost
+from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.services.servers import Server, Servers
 
@@ -79,8 +79,6 @@ class ScratchSweeper:
     async def _sweep(self, connection: Key) -> None:
         try:
             dropped = await self.servers.use(connection, self.scratch.sweep, namespace=connection.namespace)
-        except LeadershipLost:
-            raise
         except AgentMemoryError as exc:
             log.info("scratch collections of %s are looked for later: %s", connection, exc)
         else:
@@ -91,8 +89,6 @@ class ScratchSweeper:
 async def _drop(server: Server, name: str) -> None:
     try:
         await server.collections.delete(name)
-    except LeadershipLost:
-        raise
     except AgentMemoryError as exc:
         # What was found out is not lost for that; the sweeper drops it.
         log.warning("the scratch collection %s is dropped later: %s", name, exc)
