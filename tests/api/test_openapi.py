@@ -36,6 +36,8 @@ PATHS = {
     "/v1/agents/{agent}/namespaces": {"get"},
     "/v1/agents/{agent}/sessions/{session_id}/working": {"get", "put"},
     "/v1/agents/{agent}/sessions/{session_id}/end": {"post"},
+    "/v1/agents/{agent}/forget": {"post"},
+    "/v1/agents/{agent}/receipts": {"get"},
 }
 
 
@@ -94,6 +96,7 @@ def test_every_body_is_described(document: dict[str, Any]) -> None:
         ("post", "/v1/agents/{agent}/search"): "SearchIn",
         ("put", "/v1/agents/{agent}/items"): "ItemIn",
         ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
+        ("post", "/v1/agents/{agent}/forget"): "ForgetIn",
     }
 
 

@@ -85,6 +85,8 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("DELETE", "/v1/agents/{agent}/items"): item_of,
     ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
     ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
+    ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user}},
+    ("GET", "/v1/agents/{agent}/receipts"): asked_for,
 }
 
 # Case: the answer where the path names an agent, and where it does not.

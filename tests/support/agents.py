@@ -22,6 +22,8 @@ from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Drafting, NewMemory
 from agentmemory_operator.services.edits import Edits
+from agentmemory_operator.services.erasing import Erasing
+from agentmemory_operator.services.forgetting import Forgetting
 from agentmemory_operator.services.hierarchies import Hierarchies
 from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
@@ -123,6 +125,8 @@ class World:
         self.counting = Counting(self.clock)
         self.recall = Recall(self.clock, self.counts, self.reranker)
         self.items = Items(self.clock, self.windows)
+        self.erasing = Erasing(self.clock, self.chains, self.windows, self.counts.forget)
+        self.forgetting = Forgetting(self.clock, self.erasing)
 
     chains: Chains = field(init=False)
     windows: Windows = field(init=False)
@@ -137,6 +141,8 @@ class World:
     counting: Counting = field(init=False)
     recall: Recall = field(init=False)
     items: Items = field(init=False)
+    erasing: Erasing = field(init=False)
+    forgetting: Forgetting = field(init=False)
 
     def new_counts(self, writer: str) -> AccessCounts:
         """Return the access counts of another process."""

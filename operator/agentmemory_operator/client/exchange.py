@@ -173,6 +173,7 @@ class Call(Generic[T]):
     Attributes:
         read: makes the result of the answer's JSON.
         gone: the result where a repeated call finds nothing more to do (404).
+        timeout_s: of a call that may take long; None is the connection's.
     """
 
     method: str
@@ -182,11 +183,13 @@ class Call(Generic[T]):
     body: Any = None
     key: str | None = None
     gone: Callable[[], T] | None = None
+    timeout_s: float | None = None
 
     def request(self, connection: Connection) -> dict[str, Any]:
         """Return the arguments of an httpx request."""
         headers = connection.authorization | ({"Idempotency-Key": self.key} if self.key else {})
         sent: dict[str, Any] = {"method": self.method, "url": self.path, "headers": headers}
+        sent |= {"timeout": self.timeout_s} if self.timeout_s else {}
         return (
             sent | ({"params": self.parameters} if self.parameters else {}) | ({"json": self.body} if self.body else {})
         )
@@ -221,14 +224,14 @@ def get_agent(agent: str) -> Call[dict[str, Any]]:
 
 def remember(agent: str, user_id: str, content: str, *, key: str | None, options: MemoryOptions) -> Call[Stored]:
     """Return the call that stores one memory."""
-    body = _json({"user_id": user_id, "content": content, **options})
+    body = json_of({"user_id": user_id, "content": content, **options})
     path = path_of(agent, "memories")
     return Call(method="POST", path=path, body=body, key=key or _new_key(), read=_stored)
 
 
 def remember_many(agent: str, memories: Sequence[NewMemory], *, key: str | None) -> Call[list[Stored | ApiError]]:
     """Return the call that stores a batch; one result an item, in order."""
-    body = {"memories": [_json(memory) for memory in memories]}
+    body = {"memories": [json_of(memory) for memory in memories]}
     path = path_of(agent, "memories", "batch")
     return Call(
         method="POST",
@@ -242,7 +245,7 @@ def remember_many(agent: str, memories: Sequence[NewMemory], *, key: str | None)
 def search(agent: str, user_id: str, query: str | None, *, options: SearchOptions) -> Call[SearchResult]:
     """Return the call that searches."""
     question = {} if query is None else {"query": query}
-    body = _json({"user_id": user_id, **question, **options})
+    body = json_of({"user_id": user_id, **question, **options})
     return Call(method="POST", path=path_of(agent, "search"), body=body, read=read_search)
 
 
@@ -273,7 +276,7 @@ def get_memory(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
 def change_memory(agent: str, user_id: str, memory_id: str, *, options: ChangeOptions) -> Call[Memory]:
     """Return the call that changes a memory in place."""
     path = path_of(agent, "memories", memory_id)
-    body = _json(options)
+    body = json_of(options)
     return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=body, read=_memory)
 
 
@@ -328,7 +331,8 @@ def _new_key() -> str:
     return str(uuid.uuid4())
 
 
-def _json(values: Mapping[str, Any]) -> dict[str, Any]:
+def json_of(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values as JSON has them: times as text."""
     return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values.items()}
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from agentmemory_operator.client import exchange, item_calls
+from agentmemory_operator.client import exchange, forget_calls, item_calls
 from agentmemory_operator.client.exchange import (
     RETRIED,
     Call,
@@ -21,6 +21,7 @@ from agentmemory_operator.client.exchange import (
     Token,
     TreeOptions,
 )
+from agentmemory_operator.client.forget_calls import ForgetOptions, ReceiptOptions
 from agentmemory_operator.client.item_calls import ItemOptions
 from agentmemory_operator.client.problems import ApiError
 from agentmemory_operator.client.values import (
@@ -30,6 +31,8 @@ from agentmemory_operator.client.values import (
     Memory,
     NamespaceSize,
     Page,
+    Preview,
+    Receipt,
     SearchResult,
     Stats,
     Stored,
@@ -189,8 +192,27 @@ class MemoryClient:
         """Return a user's namespaces that have items, by name."""
         return self.run(item_calls.list_namespaces(agent, prefix, user_id=user_id))
 
+    def forget(
+        self, agent: str, user_id: str, *, idempotency_key: str | None = None, **options: Unpack[ForgetOptions]
+    ) -> Receipt:
+        """Erase a user's memories that the options choose, and without any the user."""
+        return self.run(forget_calls.forget(agent, user_id, key=idempotency_key, options=options))
+
+    def would_forget(self, agent: str, user_id: str, **options: Unpack[ForgetOptions]) -> Preview:
+        """Return what `forget` would erase now."""
+        return self.run(forget_calls.would_forget(agent, user_id, options=options))
+
+    def receipts(self, agent: str, **options: Unpack[ReceiptOptions]) -> Iterator[Receipt]:
+        """Return what was erased, newest first; pages are read as they are needed."""
+        call = forget_calls.list_receipts(agent, options=options)
+        page = self.run(call)
+        yield from page.results
+        while page.next_before is not None:
+            page = self.run(forget_calls.next_receipts(call, page.next_before))
+            yield from page.results
+
     def run(self, call: Call[T]) -> T:
-        """Carry out a call of `exchange` or `item_calls`."""
+        """Carry out a call of `exchange`, `item_calls` or `forget_calls`."""
         connection = self._connection
         for attempt in range(connection.retries + 1):
             is_last = attempt == connection.retries

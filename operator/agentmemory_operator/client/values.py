@@ -12,7 +12,8 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 _TIMES = frozenset(
-    {"created_at", "valid_from", "valid_to", "expires_at", "superseded_at", "last_accessed_at", "oldest", "newest"},
+    {"created_at", "valid_from", "valid_to", "expires_at", "superseded_at", "last_accessed_at", "oldest", "newest"}
+    | {"at", "next_before"},
 )
 
 
@@ -192,6 +193,40 @@ class NamespaceSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What an erasure came to.
+
+    Attributes:
+        counts: `total`, and `types` by name.
+        sha256: of the ids of the erased memories, sorted, each followed by a line feed.
+        scope: in a list: `user`, `older_than` or `filters`.
+    """
+
+    id: str
+    counts: Mapping[str, Any]
+    sha256: str
+    at: datetime
+    scope: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What would be erased: counts, the ids of at most 100, and how many are not named."""
+
+    counts: Mapping[str, Any]
+    ids: tuple[str, ...]
+    more: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptsPage:
+    """Receipts, newest first; `next_before` is None on the last page."""
+
+    results: tuple[Receipt, ...]
+    next_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSummary:
     """An agent; `memories` is None while it is not ready."""
 
@@ -226,6 +261,11 @@ def read_tree(document: Json) -> Tree:
 
 def _read_node(document: Json) -> TreeNode:
     return read_value(TreeNode, document | {"children": [_read_node(child) for child in document["children"]]})
+
+
+def read_receipts(document: Json) -> ReceiptsPage:
+    """Return a page of receipts."""
+    return read_value(ReceiptsPage, document | {"results": [read_value(Receipt, one) for one in document["results"]]})
 
 
 def read_kept(document: Json) -> Kept:

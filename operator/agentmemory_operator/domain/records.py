@@ -25,6 +25,7 @@ class MemoryRecord:
         observation_count: how often it was said; 1 is its first author, or nobody.
         decay_rate: 0..10 a day, or None for that of the type.
         created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
+        stored_at: when what it says was sent, Unix milliseconds; None of a memory from before that was noted.
         valid_from, valid_to: Unix milliseconds between which it is true; None is open on that side.
         rev: starts at 1, raised by each write to the point.
         pending: written but not yet joined to its chain; never returned.
@@ -44,6 +45,7 @@ class MemoryRecord:
     content: str
     created_at: int
     updated_at: int
+    stored_at: int | None = None
     rev: int = 1
     importance: float = 0.5
     confidence: float | None = None
@@ -92,6 +94,7 @@ PAYLOAD_KEYS = {
     "content": "content",
     "created_at": "createdAt",
     "updated_at": "updatedAt",
+    "stored_at": "storedAt",
     "rev": "rev",
     "importance": "importance",
     "confidence": "confidence",
@@ -137,8 +140,8 @@ _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
 
-_LINKS = ("supersedesId", "supersededById")
-_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *_LINKS)
+LINKS = ("supersedesId", "supersededById")
+_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINKS)
 
 ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 """Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
@@ -163,6 +166,12 @@ NAMESPACE_PATHS_KEY = "namespacePaths"
 
 ITEM_NAMESPACE_KEY = "itemNamespace"
 """Of an item, and of nothing else: its whole namespace as one word; see `domain/items.py`."""
+
+STORED_KEY = "storedAt"
+"""When what a memory says was sent; what changes beside it (links, counts) leaves that as it is."""
+
+ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
+"""Of a tombstone that `forget` left, and of the point that says what a `forget` erased; see `domain/erasure.py`."""
 
 WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
 """Which writes of an item came last, and which requests with an idempotency key; see `services/items.py`."""
@@ -193,7 +202,7 @@ def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     # Which requests an item has seen, without what tells of their content.
     requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
     seen = {REQUEST_MARKS_KEY: requests} if requests else {}
-    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(_LINKS)}
+    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINKS)}
 
 
 def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:

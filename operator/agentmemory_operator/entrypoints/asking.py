@@ -1,7 +1,7 @@
-"""The verbs that ask the retrieval API: search and remember."""
+"""The verbs that ask the retrieval API: search, remember, forget and receipts."""
 
 import json
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from agentmemory_operator.services.objects import AGENT_MEMORY
 
 if TYPE_CHECKING:
     # Half a second that the other verbs need not wait.
-    from agentmemory_operator.client import AsyncMemoryClient, SearchResult, Stored
+    from agentmemory_operator.client import AsyncMemoryClient, Preview, Receipt, ReceiptsPage, SearchResult, Stored
 
     Call = Callable[[AsyncMemoryClient, str], Coroutine[Any, Any, Any]]
     """What a verb asks of an agent."""
@@ -62,6 +62,8 @@ def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None
     """Add the verbs to the command line."""
     _add_verb(cli, search, _Way(asking, inspection, _found_section))
     _add_verb(cli, remember, _Way(asking, inspection, _stored_section))
+    _add_verb(cli, forget, _Way(asking, inspection, _forgotten_section))
+    _add_verb(cli, receipts, _Way(asking, inspection, _receipts_section))
 
 
 def search(
@@ -88,6 +90,34 @@ def remember(
     """Store a memory of a user, durably."""
     options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes})
     return lambda api, agent: api.remember(agent, user, text, **options)
+
+
+def forget(
+    user: User,
+    filters: Annotated[str | None, typer.Option(help="Only what meets these conditions, as JSON.")] = None,
+    older_than: Annotated[str | None, typer.Option(help="Only what was created before this time, RFC 3339.")] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be erased, and erase nothing.")] = False,
+) -> "Call":
+    """Erase a user's memories for good, in copies too; without --filters and --older-than everything of the user."""
+    options = _given({"filters": _filters_of(filters), "older_than": older_than})
+    if dry_run:
+        return lambda api, agent: api.would_forget(agent, user, **options)
+    return lambda api, agent: api.forget(agent, user, **options)
+
+
+def receipts(
+    user: Annotated[str | None, typer.Option("--user", help="Only those of this user.")] = None,
+) -> "Call":
+    """List what was erased of an agent's memories, and when."""
+    options = _given({"user_id": user})
+
+    async def read(api: "AsyncMemoryClient", agent: str) -> "ReceiptsPage":
+        from agentmemory_operator.client import ReceiptsPage  # see above
+
+        return ReceiptsPage(results=tuple([receipt async for receipt in api.receipts(agent, **options)]))
+
+    return read
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +208,36 @@ def _found_section(answer: "SearchResult") -> Section:
 def _stored_section(answer: "Stored") -> Section:
     replaced = f", replacing {answer.supersedes}" if answer.supersedes else ""
     return Section(f"{answer.event} {answer.id}{replaced}", notes=answer.warnings)
+
+
+def _receipt_section(answer: "Receipt") -> Section:
+    columns, rows = _types_of(answer.counts)
+    return Section(f"erased {answer.counts['total']} memories, receipt {answer.id}", columns=columns, rows=rows)
+
+
+def _forgotten_section(answer: "Receipt | Preview") -> Section:
+    from agentmemory_operator.client import Receipt  # see above
+
+    if isinstance(answer, Receipt):
+        return _receipt_section(answer)
+    columns, rows = _types_of(answer.counts)
+    notes = (*answer.ids, *([f"and {answer.more} more"] if answer.more else []))
+    heading = f"would erase {answer.counts['total']} memories; nothing was changed"
+    return Section(heading, columns=columns, rows=rows, notes=notes)
+
+
+def _types_of(counts: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    rows = tuple((name, str(count)) for name, count in counts["types"].items())
+    return (("TYPE", "MEMORIES") if rows else ()), rows
+
+
+def _receipts_section(answer: "ReceiptsPage") -> Section:
+    rows = tuple(
+        (_plain(receipt.at), receipt.scope or "", str(receipt.counts["total"]), receipt.id, receipt.sha256)
+        for receipt in answer.results
+    )
+    columns = ("AT", "SCOPE", "MEMORIES", "RECEIPT", "SHA-256") if rows else ()
+    return Section(f"{len(rows)} receipts", columns=columns, rows=rows)
 
 
 def _plain(value: Any) -> Any:

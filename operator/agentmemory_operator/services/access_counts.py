@@ -141,6 +141,15 @@ class AccessCounts:
             self.dropped += increments.pop(memory_id).count
             self._noted_count -= 1
 
+    def forget(self, slug: str, ids: Sequence[str]) -> None:
+        """Drop what was noted of memories that are no more; what is on its way finds none of them."""
+        noted = self._noted.get(slug)
+        if noted is None:
+            return
+        for memory_id in ids:
+            if noted.increments.pop(memory_id, None):
+                self._noted_count -= 1
+
     def last_ms(self, slug: str, memory_id: str) -> int:
         """Return when a memory was last accessed of what is not written yet; 0 where that is nothing."""
         parts = (self._noted.get(slug), self._sent.get(slug))

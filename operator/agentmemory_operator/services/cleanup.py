@@ -15,10 +15,11 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.cleanup import Removal, Row, Rules, allowance, braked
-from agentmemory_operator.domain.filters import NOT_DELETED, STORED, equals, only
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, Payload, tombstone_of
+from agentmemory_operator.domain.filters import STORED
+from agentmemory_operator.domain.records import Payload, tombstone_of
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.ports import Clock
+from agentmemory_operator.services.burials import BATCH, bury
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.removals import PHASES, Found, Going, Phase, find
@@ -26,13 +27,10 @@ from agentmemory_operator.services.windows import Windows
 
 log = logging.getLogger(__name__)
 
-BATCH = 100
 # Each round but the first means that something changed meanwhile.
 MAX_ROUNDS = 10
 # Searches wait while the engine writes: it has as long for itself, and takes at most 1,000 memories a second.
 LEAST_REST_S = 0.1
-
-_READ_KEYS = ("id", "rev", "pending", "supersedesId", "supersededById", "identityId", TOMBSTONE_KEY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,15 +136,7 @@ class Cleanup:
         return Counter({row["id"]: reason for unit in units for row, reason in unit.rows if row["id"] in dead}.values())
 
     async def _bury(self, agent: Agent, rows: Sequence[Row]) -> dict[str, Payload]:
-        """Turn rows into tombstones, each unless it changed since it was read; return those that are now, by id."""
-        dead: dict[str, Payload] = {}
-        for start in range(0, len(rows), BATCH):
-            part = rows[start : start + BATCH]
-            now_ms = self._clock.now_ms()
-            await agent.store.batch(agent.alias, [_burial(row, now_ms) for row in part], strong=True)
-            points = await agent.store.retrieve(agent.alias, [row["id"] for row in part], keys=_READ_KEYS)
-            dead |= {point["id"]: point["payload"] for point in points if TOMBSTONE_KEY in point["payload"]}
-        return dead
+        return await bury(agent, rows, lambda row: tombstone_of(row, self._clock.now_ms()))
 
     async def _close_chains(self, agent: Agent, tombstones: Iterable[Payload]) -> None:
         for tombstone in tombstones:
@@ -174,9 +164,3 @@ def digest_of(slug: str, outcome: Outcome) -> str:
     """Return the digest that an approval of a held run names."""
     said = (slug, outcome.as_of_ms, sorted((str(reason), number) for reason, number in outcome.counts.items()))
     return hashlib.sha256(repr(said).encode()).hexdigest()[:12]
-
-
-def _burial(row: Row, now_ms: int) -> Payload:
-    unchanged = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
-    point = {"id": row["id"], "vector": {}, "payload": tombstone_of(row, now_ms)}
-    return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}

@@ -301,6 +301,7 @@ def _record_of(memory: NewMemory, agent: Agent, now_ms: int, *, place: int) -> M
         confidence=kind.confidence if memory.confidence is None else memory.confidence,
         created_at=created_at,
         updated_at=now_ms,
+        stored_at=now_ms,
         valid_from=created_at if memory.valid_from is None else memory.valid_from,
         supersedes_id=memory.supersedes,
         pending=memory.supersedes is not None or identity is not None,

@@ -18,6 +18,7 @@ from agentmemory_operator.domain.items import (
 from agentmemory_operator.domain.records import (
     ITEM_NAMESPACE_KEY,
     REQUEST_MARKS_KEY,
+    STORED_KEY,
     WRITE_MARKS_KEY,
     MemoryRecord,
     Payload,
@@ -116,6 +117,7 @@ class ItemWrite:
             "metadata": dict(self._item.metadata),
             "validFrom": now_ms,
             "updatedAt": now_ms,
+            STORED_KEY: now_ms,
             "rev": (row["rev"] if row else 0) + count,
         }
 

@@ -19,7 +19,8 @@ async def check_predecessor(agent: Agent, record: MemoryRecord, chains: Chains, 
     if record.supersedes_id is None:
         return
     old = await chains.settled_row(agent, record.supersedes_id)
-    if old is None or old["userId"] != record.user_id or is_expired(old, agent.settings.ranking.types, now_ms):
+    # Of what was erased nobody knows any more whose it was.
+    if old is None or old.get("userId") != record.user_id or _is_expired(agent, old, now_ms):
         raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
     if ITEM_NAMESPACE_KEY in old:
         raise Conflict(f"supersedes: {record.supersedes_id} is an item, which has no versions: put its key anew")
@@ -28,6 +29,10 @@ async def check_predecessor(agent: Agent, record: MemoryRecord, chains: Chains, 
     if TOMBSTONE_KEY in old or old.get("supersededById"):
         raise superseded(record.supersedes_id)
     _check_rules(agent, old, record)
+
+
+def _is_expired(agent: Agent, old: Payload, now_ms: int) -> bool:
+    return TOMBSTONE_KEY not in old and is_expired(old, agent.settings.ranking.types, now_ms)
 
 
 def _check_rules(agent: Agent, old: Payload, record: MemoryRecord) -> None:

@@ -14,7 +14,15 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import item_routes, lineage, openapi, routes, sessions, tool_routes
+from agentmemory_operator.entrypoints.api import (
+    forgetting,
+    item_routes,
+    lineage,
+    openapi,
+    routes,
+    sessions,
+    tool_routes,
+)
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.auth import Guard
 from agentmemory_operator.entrypoints.api.bodies import field_errors
@@ -37,7 +45,15 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.services.metrics import CONTENT_TYPE, Gauge, Metric, render
 
 # In the order in which a request's path is compared: what is asked most comes first.
-ROUTERS = (routes.searching, routes.router, lineage.router, sessions.router, item_routes.router, tool_routes.router)
+ROUTERS = (
+    routes.searching,
+    routes.router,
+    lineage.router,
+    sessions.router,
+    item_routes.router,
+    tool_routes.router,
+    forgetting.router,
+)
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
 logger = logging.getLogger(__name__)

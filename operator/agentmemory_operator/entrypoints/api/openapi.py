@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import item_requests, requests, schemas
+from agentmemory_operator.entrypoints.api import forget_requests, item_requests, requests, schemas
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 
 REF = "#/components/schemas/{model}"
@@ -28,6 +28,7 @@ _BODIES = (
     requests.WorkingIn,
     requests.SearchIn,
     item_requests.ItemIn,
+    forget_requests.ForgetIn,
 )
 _ANSWERS = (
     schemas.AgentsOut,
@@ -47,6 +48,8 @@ _ANSWERS = (
     schemas.KeysOut,
     schemas.NamespacesOut,
     schemas.ToolsOut,
+    forget_requests.ForgottenOut,
+    forget_requests.ReceiptsOut,
     schemas.HealthOut,
     schemas.ProblemOut,
     schemas.ProblemTypeOut,

@@ -14,6 +14,8 @@ from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.drafts import Drafting
 from agentmemory_operator.services.edits import Edits
+from agentmemory_operator.services.erasing import Erasing
+from agentmemory_operator.services.forgetting import Forgetting
 from agentmemory_operator.services.hierarchies import Hierarchies
 from agentmemory_operator.services.histories import Histories
 from agentmemory_operator.services.items import Items
@@ -42,6 +44,7 @@ class Services:
     working: WorkingMemory
     sessions: Sessions
     counting: Counting
+    forgetting: Forgetting
     access_counts: AccessCounts
     meter: ApiMeter = field(default_factory=ApiMeter)
 
@@ -69,6 +72,7 @@ def compose(directory: AgentDirectory, reranker: Reranker, *, clock: Clock, mete
         working=working,
         sessions=Sessions(memories, working),
         counting=Counting(clock),
+        forgetting=Forgetting(clock, Erasing(clock, chains, windows, access_counts.forget)),
         access_counts=access_counts,
         meter=meter,
     )

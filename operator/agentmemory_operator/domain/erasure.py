@@ -1,0 +1,233 @@
+"""What a `forget` erases and what it leaves: tombstones and a receipt, which hold nothing of what was erased.
+
+An erasure takes what was stored up to a time (`storedAt`). So it can be made again on any copy of the collection, and
+never takes what was stored after it. A receipt names its user by a hash: whoever knows the user's name can tell that
+it is meant, nobody can read it there.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentmemory_operator.domain.criteria import Criterion, compile_criterion
+from agentmemory_operator.domain.filters import IS_PENDING, NOT_DELETED, Condition, Filter, equals
+from agentmemory_operator.domain.identity import keyed_id
+from agentmemory_operator.domain.records import (
+    DUE_KEY,
+    ERASURE_KEY,
+    LINKS,
+    RECEIPT_KEY,
+    STORED_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+    window_mark,
+)
+
+Row = Mapping[str, Any]
+
+SKEW_MS = 2_000
+"""By how much the clocks of two processes may differ."""
+
+JOINING_KEY = "joining"
+"""Of a tombstone of what was not joined to its chain yet."""
+
+IS_RECEIPT: Condition = {"must_not": [{"is_empty": {"key": f"{RECEIPT_KEY}.at"}}]}
+# The index on the time finds tombstones; what erased them is then read from each.
+_IS_TOMBSTONE: Condition = {"key": TOMBSTONE_KEY, "range": {"gte": 0}}
+_IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
+_WAS_MEMORY: Condition = {"must_not": [{"is_empty": {"key": "type"}}]}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which memories of a user are to be erased; without criterion and time all, and all that is known of the user.
+
+    Attributes:
+        older_than: Unix milliseconds; only what was created before.
+    """
+
+    user_id: str
+    criterion: Criterion | None = None
+    older_than: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether the user is to be erased."""
+        return self.criterion is None and self.older_than is None
+
+    def filter_at(self, until_ms: int) -> Filter:
+        """Return the filter of what is to be erased: what was stored until then, whatever its state."""
+        must: list[Condition] = [equals("userId", self.user_id), stored_by(until_ms)]
+        if self.is_whole:
+            # Tombstones of the user too: they say whose they are.
+            return {"must": must}
+        must.append(NOT_DELETED)
+        if self.older_than is not None:
+            must.append({"key": "createdAt", "range": {"lt": self.older_than}})
+        if self.criterion is not None:
+            must.append(compile_criterion(self.criterion))
+        return {"must": must}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many memories, by type."""
+
+    types: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.types.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """What an erasure came to; nothing of what was erased.
+
+    Attributes:
+        agent_id: slug of the agent whose user it was.
+        user_hash: `hash_user` of the user.
+        is_whole: the user was erased, not only some memories.
+        older_than: Unix milliseconds; what was created before, where nothing else chose; else None.
+        until_ms: what was stored until then was erased, Unix milliseconds.
+        at: when it was done, Unix milliseconds.
+        sha256: of the ids of the memories, sorted, each followed by a line feed.
+        request_hash: tells another request under the same idempotency key.
+    """
+
+    id: str
+    agent_id: str
+    user_hash: str
+    is_whole: bool
+    older_than: int | None
+    until_ms: int
+    at: int
+    counts: Counts
+    sha256: str
+    request_hash: str
+
+    @property
+    def scope_name(self) -> str:
+        """What chose the memories: `user`, `older_than` or `filters`."""
+        return "user" if self.is_whole else "filters" if self.older_than is None else "older_than"
+
+    def scope_of(self, user_id: str) -> Scope | None:
+        """Return what is to be erased of a user in another copy; None where its filters are not known any more."""
+        if self.is_whole:
+            return Scope(user_id=user_id)
+        return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
+
+
+def hash_user(agent_id: str, user_id: str) -> str:
+    """Return what a receipt names a user by: 32 hex digits of a SHA-256 of agent and user."""
+    return _hash("user", agent_id, user_id)[:32]
+
+
+def hash_request(receipt_id: str, scope: Scope, filters: Mapping[str, Any]) -> str:
+    """Return what tells two requests under one idempotency key apart."""
+    return _hash(receipt_id, scope.user_id, repr(scope.older_than), json.dumps(filters, sort_keys=True))[:16]
+
+
+def receipt_id(agent_id: str, user_id: str, idempotency_key: str) -> str:
+    """Return the one id of the receipt of a request with a key; no key of a memory gives the same."""
+    return keyed_id(agent_id, user_id, f"forget\x1f{idempotency_key}")
+
+
+def stored_by(until_ms: int) -> Condition:
+    """Return the condition of having been stored until then; what does not say when was stored long ago."""
+    return {"should": [{"is_empty": {"key": STORED_KEY}}, {"key": STORED_KEY, "range": {"lte": until_ms}}]}
+
+
+def erased_by(erasure_id: str, *conditions: Condition) -> Filter:
+    """Return the filter of the tombstones of one erasure."""
+    return {"must": [_IS_TOMBSTONE, equals(ERASURE_KEY, erasure_id), *conditions]}
+
+
+def memories_erased_by(erasure_id: str) -> Filter:
+    """Return the filter of the tombstones of what was a memory until then."""
+    return erased_by(erasure_id, _WAS_MEMORY)
+
+
+def unfinished(*conditions: Condition) -> Filter:
+    """Return the filter of tombstones of erasures whose chains are not closed yet."""
+    return {"must": [IS_PENDING, _IS_ERASED, *conditions]}
+
+
+def tombstones_since(since_ms: int) -> Filter:
+    """Return the filter of what erasures have left since."""
+    return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, _IS_ERASED]}
+
+
+def receipts_since(since_ms: int, *conditions: Condition) -> Filter:
+    """Return the filter of receipts."""
+    return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, IS_RECEIPT, *conditions]}
+
+
+def receipts_of(agent_id: str, user_id: str) -> Condition:
+    """Return the condition of being a receipt of a user."""
+    return equals(f"{RECEIPT_KEY}.userHash", hash_user(agent_id, user_id))
+
+
+def erased(row: Row, erasure_id: str, now_ms: int) -> Payload:
+    """Return what an erased memory leaves, or an earlier tombstone of the user: neither whose it was nor what it said.
+
+    It bears a time no earlier than that at which the memory was stored, whatever the clocks.
+    """
+    was_memory = TOMBSTONE_KEY not in row
+    names = ("identityId", *LINKS, *(("type",) if was_memory else ()))
+    kept = {key: row[key] for key in names if row.get(key) is not None}
+    time_ms = max(now_ms, row.get(STORED_KEY) or 0)
+    pending = not kept.keys().isdisjoint(LINKS)
+    due = window_mark(row) if was_memory else {DUE_KEY: True} if row.get(DUE_KEY) else {}
+    # Somebody may be about to link an earlier version to it.
+    joining = {JOINING_KEY: True} if was_memory and row.get("pending") else {}
+    marks = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": time_ms, TOMBSTONE_KEY: time_ms}
+    return kept | marks | due | joining | {ERASURE_KEY: erasure_id, "pending": pending}
+
+
+def bare(tombstone: Row) -> Payload:
+    """Return a tombstone of an erasure without its place in a chain of which nothing is left."""
+    kept = {key: value for key, value in tombstone.items() if key not in ("identityId", *LINKS)}
+    return kept | {"rev": tombstone["rev"] + 1, "pending": False}
+
+
+def receipt_to_payload(receipt: Receipt) -> Payload:
+    """Return the payload of the point that keeps a receipt: to all who read memories it is a tombstone."""
+    said = {
+        "agentId": receipt.agent_id,
+        "userHash": receipt.user_hash,
+        "isWhole": receipt.is_whole,
+        "olderThan": receipt.older_than,
+        "untilMs": receipt.until_ms,
+        "at": receipt.at,
+        "types": dict(receipt.counts.types),
+        "sha256": receipt.sha256,
+        "requestHash": receipt.request_hash,
+    }
+    kept = {key: value for key, value in said.items() if value is not None}
+    times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at}
+    return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: kept}
+
+
+def receipt_from_payload(payload: Row) -> Receipt:
+    """Return the receipt that a point keeps."""
+    said = payload[RECEIPT_KEY]
+    return Receipt(
+        id=payload["id"],
+        agent_id=said["agentId"],
+        user_hash=said["userHash"],
+        is_whole=said["isWhole"],
+        older_than=said.get("olderThan"),
+        until_ms=said["untilMs"],
+        at=said["at"],
+        counts=Counts(types=dict(said["types"])),
+        sha256=said["sha256"],
+        request_hash=said["requestHash"],
+    )
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\x00".join(("agentmemory erasure", *parts)).encode()).hexdigest()

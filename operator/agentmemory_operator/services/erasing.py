@@ -1,0 +1,245 @@
+"""Erase memories of a user from one collection, so that nothing of them is left there.
+
+Everything that it knows lies in the engine: killed at any step and run again, it ends the same. First memories become
+tombstones that name the erasure, earlier versions before the head that replaced them; then chains are closed over those
+tombstones, and the keyword texts that held words of them are written anew. Each step finds what it has to do behind a
+filter, page by page: memory is bounded, whatever the number of memories.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+
+from agentmemory_operator.domain.erasure import (
+    JOINING_KEY,
+    Counts,
+    Row,
+    Scope,
+    bare,
+    erased,
+    erased_by,
+    unfinished,
+)
+from agentmemory_operator.domain.filters import Filter, both
+from agentmemory_operator.domain.keywords import IS_DUE
+from agentmemory_operator.domain.records import (
+    DUE_KEY,
+    LINKS,
+    ORDER_KEY,
+    STORED_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+)
+from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.ports import Clock
+from agentmemory_operator.services.burials import BATCH, bury, replacement
+from agentmemory_operator.services.chains import Chains
+from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.removals import walk
+from agentmemory_operator.services.rows import read_pages
+from agentmemory_operator.services.windows import Windows
+
+PAGE = 500
+# Each round but the first means that somebody wrote meanwhile.
+MAX_ROUNDS = 200
+ROUND_S = 0.02
+SHOWN = 100
+
+_KEYS = ("id", "rev", "type", "pending", "identityId", *LINKS, ORDER_KEY, DUE_KEY, STORED_KEY, TOMBSTONE_KEY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erasure:
+    """One erasure in one collection.
+
+    Attributes:
+        id: of its receipt; its tombstones bear it.
+        until_ms: what was stored until then is erased, Unix milliseconds.
+    """
+
+    id: str
+    scope: Scope
+    until_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What an erasure would take.
+
+    Attributes:
+        ids: of at most 100 of them, sorted.
+    """
+
+    counts: Counts
+    ids: tuple[str, ...]
+
+    @property
+    def more(self) -> int:
+        """How many are not named."""
+        return self.counts.total - len(self.ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A page of what is to be erased.
+
+    Attributes:
+        rows: what the scope names; tombstones of the user too, where all is to go.
+        earlier: earlier versions of the heads among them, which the scope does not name.
+    """
+
+    rows: Sequence[Row]
+    earlier: Sequence[Row] = ()
+
+    @property
+    def memories(self) -> list[Row]:
+        """Those that are no tombstones yet."""
+        return [row for row in (*self.rows, *self.earlier) if TOMBSTONE_KEY not in row]
+
+
+class Erasing:
+    """Erases; several may run at once, on the same memories too.
+
+    Args:
+        note_gone: told of an agent's memories that are no more.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        chains: Chains,
+        windows: Windows,
+        note_gone: Callable[[str, Sequence[str]], None] = lambda slug, ids: None,
+    ) -> None:
+        self._clock = clock
+        self._chains = chains
+        self._windows = windows
+        self._note_gone = note_gone
+
+    async def would_erase(self, agent: Agent, scope: Scope, until_ms: int) -> Preview:
+        """Return what an erasure would take now; nothing is changed."""
+        types: Counter[str] = Counter()
+        ids: list[str] = []
+        async for found in _find(agent, scope, until_ms):
+            types.update(str(row.get("type", "")) for row in found.memories)
+            ids = sorted([*ids, *(row["id"] for row in found.memories)])[:SHOWN]
+        return Preview(counts=Counts(types=dict(sorted(types.items()))), ids=tuple(ids))
+
+    async def erase(self, agent: Agent, erasure: Erasure) -> int:
+        """Erase until nothing of the scope is left that was stored in time; return the number of rounds that took.
+
+        Raises:
+            StoreUnavailable, OutcomeUnknown: some may have been erased; the same again erases the rest.
+        """
+        for number in range(MAX_ROUNDS):
+            if not await self._round(agent, erasure):
+                await self.finish(agent, erased_by(erasure.id), is_whole=erasure.scope.is_whole)
+                return number
+            await asyncio.sleep(ROUND_S if number else 0)
+        raise StoreUnavailable("this user's memories are being written by many at once: try again")
+
+    async def _round(self, agent: Agent, erasure: Erasure) -> int:
+        count = 0
+        async for found in _find(agent, erasure.scope, erasure.until_ms):
+            rows = [*found.earlier, *sorted(found.rows, key=lambda row: not row.get("supersededById"))]
+            await self.bury(agent, rows, erasure_id=erasure.id)
+            self._note_gone(agent.settings.slug, [row["id"] for row in rows])
+            count += len(rows)
+        return count
+
+    async def bury(self, agent: Agent, rows: Sequence[Row], *, erasure_id: str) -> None:
+        """Turn rows into tombstones of an erasure, in order, each unless it changed since it was read."""
+        await bury(agent, rows, lambda row: erased(row, erasure_id, self._clock.now_ms()))
+
+    async def finish(self, agent: Agent, tombstones: Filter, *, is_whole: bool) -> None:
+        """Close the chains over tombstones of erasures, and take their words out of the texts of others.
+
+        Args:
+            is_whole: all memories of their users are erased.
+
+        Raises:
+            StoreUnavailable: others change the same chains or sessions all the time.
+        """
+        await self._close(agent, both(tombstones, *unfinished()["must"]), is_whole=is_whole)
+        if agent.keyword is not None:
+            await self._settle(agent, both(tombstones, IS_DUE))
+
+    async def _close(self, agent: Agent, pending: Filter, *, is_whole: bool) -> None:
+        body = {"filter": pending, "limit": BATCH, "with_payload": True, "with_vector": False}
+        for _ in range(MAX_ROUNDS):
+            count = 0
+            async for points in read_pages(agent, body):
+                rows = [point["payload"] for point in points]
+                count += len(rows)
+                alone = await _alone(agent, rows) if is_whole else []
+                if alone:
+                    await agent.store.batch(agent.alias, [replacement(row, bare(row)) for row in alone], strong=True)
+                done = {row["id"] for row in alone}
+                for row in rows:
+                    if row["id"] not in done:
+                        await self._chains.complete(agent, row)
+            if not count:
+                return
+        raise StoreUnavailable("chains of erased memories are being changed by many at once: try again")
+
+    async def _settle(self, agent: Agent, due: Filter) -> None:
+        body = {"filter": due, "limit": BATCH, "with_payload": ["id"], "with_vector": False}
+        for _ in range(MAX_ROUNDS):
+            count = 0
+            async for points in read_pages(agent, body):
+                count += len(points)
+                await self._windows.settle(agent, [point["id"] for point in points])
+            if not count:
+                return
+        raise StoreUnavailable("keyword texts still hold words of erased memories: try again")
+
+
+async def _find(agent: Agent, scope: Scope, until_ms: int) -> AsyncIterator[_Found]:
+    """Yield what is to be erased; where a head goes, its earlier versions go with it: none may answer again."""
+    filter_ = scope.filter_at(until_ms)
+    body = {"filter": filter_, "limit": PAGE, "with_payload": list(_KEYS), "with_vector": False}
+    async for points in read_pages(agent, body):
+        rows = [point["payload"] | {"id": point["id"]} for point in points]
+        yield _Found(rows) if scope.is_whole else _Found(rows, await _earlier(agent, rows, filter_))
+
+
+async def _earlier(agent: Agent, rows: Sequence[Row], filter_: Filter) -> list[Row]:
+    """Return the earlier versions of the heads among rows, without those that the filter names itself."""
+    heads = [
+        row for row in rows if not row.get("supersededById") and row.get("supersedesId") and not row.get("pending")
+    ]
+    chains = await walk(agent, heads)
+    earlier = {row["id"]: row for chain in chains.values() for row in chain[:-1]}
+    named: set[str] = set()
+    for ids in _parts(sorted(earlier)):
+        body = {"filter": both(filter_, {"has_id": ids}), "limit": len(ids), "with_payload": False}
+        async for points in read_pages(agent, body):
+            named.update(point["id"] for point in points)
+    return [row for memory_id, row in earlier.items() if memory_id not in named]
+
+
+def _parts(ids: Sequence[str]) -> list[list[str]]:
+    return [list(ids[start : start + PAGE]) for start in range(0, len(ids), PAGE)]
+
+
+async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
+    """Return the tombstones that nothing outside of their erasure has to do with: no memory lives at the end of a link.
+
+    What was erased while it was joined to its chain is none of them, nor what another erasure's tombstone links to.
+    """
+    targets = {row["id"]: [row[link] for link in LINKS if row.get(link)] for row in rows}
+    wanted = sorted({target for linked in targets.values() for target in linked})
+    points = await agent.store.retrieve(agent.alias, wanted, keys=_KEYS) if wanted else []
+    near = {point["id"]: point["payload"] for point in points}
+
+    def is_alone(row: Payload) -> bool:
+        around = (near[target] for target in targets[row["id"]] if target in near)
+        return not row.get(JOINING_KEY) and not any(_holds(other, row["id"]) for other in around)
+
+    return [row for row in rows if is_alone(row)]
+
+
+def _holds(other: Row, memory_id: str) -> bool:
+    """Tell whether a neighbour lives, or is a tombstone that goes on linking to a memory."""
+    return TOMBSTONE_KEY not in other or (not other.get("pending") and memory_id in map(other.get, LINKS))

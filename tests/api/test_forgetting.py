@@ -1,0 +1,120 @@
+"""Forget and receipts over HTTP, by the client and on the command line."""
+
+import hashlib
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
+from tests.api.test_asking import run
+from tests.support.api_stack import Stack
+
+FORGET, RECEIPTS, MEMORIES = (f"/v1/agents/probe/{name}" for name in ("forget", "receipts", "memories"))
+VECTOR = [1.0] * 8
+
+
+def store(client: httpx.Client, user: str, content: str, **more: Any) -> str:
+    answer = client.post(MEMORIES, json={"user_id": user, "content": content, "vector": VECTOR, **more})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def test_a_dry_run_tells_and_a_run_answers_with_a_receipt(client: httpx.Client, user: str) -> None:
+    ids = sorted([store(client, user, "a", type="fact"), store(client, user, "b", type="task")])
+    counts = {"total": 2, "types": {"fact": 1, "task": 1}}
+
+    told = client.post(FORGET, json={"user_id": user, "dry_run": True}).json()
+    receipt = client.post(FORGET, json={"user_id": user}).json()
+
+    assert told == {"dry_run": True, "counts": counts, "ids": ids, "more": 0}
+    assert receipt.keys() == {"id", "counts", "sha256", "at"}
+    assert receipt["counts"] == counts
+    assert receipt["sha256"] == hashlib.sha256("".join(f"{id_}\n" for id_ in ids).encode()).hexdigest()
+    assert client.get(MEMORIES, params={"user_id": user}).json()["results"] == []
+
+
+def test_the_same_key_gives_the_same_receipt_and_another_body_is_a_conflict(client: httpx.Client, user: str) -> None:
+    headers = {"Idempotency-Key": user}
+
+    first, again = (client.post(FORGET, json={"user_id": user}, headers=headers).json() for _ in range(2))
+    other = client.post(FORGET, json={"user_id": user, "older_than": "2020-01-01T00:00:00Z"}, headers=headers)
+
+    assert first == again
+    assert other.status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({}, "user_id"),
+        ({"user_id": "u", "filters": {"nothing": 1}}, "filters.nothing"),
+        ({"user_id": "u", "older_than": "yesterday"}, "older_than"),
+        ({"user_id": "u", "dry_run": "yes"}, "dry_run"),
+        ({"user_id": "u", "all": True}, "all"),
+    ],
+)
+def test_what_is_wrong_is_named_and_nothing_is_erased(client: httpx.Client, body: dict[str, Any], field: str) -> None:
+    answer = client.post(FORGET, json=body)
+
+    assert answer.status_code == 422
+    assert [error["field"] for error in answer.json()["errors"]] == [field]
+
+
+def test_receipts_are_listed_with_what_chose(client: httpx.Client, user: str) -> None:
+    for more in ({}, {"older_than": "2020-01-01T00:00:00Z"}, {"filters": {"tags": "x"}}):
+        assert client.post(FORGET, json={"user_id": user, **more}).is_success
+
+    page = client.get(RECEIPTS, params={"user_id": user, "limit": 2}).json()
+    rest = client.get(RECEIPTS, params={"user_id": user, "before": page["next_before"]}).json()
+
+    scopes = [receipt["scope"] for receipt in (*page["results"], *rest["results"])]
+    assert scopes == ["filters", "older_than", "user"]
+    assert rest["next_before"] is None
+
+
+def test_an_agent_that_is_not_there_is_404_whatever_the_body(client: httpx.Client) -> None:
+    assert client.post("/v1/agents/nobody/forget", json={"all": True}).status_code == 404
+
+
+def test_the_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
+    with MemoryClient(stack.api_url) as api:
+        for number in range(3):
+            api.remember(
+                "probe", user, f"m{number}", vector=VECTOR, created_at=datetime(2020 + number, 1, 1, tzinfo=UTC)
+            )
+
+        preview = api.would_forget("probe", user, older_than=datetime(2021, 1, 1, tzinfo=UTC))
+        receipt = api.forget("probe", user, older_than=datetime(2021, 1, 1, tzinfo=UTC))
+        receipts = list(api.receipts("probe", user_id=user, limit=1))
+
+    assert (preview.counts["total"], receipt.counts["total"]) == (1, 1)
+    assert [(one.id, one.scope) for one in receipts] == [(receipt.id, "older_than")]
+    assert receipt.at.tzinfo is not None
+
+
+async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None:
+    async with AsyncMemoryClient(stack.api_url) as api:
+        receipts = [await api.forget("probe", user) for _ in range(2)]
+        listed = [receipt async for receipt in api.receipts("probe", user_id=user, limit=1)]
+        with pytest.raises(ApiError, match="filters"):
+            await api.would_forget("probe", user, filters={"nothing": 1})
+
+    assert {receipt.id for receipt in listed} == {receipt.id for receipt in receipts}
+
+
+def test_the_command_line_tells_first_and_then_forgets(stack: Stack, user: str) -> None:
+    run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
+
+    told = run(stack, "forget", "words", "--user", user, "--dry-run")
+    done = run(stack, "forget", "words", "--user", user)
+    listed = run(stack, "receipts", "words", "--user", user, "-o", "json")
+
+    assert told.output.startswith("would erase 1 memories; nothing was changed")
+    assert done.output.startswith("erased 1 memories, receipt ")
+    [receipt] = json.loads(listed.output)["results"]
+    assert receipt["id"] in done.output
+    assert receipt["at"].endswith("Z")
+    assert receipt["sha256"] in run(stack, "receipts", "words").output.replace("\n", "")
