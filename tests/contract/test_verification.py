@@ -14,10 +14,13 @@ from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.domain.collection import METADATA_KEY, KeywordSource
 from agentmemory_operator.domain.naming import scratch_prefix
 from agentmemory_operator.domain.planning import UpdateStrictMode
+from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.domain.restoring import Identity, Record, records_to_json
+from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.domain.verification import SKEW_MS, Check, Recorded, Verdict, hash_configuration
 from agentmemory_operator.errors import NotFound, StoreRejected, TransientError
 from agentmemory_operator.services.comparison import Subject, compare
+from agentmemory_operator.services.drafts import NewMemory
 from agentmemory_operator.services.scratch import Scratch
 from agentmemory_operator.services.servers import Server
 from agentmemory_operator.services.verification import Verification
@@ -69,9 +72,7 @@ class Place:
         return replace(subject, **changes)
 
     async def verify(self, subject: Subject, how: Any = "Full") -> Verdict:
-        verdict = await self.verification.verify(subject, how, self.server)
-        assert verdict is not None
-        return verdict
+        return await self.verification.verify(subject, how, self.server)
 
     async def scratch_left(self) -> list[str]:
         return [name for name in await self.server.snapshots.collections() if name.startswith(scratch_prefix(CLUSTER))]
@@ -86,8 +87,10 @@ async def place(qdrant_url: str) -> AsyncIterator[Place]:
     source = KeywordSource(language="english", window=2)
     async with open_world(qdrant_url, keyword=source) as world, open_server(qdrant_url) as server:
         here = Place(world, server, Verification(Scratch(this_cluster)))
-        for number in range(40):
-            await world.add(f"memory {number}", session_id=f"s{number % 3}", user_id=f"u{number % 2}")
+        for user in ("u0", "u1"):
+            texts = [f"memory {number} of {user}" for number in range(20)]
+            memories = [NewMemory(user_id=user, content=text, vector=vector_of(text), session_id="s") for text in texts]
+            await world.remember.store(world.agent, memories)
         yield here
         assert await here.scratch_left() == []
 
@@ -127,7 +130,7 @@ async def test_writers_and_deletions_at_any_time_do_not_fail_it(place: Place) ->
             if done.is_set():
                 return
             place.world.clock.move(ms=1)
-            await place.world.add(f"{seed} {number}", user_id="u0", session_id="s1")
+            await place.world.add(f"{seed} {number}", user_id="u0", session_id="s")
             victim = chance.choice(await place.world.rows("u0"))
             with contextlib.suppress(NotFound, TransientError):
                 await place.world.memories.delete(place.world.agent, victim.id, user_id="u0")
@@ -269,7 +272,6 @@ async def test_a_server_that_takes_no_addresses_is_sent_the_bytes(place: Place) 
         verdict = await place.verification.verify(subject, "Full", closed)
 
         await closed.snapshots.close()
-    assert verdict is not None
     assert verdict.reason == "Verified"
 
 
@@ -339,3 +341,59 @@ async def test_two_copies_of_one_snapshot_are_compared_the_same(place: Place) ->
 
     assert await place.verify(subject) == await place.verify(subject)
     assert (await compare(place.physical, subject, place.server)).is_good
+
+
+def status_of(subject: Subject, **changes: Any) -> dict[str, Any]:
+    recorded = subject.recorded
+    place = {"type": "Qdrant", "physical": subject.physical, "name": subject.name}
+    status = {
+        "startTime": render_second((recorded.begun_ms or 0) / 1000),
+        "physical": subject.physical,
+        "name": subject.name,
+        "sizeBytes": subject.size,
+        "sha256": subject.sha256,
+        "points": {"before": recorded.before, "after": recorded.after},
+        "configHash": recorded.config_hash,
+        "owner": {},
+        "locations": [place],
+    }
+    return status | changes
+
+
+@pytest.mark.parametrize(
+    ("verify", "status", "reason"),
+    [
+        ("Full", True, "Verified"),
+        ("Checksum", True, "ChecksumMatches"),
+        ("None", None, "NotVerified"),
+        (None, True, "Verified"),
+    ],
+)
+async def test_a_snapshot_s_status_says_how_it_is_proven(place: Place, verify, status, reason) -> None:
+    subject = await place.snapshot()
+    metadata = Metadata(name="s", namespace="agents", uid=subject.uid)
+
+    state = await place.verification.prove(place.server, metadata, status_of(subject, verify=verify))
+
+    assert (state.status, state.reason) == (status, reason), state.message
+
+
+async def test_what_qdrant_has_no_more_is_taken_from_where_it_was_copied_to(place: Place) -> None:
+    subject = await place.snapshot()
+    content = await place.bytes_of(subject)
+    await place.server.snapshots.delete_file(subject.physical, subject.name)
+    asked = []
+
+    def open_elsewhere(location: dict[str, Any], namespace: str) -> Any:
+        asked.append((location["key"], namespace))
+        return serving(content)()
+
+    place.verification = replace(place.verification, open_elsewhere=open_elsewhere)
+    status = status_of(subject, locations=[{"type": "S3", "key": "a/b"}])
+
+    state = await place.verification.prove(
+        place.server, Metadata(name="s", namespace="agents", uid=subject.uid), status
+    )
+
+    assert (state.status, state.reason) == (True, "Verified"), state.message
+    assert asked == [("a/b", "agents")]

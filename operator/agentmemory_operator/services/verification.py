@@ -4,14 +4,25 @@ import asyncio
 import hashlib
 import logging
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from functools import partial
 
-from agentmemory_operator.domain.snapshot_spec import Verify
-from agentmemory_operator.domain.verification import Check, Finding, Verdict, compare_checksum
+from agentmemory_operator.domain.collection import marker_from_json
+from agentmemory_operator.domain.conditions import State
+from agentmemory_operator.domain.resources import Metadata
+from agentmemory_operator.domain.times import parse_time
+from agentmemory_operator.domain.verification import (
+    UNVERIFIED,
+    Check,
+    Finding,
+    Recorded,
+    Verdict,
+    compare_checksum,
+)
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports import Json
 from agentmemory_operator.services.comparison import Subject, compare
 from agentmemory_operator.services.scratch import Scratch
 from agentmemory_operator.services.servers import Server
@@ -22,35 +33,67 @@ ATTEMPTS = 3
 log = logging.getLogger(__name__)
 
 
-class Verifier(Protocol):
-    """Proves snapshots."""
-
-    async def verify(self, subject: Subject, how: Verify, server: Server) -> Verdict | None:
-        """Return what a snapshot came to; None where nothing is asked of it.
-
-        Raises:
-            TransientError: it is to be tried again.
-        """
-        ...
+OpenElsewhere = Callable[[Json, str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
+"""Opens the bytes at a place off the server, as a status names it, with the credentials of a namespace."""
 
 
 @dataclass(slots=True)
 class Verification:
-    """Implements Verifier; one snapshot of a server is restored at a time.
+    """Proves snapshots; of one server's one is restored at a time.
 
     Attributes:
         max_scratch_bytes: larger snapshots are verified by their bytes alone; None restores any.
+        open_elsewhere: opens bytes that Qdrant does not have; None where nothing can.
     """
 
     scratch: Scratch
     max_scratch_bytes: int | None = None
+    open_elsewhere: OpenElsewhere | None = None
     _failures: Counter[str] = field(default_factory=Counter)
     _turns: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
 
-    async def verify(self, subject: Subject, how: Verify, server: Server) -> Verdict | None:
-        """Return what a snapshot came to; None where nothing is asked of it."""
+    async def prove(self, server: Server, metadata: Metadata, status: Json) -> State:
+        """Return the condition Verified of a MemorySnapshot whose bytes are there, as its `status.verify` asks for.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
+        how = status.get("verify") or "Full"
         if how == "None":
-            return None
+            return UNVERIFIED
+        return (await self.verify(self._subject(metadata, status), how, server)).state
+
+    def _subject(self, metadata: Metadata, status: Json) -> Subject:
+        places = {place["type"]: place for place in reversed(status.get("locations") or [])}
+        here, elsewhere, opens = places.get("Qdrant"), places.get("S3"), self.open_elsewhere
+        points, owner = status.get("points") or {}, status.get("owner")
+        began = status.get("startTime")
+        return Subject(
+            uid=metadata.uid,
+            physical=(here or status).get("physical") or "",
+            name=(here or status).get("name") or "",
+            size=status.get("sizeBytes") or 0,
+            sha256=status.get("sha256"),
+            recorded=Recorded(
+                begun_ms=parse_time(began) if began else None,
+                before=points.get("before"),
+                after=points.get("after"),
+                config_hash=status.get("configHash"),
+            ),
+            live=status.get("physical"),
+            owner=marker_from_json(owner) if owner else None,
+            open_copy=partial(opens, elsewhere, metadata.namespace) if opens and elsewhere and not here else None,
+        )
+
+    async def verify(self, subject: Subject, how: str, server: Server) -> Verdict:
+        """Return what a snapshot came to.
+
+        Args:
+            how: Full or Checksum.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
         if how == "Checksum":
             return await _checksum(subject, server)
         most = self.max_scratch_bytes
