@@ -49,10 +49,15 @@ class S3Bucket(Model):
     region: Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[a-z0-9-]+$")] | None = Field(
         default=None, description="Region of the bucket. Default: us-east-1."
     )
+    addressing: Literal["Path", "VirtualHost"] | None = Field(
+        default=None,
+        description="Where the bucket stands in a URL: in the path, or before the host's name. Default: Path with an"
+        " endpoint, VirtualHost without.",
+    )
     secret_ref: SecretRef | None = Field(
         default=None,
-        description="Secret with access-key-id and secret-access-key, and session-token where there is one. Default:"
-        " the operator's own identity (environment, web identity).",
+        description="Secret with access-key-id and secret-access-key; session-token and ca.crt (the authorities to"
+        " trust, PEM) where needed. Default: the operator's own identity (environment, web identity).",
     )
 
 

@@ -28,6 +28,9 @@ class LocationStatus(StatusModel):
     name: str | None = Field(default=None, description="Of Qdrant: the file's name.")
     endpoint: str | None = Field(default=None, description="Of S3: URL of the storage.")
     bucket: str | None = Field(default=None, description="Of S3: the bucket.")
+    region: str | None = Field(default=None, description="Of S3: the bucket's region.")
+    secret: str | None = Field(default=None, description="Of S3: the Secret that opens it, in the object's namespace.")
+    addressing: str | None = Field(default=None, description="Of S3: where the bucket stands in a URL.")
     key: str | None = Field(default=None, description="Of S3: the whole key.")
 
 

@@ -1,0 +1,53 @@
+"""Where copies of snapshots lie in object storage, as specs and statuses say it. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentmemory_operator.domain.snapshot_spec import S3Bucket, S3Object, S3Storage
+
+Json = dict[str, Any]
+
+S3 = "S3"
+SUFFIX_DIGITS = 8
+
+
+def copy_folder(storage: S3Storage, slug: str) -> str:
+    """Return what the key of every copy of an agent's snapshots begins with, the slash at its end included."""
+    return f"{storage.prefix}/{slug}/" if storage.prefix else f"{slug}/"
+
+
+def copy_location(storage: S3Storage, *, slug: str, name: str, uid: str, file: str) -> Json:
+    """Return the place of the copy of a file, as a status says it: it can be opened without the spec.
+
+    Args:
+        name, uid: of the MemorySnapshot; two of one name never meet.
+        file: name of the file in Qdrant.
+    """
+    key = f"{copy_folder(storage, slug)}{name}-{uid[:SUFFIX_DIGITS]}/{file}"
+    said = {
+        "type": S3,
+        "endpoint": storage.endpoint,
+        "bucket": storage.bucket,
+        "region": storage.region,
+        "addressing": storage.addressing,
+        "secret": storage.secret_ref.name if storage.secret_ref else None,
+        "key": key,
+    }
+    return {field: value for field, value in said.items() if value is not None}
+
+
+def object_at(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Object:
+    """Return a place of a status as specs name one."""
+    fields = {
+        name: location[name] for name in ("endpoint", "bucket", "region", "addressing", "key") if name in location
+    }
+    secret = {"secretRef": {"name": location["secret"]}} if "secret" in location else {}
+    return S3Object.model_validate(fields | secret | ({"sha256": sha256} if sha256 else {}))
+
+
+def is_path_style(bucket: S3Bucket) -> bool:
+    """Tell whether a bucket stands in the path: Amazon's own knows it in the host's name too, others may not."""
+    if bucket.addressing is not None:
+        return bucket.addressing == "Path"
+    # A dot in it does not fit Amazon's certificate.
+    return bucket.endpoint is not None or "." in bucket.bucket
