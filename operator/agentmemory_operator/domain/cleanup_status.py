@@ -1,6 +1,5 @@
 """Cleanups in an object's status: when the next one is due, and what the last one came to."""
 
-import zlib
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -9,14 +8,10 @@ from agentmemory_operator.domain.cleanup import Removal
 from agentmemory_operator.domain.lifecycle import is_cleaned
 from agentmemory_operator.domain.presets import Lifecycle
 from agentmemory_operator.domain.resources import APPROVE_CLEANUP, CLEANUP_REQUESTED_AT, AgentMemory
-from agentmemory_operator.domain.schedule import next_time_ms
+from agentmemory_operator.domain.schedule import next_time_ms, spread_ms
 from agentmemory_operator.domain.times import render_second
 
 Json = dict[str, Any]
-
-LARGEST_JITTER_MS = 300_000
-# A tenth of the time until the run after it, so that runs by the minute are still made each minute.
-JITTER_SHARE = 10
 
 
 def due_ms(memory: AgentMemory, lifecycle: Lifecycle, last: Mapping[str, Any]) -> int | None:
@@ -37,9 +32,7 @@ def due_ms(memory: AgentMemory, lifecycle: Lifecycle, last: Mapping[str, Any]) -
     due = next_time_ms(lifecycle.schedule, lifecycle.time_zone, after_ms=begin_ms)
     if due is None:
         return None
-    after = next_time_ms(lifecycle.schedule, lifecycle.time_zone, after_ms=due) or due
-    most = min((after - due) // JITTER_SHARE, LARGEST_JITTER_MS)
-    return due + zlib.crc32(memory.metadata.uid.encode()) % (most + 1)
+    return due + spread_ms(memory.metadata.uid, lifecycle.schedule, lifecycle.time_zone, at_ms=due)
 
 
 def is_asked_for(memory: AgentMemory, last: Mapping[str, Any]) -> bool:

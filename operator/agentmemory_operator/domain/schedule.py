@@ -4,13 +4,19 @@ Where clocks are set forward or back, a time of day that is skipped comes right 
 counts once, as in Debian's cron; a schedule by the hour or the minute goes by the time that passes.
 """
 
-from datetime import UTC, datetime
+import zlib
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import islice, pairwise, takewhile
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
 NEVER = "Never"
+
+LARGEST_SPREAD_MS = 300_000
+_SPREAD_SHARE = 10
+_TIMES = 5000
 
 _MONTHS = "JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC"
 _DAYS = "SUN|MON|TUE|WED|THU|FRI|SAT"
@@ -50,7 +56,7 @@ def schedule_fault(schedule: str) -> str | None:
 def zone_fault(time_zone: str) -> str | None:
     """Return why a time zone cannot be used, None where it can."""
     try:
-        _zone(time_zone)
+        zone_of(time_zone)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         return f"{time_zone!r} is no time zone of the IANA database: give one as Europe/Berlin, or Etc/UTC"
     return None
@@ -63,11 +69,62 @@ def next_time_ms(schedule: str, time_zone: str, *, after_ms: int) -> int | None:
     """
     if schedule == NEVER:
         return None
-    after = datetime.fromtimestamp(after_ms / 1000, _zone(time_zone))
-    found = next(CronSim(schedule, after), None)
-    return None if found is None else int(found.timestamp() * 1000)
+    after = datetime.fromtimestamp(after_ms / 1000, zone_of(time_zone))
+    times = (int(found.timestamp() * 1000) for found in CronSim(schedule, after))
+    # Within an hour that comes twice the library goes by the clock alone, and may name the first one from the second.
+    return next((time_ms for time_ms in times if time_ms > after_ms), None)
+
+
+def last_time_ms(schedule: str, time_zone: str, *, until_ms: int) -> int | None:
+    """Return the last time up to and with `until_ms` that the schedule names, None where there is none.
+
+    The schedule and the zone have no fault.
+    """
+    if schedule == NEVER:
+        return None
+    until = datetime.fromtimestamp(until_ms // 1000 + 1, zone_of(time_zone))
+    before = next(CronSim(schedule, until, reverse=True), None)
+    if before is None:
+        return None
+    last_ms = int(before.timestamp() * 1000)
+    # Where an hour comes twice, the library misses what the first one had.
+    while (later_ms := next_time_ms(schedule, time_zone, after_ms=last_ms)) is not None and later_ms <= until_ms:
+        last_ms = later_ms
+    return last_ms
+
+
+@lru_cache(maxsize=1024)
+def longest_gap_ms(schedule: str, time_zone: str) -> int | None:
+    """Return the longest time between two neighbours of a schedule's times, None where there are no two.
+
+    Looked for in 13 months from a Friday noon on, among the first 5,000 times: a night, a weekend, and the ends of a
+    month and of a year are in them.
+    """
+    if schedule == NEVER:
+        return None
+    first = datetime(2026, 1, 2, 12, tzinfo=zone_of(time_zone))
+    times, end = CronSim(schedule, first), first + timedelta(days=396)
+    seen = [*islice(times, 2), *takewhile(lambda time: time < end, islice(times, _TIMES))]
+    gaps = (int((after.timestamp() - before.timestamp()) * 1000) for before, after in pairwise(seen))
+    return max(gaps, default=None)
+
+
+def spread_ms(identity: str, schedule: str, time_zone: str, *, at_ms: int) -> int:
+    """Return by how much a run comes later than a time of its schedule, so that a thousand do not come at once.
+
+    It is the same each time: up to a tenth of the time until the next one, so that runs by the minute are still made
+    each minute, and at most 5 minutes.
+
+    Args:
+        identity: what tells one from another.
+        at_ms: the time that the schedule names.
+    """
+    after_ms = next_time_ms(schedule, time_zone, after_ms=at_ms) or at_ms
+    most = min((after_ms - at_ms) // _SPREAD_SHARE, LARGEST_SPREAD_MS)
+    return zlib.crc32(identity.encode()) % (most + 1)
 
 
 @lru_cache(maxsize=256)
-def _zone(name: str) -> ZoneInfo:
+def zone_of(name: str) -> ZoneInfo:
+    """Return a time zone that has no fault."""
     return ZoneInfo(name)

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.cleanup_status import LARGEST_JITTER_MS, due_ms
+from agentmemory_operator.domain.cleanup_status import due_ms
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.presets import Lifecycle
 from agentmemory_operator.domain.resources import APPROVE_CLEANUP, CLEANUP_REQUESTED_AT, AgentMemory
+from agentmemory_operator.domain.schedule import LARGEST_SPREAD_MS
 from tests.support.manifests import manifest
 
 DAILY = Lifecycle(schedule="0 3 * * *")
@@ -34,7 +35,7 @@ def test_the_first_run_is_the_first_time_after_the_object_was_made() -> None:
     found = due({})
 
     assert found is not None
-    assert 0 <= found - ms("2026-11-21T03:00:00Z") <= LARGEST_JITTER_MS
+    assert 0 <= found - ms("2026-11-21T03:00:00Z") <= LARGEST_SPREAD_MS
 
 
 def test_many_missed_times_are_one_run() -> None:
