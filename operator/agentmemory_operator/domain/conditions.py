@@ -49,6 +49,14 @@ class Reason(StrEnum):
     COPY_DIFFERS = "CopyDiffers"
     CHECKSUM_DIFFERS = "ChecksumDiffers"
     NOT_RESTORABLE = "NotRestorable"
+    SNAPSHOT_RECENT = "SnapshotRecent"
+    SNAPSHOT_OVERDUE = "SnapshotOverdue"
+    SERVER_VERSION_CHANGED = "ServerVersionChanged"
+    NO_SNAPSHOT_YET = "NoSnapshotYet"
+    SNAPSHOT_PROVEN = "SnapshotProven"
+    SNAPSHOT_BAD = "SnapshotBad"
+    SNAPSHOT_FAILED = "SnapshotFailed"
+    BEING_REMOVED = "BeingRemoved"
 
 
 @dataclass(frozen=True, slots=True)

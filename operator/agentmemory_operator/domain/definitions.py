@@ -59,6 +59,7 @@ AGENT_MEMORY = Kind(
         Column("Preset", "string", ".status.effective.preset", "The preset in force."),
         Column("Ready", "string", _READY, "Whether it serves."),
         Column("Points", "integer", ".status.collection.points", "Points in the collection, approximately."),
+        Column("Last-Snapshot", "date", ".status.lastSnapshot.time", "Since the last snapshot was made."),
         _AGE,
         Column("Alias", "string", ".status.collection.alias", "The collection's stable name.", is_wide=True),
         Column("Physical", "string", ".status.collection.physical", "The collection behind it.", is_wide=True),

@@ -114,6 +114,11 @@ class SnapshotsSpec(Model):
     time_zone: Annotated[str, Field(max_length=64, pattern=ZONE_PATTERN)] | None = Field(
         default=None, description="Time zone of the schedule by its IANA name, as Europe/Berlin. Default: Etc/UTC."
     )
+    stale_after_hours: Annotated[int, Field(ge=1, le=87_600)] | None = Field(
+        default=None,
+        description="Hours after which the last proven snapshot is too old and SnapshotFresh turns False, 1..87600."
+        " Default: twice the longest time between two times of the schedule, at least 1.",
+    )
     retention: Retention | None = Field(default=None, description="Which scheduled ones stay. Default: see its fields.")
     verify: Verify | None = Field(
         default=None,

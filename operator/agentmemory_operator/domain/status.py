@@ -13,7 +13,8 @@ class Condition(StatusModel):
     """One condition, as the Kubernetes API conventions describe it."""
 
     type: Annotated[str, Field(max_length=316)] = Field(
-        description="Ready, InSync, Reachable, Reconciling, Stalled, Suspended or TypesListed."
+        description="Ready, InSync, Reachable, Reconciling, Stalled, Suspended, TypesListed, SnapshotFresh,"
+        " SnapshotVerified, or Succeeded, Verified and Progressing of what is done once."
     )
     status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
     reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = (
@@ -287,6 +288,15 @@ class DriftStatus(StatusModel):
     )
 
 
+class LastSnapshotStatus(StatusModel):
+    """The newest snapshot that was made."""
+
+    name: str | None = Field(default=None, description="Name of its MemorySnapshot.")
+    time: str | None = Field(default=None, description="When it was begun.", json_schema_extra={"format": "date-time"})
+    verified: bool | None = Field(default=None, description="Whether it was proven.")
+    qdrant_version: str | None = Field(default=None, description="Version of the server that made it.")
+
+
 MAX_DRIFT = 64
 Drift = Annotated[tuple[DriftStatus, ...], Field(max_length=MAX_DRIFT, json_schema_extra=keyed_by("path"))]
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))]
@@ -321,6 +331,17 @@ class AgentMemoryStatus(WholeStatus):
     next_cleanup_time: str | None = Field(
         default=None,
         description="When the next cleanup is due; absent where none is.",
+        json_schema_extra={"format": "date-time"},
+    )
+    last_snapshot: LastSnapshotStatus | None = Field(default=None, description="The newest snapshot that was made.")
+    last_snapshot_slot: str | None = Field(
+        default=None,
+        description="The time of the schedule that a snapshot was last asked for; no time is asked for twice.",
+        json_schema_extra={"format": "date-time"},
+    )
+    next_snapshot_time: str | None = Field(
+        default=None,
+        description="When the next snapshot of the schedule is asked for; absent where none is.",
         json_schema_extra={"format": "date-time"},
     )
     drift: Drift | None = Field(

@@ -40,6 +40,7 @@ from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.queues import Queues
 from agentmemory_operator.services.scratch import Scratch, ScratchSweeper
 from agentmemory_operator.services.servers import Server, Servers
+from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
 from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.services.verification import Verification
 from agentmemory_operator.services.windows import Windows
@@ -80,8 +81,9 @@ class Operator:
         self._sweeper: ScratchSweeper | None = None
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
         self.queues = Queues(self.queue)
-        self.feed = OperatorFeed(self.table, self.queues, self._forget_connection)
         clock = SystemClock()
+        self.snapshots = SnapshotSchedule(self.table, cluster, clock, self.queues.request)
+        self.feed = OperatorFeed(self.table, self.queues, self._forget_connection, self.snapshots.heard)
         self.handover = (
             Handover(handover_store, secrets, self.connections, QdrantTokens(), clock) if handover_store else None
         )
@@ -89,6 +91,7 @@ class Operator:
             *(self.table, self.connections, cluster, clock, self.queues.request),
             periods=self.periods,
             handover=self.handover,
+            snapshots=self.snapshots,
         )
         self._cluster, self._secrets, self._clock = cluster, secrets, clock
 
@@ -141,6 +144,7 @@ class Operator:
         """Run passes, and cleanups where they are made, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queues.run())
+            group.create_task(self.snapshots.queue.run())
             if self._passes.cleaning is not None:
                 group.create_task(self._passes.cleaning.queue.run())
             if self._sweeper is not None:
@@ -176,6 +180,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         metrics = [
             *operator.meter.metrics(operator.queue, lambda: leadership.is_leading),
             *cleaning.meter.metrics,
+            *operator.snapshots.meter.metrics,
             calls,
         ]
         probes = Probes(lambda: operator.queue.stuck_s, ready.is_set, lambda: render(metrics))

@@ -18,6 +18,7 @@ from agentmemory_operator.services.objects import (
     ObjectTable,
     holds_collection,
     key_of,
+    memory_named,
     slug_of,
 )
 
@@ -41,16 +42,31 @@ class OperatorFeed:
 
     Args:
         forget_connection: called when a connection is gone.
+        heard: called with an AgentMemory of whose snapshots or restores there is news, and with one that is gone.
     """
 
-    def __init__(self, table: ObjectTable, queue: Requests, forget_connection: Callable[[Key], None]) -> None:
+    def __init__(
+        self,
+        table: ObjectTable,
+        queue: Requests,
+        forget_connection: Callable[[Key], None],
+        heard: Callable[[Key], None] = lambda memory: None,
+    ) -> None:
         self._table = table
         self._queue = queue
         self._forget_connection = forget_connection
+        self._heard = heard
 
     def take(self, event: str, document: Json) -> None:
         """Take in one event."""
         key = key_of(document)
+        self._take(event, key, document)
+        memory = memory_named(document) or (key if event == "DELETED" and key.kind == AGENT_MEMORY else None)
+        if memory is not None:
+            # Also of a status, which is no reason for a pass over the snapshot itself.
+            self._heard(memory)
+
+    def _take(self, event: str, key: Key, document: Json) -> None:
         if event == "DELETED":
             self._table.remove(key)
             self._queue.forget(key)

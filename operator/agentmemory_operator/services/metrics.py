@@ -45,7 +45,7 @@ class Gauge:
         """Yield the gauge as text."""
         yield from _head(self.name, self.help, "gauge")
         for labels, value in sorted(self.read().items()):
-            yield f"{self.name}{_shown(self.labels, labels)} {value:g}"
+            yield f"{self.name}{_shown(self.labels, labels)} {value:.15g}"
 
 
 @dataclass(slots=True)

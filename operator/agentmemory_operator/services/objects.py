@@ -5,9 +5,11 @@ The operator and the development stack feed it from their sources (Kubernetes, a
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from agentmemory_operator.ports import Json
+
+K = TypeVar("K")
 
 AGENT_MEMORY = "AgentMemory"
 QDRANT_CONNECTION = "QdrantConnection"
@@ -49,12 +51,21 @@ def slug_of(document: Mapping[str, Any]) -> str:
     return str(agent or document["metadata"]["name"])
 
 
+def memory_named(document: Mapping[str, Any]) -> Key | None:
+    """Return the AgentMemory that a snapshot or restore is for, None where it names none, and of other kinds."""
+    spec, field_ = document.get("spec"), _MEMORY_REFS.get(document["kind"])
+    ref = spec.get(field_) if field_ and isinstance(spec, dict) else None
+    name = ref.get("name") if isinstance(ref, dict) else None
+    return Key(AGENT_MEMORY, key_of(document).namespace, name) if isinstance(name, str) else None
+
+
 @dataclass(slots=True)
 class ObjectTable:
-    """The objects by key, and the claims on each slug."""
+    """The objects by key, the claims on each slug, and what is done for each AgentMemory."""
 
     _documents: dict[Key, Json] = field(default_factory=dict)
     _claims: dict[str, set[Key]] = field(default_factory=dict)
+    _jobs: dict[Key, set[Key]] = field(default_factory=dict)
 
     def put(self, document: Json) -> bool:
         """Take in an object; tell whether a pass has to look at it.
@@ -68,6 +79,8 @@ class ObjectTable:
         self._documents[key] = document
         if key.kind == AGENT_MEMORY:
             self._claims.setdefault(slug_of(document), set()).add(key)
+        elif memory := memory_named(document):
+            self._jobs.setdefault(memory, set()).add(key)
         return before is None or _relevant(before) != _relevant(document)
 
     def remove(self, key: Key) -> None:
@@ -90,9 +103,11 @@ class ObjectTable:
 
     def memory_of(self, key: Key) -> Key | None:
         """Return the AgentMemory that a snapshot or restore is for, None where it names none."""
-        ref = self._spec(key).get(_MEMORY_REFS[key.kind]) if key in self._documents else None
-        name = ref.get("name") if isinstance(ref, dict) else None
-        return Key(AGENT_MEMORY, key.namespace, name) if isinstance(name, str) else None
+        return memory_named(self._documents[key]) if key in self._documents else None
+
+    def jobs_of(self, memory: Key, kind: str) -> list[Json]:
+        """Return the snapshots, or the restores, that are for an AgentMemory, sorted by name."""
+        return [self._documents[key] for key in sorted(self._jobs.get(memory, ())) if key.kind == kind]
 
     def connection_of(self, key: Key) -> Key | None:
         """Return the connection that an object goes by, None where none is named in a way that makes sense."""
@@ -131,10 +146,17 @@ class ObjectTable:
         return spec if isinstance(spec, dict) else {}
 
     def _unclaim(self, key: Key, document: Json) -> None:
-        claims = self._claims.get(slug_of(document), set())
-        claims.discard(key)
-        if not claims:
-            self._claims.pop(slug_of(document), None)
+        if memory := memory_named(document):
+            _discard(self._jobs, memory, key)
+        _discard(self._claims, slug_of(document), key)
+
+
+def _discard(sets: dict[K, set[Key]], owner: K, key: Key) -> None:
+    """Take a key out of a set, and the set out of its dict with the last one."""
+    members = sets.get(owner, set())
+    members.discard(key)
+    if not members:
+        sets.pop(owner, None)
 
 
 def _relevant(document: Json) -> tuple[Any, ...]:

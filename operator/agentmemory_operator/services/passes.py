@@ -40,9 +40,10 @@ from agentmemory_operator.services.cleaning import Cleaning
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.news import events_of
-from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, release
+from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
 from agentmemory_operator.services.turns import Turns, is_running
 from agentmemory_operator.services.unlisted import count_unlisted
 from agentmemory_operator.services.workqueue import LAST_RETRY_S
@@ -94,6 +95,7 @@ class Passes:
         request: asks for a pass over another object.
         handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
         cleaning: told of each object, when its next cleanup is due; None cleans nothing up.
+        snapshots: told of each object, what there is to say of its snapshots; None makes none.
     """
 
     table: ObjectTable
@@ -104,6 +106,7 @@ class Passes:
     periods: Periods
     handover: Handover | None = None
     cleaning: Cleaning | None = None
+    snapshots: SnapshotSchedule | None = None
     turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -336,6 +339,8 @@ class Passes:
 
     async def _write(self, kind: str, document: Json, metadata: Metadata, status: Json) -> bool:
         """Write the status where it differs; tell whether it did."""
+        if kind == AGENT_MEMORY and self.snapshots is not None:
+            status = self.snapshots.note(key_of(document), document, status)
         if status == (document.get("status") or {}):
             return False
         await self.cluster.write_status(kind, metadata, status)

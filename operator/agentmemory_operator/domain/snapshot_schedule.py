@@ -1,0 +1,345 @@
+"""When snapshots of an agent are due, what they are called, and whether the last ones are fresh and proven.
+
+A time of the schedule is claimed by creating an object that is named after it: whoever comes second finds it there. Of
+any number of missed times the newest alone is made up for.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from agentmemory_operator.domain.conditions import Reason, State
+from agentmemory_operator.domain.resources import API_VERSION, AgentMemory
+from agentmemory_operator.domain.retention import Rules
+from agentmemory_operator.domain.schedule import (
+    LARGEST_SPREAD_MS,
+    NEVER,
+    last_time_ms,
+    longest_gap_ms,
+    next_time_ms,
+    schedule_fault,
+    spread_ms,
+    zone_fault,
+)
+from agentmemory_operator.domain.snapshot_facts import (
+    AGENT_MEMORY_LABEL,
+    RETENTION_LABEL,
+    SLOT,
+    UNDER_RETENTION,
+    Taken,
+    is_restorable,
+)
+from agentmemory_operator.domain.snapshot_spec import SnapshotsSpec
+from agentmemory_operator.domain.times import render_second
+
+Json = dict[str, Any]
+
+FIELD = "spec.snapshots"
+HOUR_MS = 3_600_000
+# One snapshot may fail, the next one not; and below an hour the proof itself takes its share.
+STALE_GAPS, LEAST_STALE_MS = 2, HOUR_MS
+
+MAX_NAME, MAX_LABEL = 253, 63
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """An agent's `snapshots` block with the defaults filled in.
+
+    Attributes:
+        schedule: cron, or Never.
+        rules: of retention; None where there is no block, and nothing is removed.
+        stale_ms: the age from which the last proven snapshot is too old; None without a schedule.
+        verify: as the block says, None where it does not.
+    """
+
+    schedule: str = NEVER
+    time_zone: str = "Etc/UTC"
+    rules: Rules | None = None
+    stale_ms: int | None = None
+    verify: str | None = None
+
+    @property
+    def is_followed(self) -> bool:
+        """Whether snapshots are made by a schedule."""
+        return self.schedule != NEVER
+
+
+def figures_of(spec: SnapshotsSpec | None) -> Figures:
+    """Return the figures in force; a schedule that cannot be followed is none."""
+    if spec is None:
+        return Figures()
+    zone = spec.time_zone or "Etc/UTC"
+    if snapshots_fault(spec):
+        return Figures(verify=spec.verify)
+    schedule = spec.schedule or NEVER
+    given = spec.retention.model_dump(exclude_none=True) if spec.retention else {}
+    return Figures(
+        schedule=schedule,
+        time_zone=zone,
+        rules=Rules(**given, time_zone=zone),
+        stale_ms=_stale_ms(spec, schedule, zone),
+        verify=spec.verify,
+    )
+
+
+def _stale_ms(spec: SnapshotsSpec, schedule: str, zone: str) -> int | None:
+    if schedule == NEVER:
+        return None
+    if spec.stale_after_hours is not None:
+        return spec.stale_after_hours * HOUR_MS
+    return max(STALE_GAPS * (longest_gap_ms(schedule, zone) or 0), LEAST_STALE_MS)
+
+
+def snapshots_fault(spec: SnapshotsSpec | None) -> tuple[str, str] | None:
+    """Return the field that keeps snapshots from being made and what is wrong with it, None where nothing does."""
+    if spec is None:
+        return None
+    if spec.schedule and (fault := schedule_fault(spec.schedule)):
+        return f"{FIELD}.schedule", fault
+    if spec.time_zone and (fault := zone_fault(spec.time_zone)):
+        return f"{FIELD}.timeZone", fault
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A snapshot that is to be asked for.
+
+    Attributes:
+        name: of its object.
+        slot_ms: the time of the schedule; None for one that a new version of the server asks for.
+        due_ms: when; an agent comes a little later than its schedule says, always by the same time.
+    """
+
+    name: str
+    slot_ms: int | None
+    due_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """Everything that is known of an agent's snapshots at one time.
+
+    Attributes:
+        taken: its snapshots, in any order.
+        slot_ms: the last time of the schedule that was claimed, 0 before the first.
+        running: version of the server, None where it is not known.
+    """
+
+    memory: AgentMemory
+    figures: Figures
+    taken: Sequence[Taken]
+    slot_ms: int
+    running: str | None
+    now_ms: int
+
+    @property
+    def made(self) -> list[Taken]:
+        """Those that came to an end, newest first."""
+        return sorted((one for one in self.taken if one.is_ended and not one.is_going), key=_begun, reverse=True)
+
+    @property
+    def proven(self) -> list[Taken]:
+        """Those that were proven, or were not to be; newest first."""
+        is_trusted = self.figures.verify == "None"
+        return [
+            one
+            for one in self.made
+            if one.has_succeeded and (one.is_verified or (is_trusted and one.is_verified is None))
+        ]
+
+    @property
+    def usable(self) -> list[Taken]:
+        """Those that were proven and that the running server can restore, as far as is known; newest first."""
+        return [one for one in self.proven if is_restorable(one, self.running) is not False]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether one of the schedule is under way; the next one waits for it."""
+        return any(one.is_under_retention and not one.is_ended and not one.is_going for one in self.taken)
+
+
+def _begun(taken: Taken) -> tuple[int, str]:
+    return taken.begun_ms, taken.name
+
+
+def next_claim(outlook: Outlook) -> Claim | None:
+    """Return the snapshot of the schedule that is to be asked for next, None where none ever is."""
+    figures, metadata = outlook.figures, outlook.memory.metadata
+    created_ms = int(datetime.fromisoformat(metadata.creation_timestamp).timestamp() * 1000)
+    since_ms = max(created_ms, outlook.slot_ms)
+    slot_ms = last_time_ms(figures.schedule, figures.time_zone, until_ms=outlook.now_ms)
+    if slot_ms is None or slot_ms <= since_ms:
+        after_ms = max(since_ms, outlook.now_ms)
+        slot_ms = next_time_ms(figures.schedule, figures.time_zone, after_ms=after_ms)
+    if slot_ms is None:
+        return None
+    late_ms = spread_ms(outlook.memory.slug, figures.schedule, figures.time_zone, at_ms=slot_ms)
+    return Claim(name=slot_name(metadata.name, slot_ms), slot_ms=slot_ms, due_ms=slot_ms + late_ms)
+
+
+def version_claim(outlook: Outlook, *, since_ms: int) -> Claim | None:
+    """Return the snapshot that a new version of the server asks for, once a version; None where it asks for none.
+
+    Args:
+        since_ms: when the version was first seen.
+    """
+    if outlook.running is None or not outlook.figures.is_followed or not outlook.proven or outlook.usable:
+        return None
+    name = _limited(outlook.memory.metadata.name, f"-qdrant-{_plain(outlook.running)}", MAX_NAME)
+    if any(one.name == name for one in outlook.taken):
+        return None
+    late_ms = zlib.crc32(outlook.memory.slug.encode()) % (LARGEST_SPREAD_MS + 1)
+    return Claim(name=name, slot_ms=None, due_ms=since_ms + late_ms)
+
+
+def slot_name(memory_name: str, slot_ms: int) -> str:
+    """Return what the object of a time of the schedule is called: the same for everybody who asks."""
+    slot = datetime.fromtimestamp(slot_ms / 1000, UTC)
+    return _limited(memory_name, f"-{slot:%Y%m%dt%H%Mz}", MAX_NAME)
+
+
+def _plain(version: str) -> str:
+    """Return a version as part of an object's name."""
+    return "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in version.lower()).strip("-")
+
+
+def _limited(name: str, suffix: str, most: int) -> str:
+    """Return a name with its suffix; a name that is too long is cut, and told from others by a digest."""
+    if len(name) + len(suffix) <= most:
+        return name + suffix
+    digest = hashlib.sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: most - len(suffix) - 9].rstrip('-.')}-{digest}{suffix}"
+
+
+def label_of(memory_name: str) -> str:
+    """Return the label that finds the snapshots of an agent."""
+    return _limited(memory_name, "", MAX_LABEL)
+
+
+def claimed_object(claim: Claim, outlook: Outlook) -> Json:
+    """Return the object that a claim creates.
+
+    It has no owner: neither the deletion of the agent nor a prune of its manifests removes a backup.
+    """
+    metadata = outlook.memory.metadata
+    slot = {SLOT: render_second(claim.slot_ms / 1000)} if claim.slot_ms is not None else {}
+    spec: Json = {"agentMemoryRef": {"name": metadata.name}}
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "MemorySnapshot",
+        "metadata": {
+            "name": claim.name,
+            "namespace": metadata.namespace,
+            "labels": {AGENT_MEMORY_LABEL: label_of(metadata.name), RETENTION_LABEL: UNDER_RETENTION},
+            "annotations": slot,
+        },
+        "spec": spec | ({"verify": outlook.figures.verify} if outlook.figures.verify else {}),
+    }
+
+
+def last_status(outlook: Outlook) -> Json:
+    """Return `status.lastSnapshot`: the newest one that was made; empty before the first."""
+    for one in outlook.made:
+        if one.has_succeeded:
+            told: Json = {
+                "name": one.name,
+                "time": render_second(one.begun_ms / 1000),
+                "verified": bool(one.is_verified),
+            }
+            return told | ({"qdrantVersion": one.version} if one.version else {})
+    return {}
+
+
+def stale_at_ms(outlook: Outlook) -> int | None:
+    """Return when the last proven snapshot becomes too old, None where none can."""
+    stale_ms, usable = outlook.figures.stale_ms, outlook.usable
+    return usable[0].begun_ms + stale_ms if stale_ms is not None and usable else None
+
+
+def states_of(outlook: Outlook) -> list[State]:
+    """Return the conditions SnapshotFresh and SnapshotVerified; none of an agent without schedule and snapshots."""
+    fresh = [_fresh(outlook)] if outlook.figures.stale_ms is not None else []
+    return fresh + [_verified(one) for one in outlook.made[:1]]
+
+
+def _fresh(outlook: Outlook) -> State:
+    proven, usable, stale_ms = outlook.proven, outlook.usable, outlook.figures.stale_ms or 0
+    hours = f"{stale_ms / HOUR_MS:g} hours"
+    if usable and usable[0].begun_ms + stale_ms > outlook.now_ms:
+        message = f"{_dated(usable[0])} is proven; it is too old after {hours}"
+        return State("SnapshotFresh", True, Reason.SNAPSHOT_RECENT, message)
+    if proven and not usable:
+        message = (
+            f"the server runs Qdrant {outlook.running}, which cannot restore what {proven[0].version} made: the last"
+            f" proven snapshot is {_dated(proven[0])}; a new one is taken at once{_failure(outlook)}"
+        )
+        return State("SnapshotFresh", False, Reason.SERVER_VERSION_CHANGED, message)
+    if usable:
+        message = f"the last proven snapshot is {_dated(usable[0])}, which is older than {hours}{_failure(outlook)}"
+        return State("SnapshotFresh", False, Reason.SNAPSHOT_OVERDUE, message)
+    return _none_yet(outlook, hours)
+
+
+def _none_yet(outlook: Outlook, hours: str) -> State:
+    created_ms = int(datetime.fromisoformat(outlook.memory.metadata.creation_timestamp).timestamp() * 1000)
+    is_young = outlook.now_ms < created_ms + (outlook.figures.stale_ms or 0)
+    if not outlook.made and (is_young or outlook.is_running):
+        return State("SnapshotFresh", None, Reason.NO_SNAPSHOT_YET, "the first snapshot of the schedule is to come")
+    message = f"no snapshot has been proven yet, in more than {hours} or after a failure{_failure(outlook)}"
+    return State("SnapshotFresh", False, Reason.SNAPSHOT_OVERDUE, message)
+
+
+def _failure(outlook: Outlook) -> str:
+    """Return what the last one failed of, where it did."""
+    for last in outlook.made[:1]:
+        if not last.has_succeeded or last.is_verified is False:
+            return f". {last.name} failed: {last.message}"
+    return ""
+
+
+def _verified(last: Taken) -> State:
+    if last.is_verified is False:
+        return State("SnapshotVerified", False, Reason.SNAPSHOT_BAD, f"{_dated(last)} proved bad: {last.message}")
+    if not last.has_succeeded:
+        return State("SnapshotVerified", False, Reason.SNAPSHOT_FAILED, f"{last.name} failed: {last.message}")
+    if last.is_verified is None:
+        return State("SnapshotVerified", None, Reason.NOT_VERIFIED, f"{_dated(last)} was made, and not verified")
+    return State("SnapshotVerified", True, Reason.SNAPSHOT_PROVEN, f"{_dated(last)} is proven")
+
+
+def _dated(taken: Taken) -> str:
+    return f"{taken.name} of {render_second(taken.begun_ms / 1000)}"
+
+
+def users_of(name: str, *, restores: Sequence[Mapping[str, Any]], memories: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return who needs a snapshot: restores under way that name it, and agents that are to begin with it.
+
+    Args:
+        restores: MemoryRestores of its namespace as they came.
+        memories: AgentMemories of its namespace as they came.
+    """
+    found = [f"MemoryRestore {item['metadata']['name']}" for item in restores if _reads(item, name)]
+    return found + [f"AgentMemory {item['metadata']['name']}" for item in memories if _begins_with(item, name)]
+
+
+def _reads(restore: Mapping[str, Any], name: str) -> bool:
+    conditions = (restore.get("status") or {}).get("conditions") or []
+    is_ended = any(item["type"] == "Succeeded" and item["status"] != "Unknown" for item in conditions)
+    return not is_ended and _named(restore, "source", "snapshotRef") == name
+
+
+def _begins_with(memory: Mapping[str, Any], name: str) -> bool:
+    has_collection = bool((memory.get("status") or {}).get("collection"))
+    return not has_collection and _named(memory, "bootstrap", "fromSnapshot") == name
+
+
+def _named(document: Mapping[str, Any], *path: str) -> object:
+    found: Any = document.get("spec")
+    for part in (*path, "name"):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return found
