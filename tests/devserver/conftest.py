@@ -25,7 +25,8 @@ class Server:
         package = pathlib.Path(__file__).parents[2] / "operator"
         environment = os.environ | {"PYTHONPATH": str(package)}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
-        self.url = self._wait()
+        self.urls = self._wait()
+        self.url = self.urls[0]
         self.http = httpx.Client(base_url=self.url, timeout=30, headers={"accept-encoding": "identity"})
 
     def call(self, method: str, path: str, body: Any = None, *, status: int = 200) -> Any:
@@ -52,16 +53,16 @@ class Server:
         assert self.process.stdout is not None
         self.process.stdout.close()
 
-    def _wait(self) -> str:
+    def _wait(self) -> list[str]:
         assert self.process.stdout is not None
         line = self.process.stdout.readline().decode()
-        found = re.search(r"Qdrant (http://\S+)", line)
+        found = re.search(r"Qdrant (http://.+)", line)
         if not found:
             rest = self.process.stdout.read().decode()
             self.process.stdout.close()
             self.process.wait(timeout=READY_S)
             raise RuntimeError(line + rest)
-        return found[1]
+        return found[1].split()
 
 
 StartServer = Callable[..., Server]

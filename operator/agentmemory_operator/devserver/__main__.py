@@ -8,6 +8,7 @@ import signal
 import sys
 
 from agentmemory_operator.devserver import DEFAULT_QDRANT_VERSION, serve
+from agentmemory_operator.devserver.cluster import Simulation
 from agentmemory_operator.errors import AgentMemoryError
 
 
@@ -19,6 +20,8 @@ def main() -> int:
     parser.add_argument("--qdrant-version", default=DEFAULT_QDRANT_VERSION, help="the version to answer as")
     parser.add_argument("--api-key", help="asked of every request but health checks")
     parser.add_argument("--jwt-rbac", action="store_true", help="tokens that are signed with the key are taken too")
+    parser.add_argument("--peers", type=int, default=1, help="simulate a cluster of so many servers, a port each")
+    parser.add_argument("--activation-seconds", type=float, default=1.0, help="until a recovered shard is active")
     arguments = parser.parse_args()
     try:
         asyncio.run(_serve_until_stopped(arguments))
@@ -36,6 +39,7 @@ async def _serve_until_stopped(arguments: argparse.Namespace) -> None:
             api_key=arguments.api_key,
             has_jwt_rbac=arguments.jwt_rbac,
             qdrant_version=arguments.qdrant_version,
+            simulation=Simulation(arguments.peers, arguments.activation_seconds),
         )
     )
     for number in (signal.SIGINT, signal.SIGTERM):

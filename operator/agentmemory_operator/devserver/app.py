@@ -19,6 +19,7 @@ from agentmemory_operator.devserver import (
     vector_endpoints,
 )
 from agentmemory_operator.devserver.access import Guard
+from agentmemory_operator.devserver.cluster import ALONE, Simulation
 from agentmemory_operator.devserver.features import DEFAULT_QDRANT_VERSION, features_of
 from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.metrics import render_metrics
@@ -35,12 +36,25 @@ def create_app(
     has_jwt_rbac: bool = False,
     qdrant_version: str = DEFAULT_QDRANT_VERSION,
 ) -> Starlette:
-    """Return a Qdrant server over a data folder.
+    """Return a Qdrant server over a data folder: `create_peers` of one."""
+    return create_peers(data_dir, ALONE, api_key=api_key, has_jwt_rbac=has_jwt_rbac, qdrant_version=qdrant_version)[0]
+
+
+def create_peers(
+    data_dir: pathlib.Path,
+    simulation: Simulation,
+    *,
+    api_key: str | None = None,
+    has_jwt_rbac: bool = False,
+    qdrant_version: str = DEFAULT_QDRANT_VERSION,
+) -> list[Starlette]:
+    """Return the servers of a simulated cluster over a data folder; the first is started first and stopped last.
 
     The folder is taken and read when the application starts, flushed and let go when it stops.
 
     Args:
         data_dir: where everything is kept; made when missing.
+        simulation: how many, and how they behave.
         api_key: asked of every request but health checks, as `api-key` or bearer token.
         has_jwt_rbac: tokens that are signed with the key are taken too.
         qdrant_version: what the server says it is, and whose features it has.
@@ -51,19 +65,26 @@ def create_app(
     features = features_of(qdrant_version)
 
     @contextlib.asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.server = open_state(data_dir, features)
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        state = open_state(data_dir, features, simulation)
+        for each in apps:
+            each.state.server = state
         try:
             yield
         finally:
-            await app.state.server.close()
+            await state.close()
 
     middleware = [Middleware(Guard, api_key=api_key, has_jwt_rbac=has_jwt_rbac)] if api_key else []
-    app = Starlette(routes=_routes(), middleware=middleware, lifespan=lifespan)
-    app.router.redirect_slashes = False
-    app.state.has_jwt_rbac = has_jwt_rbac
-    app.state.started_at = datetime.now(UTC).isoformat()
-    return app
+    apps = [
+        Starlette(routes=_routes(), middleware=middleware, lifespan=None if number else lifespan)
+        for number in range(simulation.peers)
+    ]
+    for number, app in enumerate(apps, 1):
+        app.router.redirect_slashes = False
+        app.state.peer = number
+        app.state.has_jwt_rbac = has_jwt_rbac
+        app.state.started_at = datetime.now(UTC).isoformat()
+    return apps
 
 
 async def _version(request: Request) -> Response:
@@ -96,8 +117,9 @@ async def _telemetry(request: Request) -> Document:
     }
 
 
-async def _cluster(_: Request) -> Document:
-    return {"status": "disabled"}
+async def _cluster(request: Request) -> Document:
+    state = collection_endpoints.state_of(request)
+    return state.cluster.describe(collection_endpoints.peer_of(request))
 
 
 def _refusing(feature: str) -> Answer:
@@ -166,14 +188,17 @@ def _collection_routes() -> list[Route]:
 
 
 def _snapshot_routes() -> list[Route]:
-    base = "/collections/{name}/snapshots"
     return [
-        _route("GET", base, snapshot_endpoints.list_snapshots),
-        _route("POST", base, snapshot_endpoints.post_snapshot),
-        _route("PUT", f"{base}/recover", snapshot_endpoints.recover),
-        _route("POST", f"{base}/upload", snapshot_endpoints.upload),
-        _route("GET", base + "/{file}", snapshot_endpoints.download_snapshot),
-        _route("DELETE", base + "/{file}", snapshot_endpoints.delete_snapshot),
+        route
+        for base in ("/collections/{name}/snapshots", "/collections/{name}/shards/{shard:int}/snapshots")
+        for route in (
+            _route("GET", base, snapshot_endpoints.list_snapshots),
+            _route("POST", base, snapshot_endpoints.post_snapshot),
+            _route("PUT", f"{base}/recover", snapshot_endpoints.recover),
+            _route("POST", f"{base}/upload", snapshot_endpoints.upload),
+            _route("GET", base + "/{file}", snapshot_endpoints.download_snapshot),
+            _route("DELETE", base + "/{file}", snapshot_endpoints.delete_snapshot),
+        )
     ]
 
 

@@ -42,6 +42,7 @@ class Catalogue:
             collection = Collection(folder, load_record(folder), awake=False)
             self.collections[collection.name] = collection
             _remove_other_generations(collection)
+            _end_recoveries(collection)
         stored = read_json(self._aliases_path) if self._aliases_path.exists() else {}
         self.aliases = {alias: name for alias, name in stored.items() if name in self.collections}
         if self.aliases != stored:
@@ -72,10 +73,12 @@ class Catalogue:
             message = f"Can't create collection with name {name}. Alias with the same name already exists"
             raise wrong_input(message)
 
-    def create(self, name: str, configuration: Document) -> Collection:
+    def create(
+        self, name: str, configuration: Document, replicas: dict[str, dict[str, str]] | None = None
+    ) -> Collection:
         """Create a collection; the engine's files come with its first points request."""
         self.check_free(name)
-        return self.adopt(self.new_folder(), new_record(name, configuration))
+        return self.adopt(self.new_folder(), new_record(name, configuration, replicas or {}))
 
     def new_folder(self) -> pathlib.Path:
         """Return a folder to build a collection in; unless it is adopted, the next start removes it."""
@@ -139,3 +142,14 @@ def _remove_other_generations(collection: Collection) -> None:
     for folder in collection.folder.glob("shard-*"):
         if folder.name != current:
             shutil.rmtree(folder)
+
+
+def _end_recoveries(collection: Collection) -> None:
+    """Leave the replicas dead whose recovery the server's end cut off: their points are lost."""
+    for folder in collection.folder.glob("recovering-*"):
+        shutil.rmtree(folder)
+    replicas = collection.record.replicas
+    for shard, states in replicas.items():
+        if set(states.values()) != {"Active"}:
+            replicas[shard] = dict.fromkeys(states, "Dead")
+            collection.save()

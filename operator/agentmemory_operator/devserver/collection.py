@@ -51,6 +51,7 @@ class Record:
         indexed_base: indexed dense vectors after the last optimization.
         left_plain: points that the last optimization left unindexed on purpose.
         unsettled: vector that the engine may not have, or still have, unlike the configuration.
+        replicas: shard -> peer -> state; empty of a server that is alone.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Record:
     indexed_base: int = 0
     left_plain: int = 0
     unsettled: str | None = None
+    replicas: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 class Collection:
@@ -119,9 +121,10 @@ class Collection:
         return self.operations
 
 
-def new_record(name: str, configuration: Document) -> Record:
+def new_record(name: str, configuration: Document, replicas: dict[str, dict[str, str]]) -> Record:
     """Return the record of a collection without points."""
-    return Record(name=name, configuration=configuration, built=rebuilt_by(configuration, indexed=False))
+    built = rebuilt_by(configuration, indexed=False)
+    return Record(name=name, configuration=configuration, built=built, replicas=replicas)
 
 
 def save_record(folder: pathlib.Path, record: Record) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import qdrant_edge as edge
 from starlette.requests import Request
 
+from agentmemory_operator.devserver.cluster import Peer, describe_shards, points_of, shard_count
 from agentmemory_operator.devserver.collection import Collection
 from agentmemory_operator.devserver.configuration import (
     create_configuration,
@@ -17,7 +18,6 @@ from agentmemory_operator.devserver.fields import Document, read_list, read_obje
 from agentmemory_operator.devserver.indexes import index_operation, read_schema
 from agentmemory_operator.devserver.problems import malformed, wrong_input
 from agentmemory_operator.devserver.requests import read_body, read_wait
-from agentmemory_operator.devserver.snapshots import PEER_ID
 from agentmemory_operator.devserver.state import State
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
 from agentmemory_operator.devserver.updates import apply_operation, write_access
@@ -31,6 +31,12 @@ def state_of(request: Request) -> State:
     """Return the server's state."""
     state: State = request.app.state.server
     return state
+
+
+def peer_of(request: Request) -> Peer:
+    """Return the peer that was asked."""
+    peer: Peer = state_of(request).cluster.peers[request.app.state.peer - 1]
+    return peer
 
 
 def collection_of(request: Request) -> Collection:
@@ -200,15 +206,12 @@ async def get_optimizations(request: Request) -> Document:
 async def get_collection_cluster(request: Request) -> Document:
     """GET /collections/{name}/cluster."""
     state, collection = state_of(request), collection_of(request)
-    points = state.shards.summary(collection).points
-    shards = [{"shard_id": 0, "points_count": points, "state": "Active"}]
-    return {
-        "peer_id": PEER_ID,
-        "shard_count": 1,
-        "local_shards": shards,
-        "remote_shards": [],
-        "shard_transfers": [],
-    }
+    count, points = shard_count(collection.record), {0: state.shards.summary(collection).points}
+    if count > 1:
+        opened = state.shards.open(collection)
+        filters = {shard: points_of(shard, count) for shard in range(count)}
+        points = {shard: opened.count(edge.CountRequest(True, chosen)) for shard, chosen in filters.items()}
+    return describe_shards(collection, peer_of(request), points)
 
 
 def update_result(request: Request, number: int) -> Document:

@@ -22,7 +22,7 @@ _CHECKSUM = ".checksum"
 
 
 class SnapshotFiles:
-    """Every file of a snapshot; of shards they lie in a folder `shard-N` below their collection's."""
+    """Every file of a snapshot; those of shards lie in `shards/N` below their collection's."""
 
     def __init__(self, data_dir: pathlib.Path) -> None:
         self.root = data_dir / "snapshots"
@@ -32,7 +32,7 @@ class SnapshotFiles:
     def load(self) -> None:
         """Make the folders and sweep what a killed server left unfinished."""
         shutil.rmtree(self._unfinished, ignore_errors=True)
-        self._unfinished.mkdir()
+        self._unfinished.mkdir(parents=True)
         self.root.mkdir(exist_ok=True)
 
     def unfinished(self) -> pathlib.Path:

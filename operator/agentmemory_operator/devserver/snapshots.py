@@ -5,14 +5,25 @@ leaves nothing of a snapshot or of a collection.
 """
 
 import asyncio
+import contextlib
 import pathlib
 import shutil
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
 import qdrant_edge as edge
 
 from agentmemory_operator.devserver.archives import SHARD, ArchiveBroken, unpack_archive, write_archive
-from agentmemory_operator.devserver.collection import Collection, Record, fields_of
+from agentmemory_operator.devserver.cluster import (
+    ACTIVE,
+    Peer,
+    check_local,
+    local_shards,
+    replicas_of,
+    set_replicas,
+    shard_count,
+)
+from agentmemory_operator.devserver.collection import Collection, Record
 from agentmemory_operator.devserver.engine_configuration import settling_operations
 from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.features import minor_of
@@ -20,40 +31,75 @@ from agentmemory_operator.devserver.fields import Document
 from agentmemory_operator.devserver.files import rename
 from agentmemory_operator.devserver.indexes import index_operation
 from agentmemory_operator.devserver.problems import engine_failure, wrong_input
+from agentmemory_operator.devserver.shard_snapshots import (
+    check_part,
+    manifest_of,
+    name_of_shard,
+    restore_shards,
+    write_part,
+)
 from agentmemory_operator.devserver.snapshot_files import hash_file, name_at
 from agentmemory_operator.devserver.state import State
 from agentmemory_operator.devserver.updates import write_access
 
-PEER_ID = 1
 
-
-async def create_snapshot(state: State, collection: Collection) -> Document:
-    """Make a snapshot of a collection and describe it; writers wait while the engine's files are copied.
+async def create_snapshot(state: State, collection: Collection, peer: Peer) -> Document:
+    """Make a snapshot of what a peer has of a collection and describe it; writers wait while files are copied.
 
     Raises:
         Problem: 404, the collection was deleted meanwhile; 500, the disk is full.
     """
-    unfinished = state.snapshots.unfinished()
+    name = name_at(datetime.now(UTC), collection.name, peer.number)
+    return await _create(state, collection, peer, local_shards(collection.record, peer), (collection.name, name))
+
+
+async def create_shard_snapshot(state: State, collection: Collection, shard: int, peer: Peer) -> Document:
+    """Make a snapshot of one shard and describe it.
+
+    Raises:
+        Problem: as `create_snapshot`; 404 and 400 for a shard that is not here.
+    """
+    check_local(collection, shard, peer)
+    return await _create(
+        state, collection, peer, (shard,), (room_of(collection, shard), name_of_shard(collection, shard))
+    )
+
+
+def room_of(collection: Collection, shard: int) -> str:
+    """Return where the snapshots of a shard lie."""
+    return f"{collection.name}/shards/{shard}"
+
+
+async def _create(
+    state: State, collection: Collection, peer: Peer, shards: tuple[int, ...], place: tuple[str, str]
+) -> Document:
+    unfinished = peer.files.unfinished()
     try:
-        async with write_access(collection):
-            record, shard = collection.record, None
-            if record.generation is not None:
-                # Open, so that no reader opens it meanwhile: that changes its files.
-                state.shards.open(collection).flush()
-                shard = collection.shard_folder(record.generation)
-            manifest = {"version": state.features.version, "record": fields_of(record)}
-            await asyncio.to_thread(write_archive, unfinished, manifest, shard)
+        if len(shards) == shard_count(collection.record):
+            await _write_whole(state, collection, unfinished)
+        else:
+            await write_part(state, collection, shards, unfinished)
         await state.faults.meet("create")
         sha256 = await asyncio.to_thread(hash_file, unfinished)
-        name = name_at(datetime.now(UTC), collection.name, PEER_ID)
-        return state.snapshots.publish(unfinished, collection.name, name, sha256=sha256)
+        return peer.files.publish(unfinished, *place, sha256=sha256)
     except OSError as error:
         raise engine_failure(f"Failed to create snapshot of {collection.name}: {error}") from error
     finally:
         unfinished.unlink(missing_ok=True)
 
 
-async def recover_collection(state: State, name: str, archive: pathlib.Path, *, sha256: str | None) -> None:
+async def _write_whole(state: State, collection: Collection, target: pathlib.Path) -> None:
+    async with write_access(collection):
+        record, shard = collection.record, None
+        if record.generation is not None:
+            # Open, so that no reader opens it meanwhile: that changes its files.
+            state.shards.open(collection).flush()
+            shard = collection.shard_folder(record.generation)
+        manifest = manifest_of(state, record, range(shard_count(record)))
+        await asyncio.to_thread(write_archive, target, manifest, shard)
+
+
+async def recover_collection(state: State, name: str, archive: pathlib.Path, peer: Peer, sha256: str | None) -> None:
     """Make a collection of an archive, or put the archive's points in the place of an existing one's.
 
     Args:
@@ -64,23 +110,65 @@ async def recover_collection(state: State, name: str, archive: pathlib.Path, *, 
         Problem: 400, another checksum, a snapshot of another version or another shape than the collection; 500, a
             broken archive or a full disk. Whatever was there is as before.
     """
+    async with _unpacked(state, archive, sha256) as (building, manifest):
+        record = Record(**manifest["record"])
+        if state.cluster.is_enabled:
+            await _recover_local(state, name, building, peer, manifest)
+        elif state.catalogue.exists(name):
+            await _replace(state, state.catalogue.resolve(name), building, record)
+        else:
+            _adopt(state, name, building, record, is_known=sha256 is not None)
+
+
+async def recover_shard(
+    state: State, collection: Collection, shard: int, archive: pathlib.Path, peer: Peer, sha256: str | None
+) -> None:
+    """Put an archive's points in the place of those of one shard; its replicas are active some time later.
+
+    Raises:
+        Problem: as `recover_collection`; 404 and 400 for a shard that is not here.
+    """
+    check_local(collection, shard, peer)
+    async with _unpacked(state, archive, sha256) as (building, manifest):
+        check_part(collection.record, manifest, shard)
+        await restore_shards(state, collection, building, peer, (shard,))
+
+
+@contextlib.asynccontextmanager
+async def _unpacked(
+    state: State, archive: pathlib.Path, sha256: str | None
+) -> AsyncIterator[tuple[pathlib.Path, Document]]:
+    """Give a folder with what an archive holds, and its manifest; gone at the end unless it was taken.
+
+    Raises:
+        Problem: as `recover_collection`.
+    """
     building = state.catalogue.new_folder()
     try:
         await _check_sum(archive, sha256)
         manifest = await asyncio.to_thread(unpack_archive, archive, building)
         _check_version(manifest["version"], state.features.version)
-        record = Record(**manifest["record"])
         await state.faults.meet("recover")
-        if state.catalogue.exists(name):
-            await _replace(state, state.catalogue.resolve(name), building, record)
-        else:
-            _create(state, name, building, record, is_known=sha256 is not None)
+        yield building, manifest
     except ArchiveBroken as error:
         raise engine_failure(str(error)) from error
     except OSError as error:
-        raise engine_failure(f"Failed to recover {name} from a snapshot: {error}") from error
+        raise engine_failure(f"Failed to recover from a snapshot: {error}") from error
     finally:
         await asyncio.to_thread(shutil.rmtree, building, ignore_errors=True)
+
+
+async def _recover_local(state: State, name: str, building: pathlib.Path, peer: Peer, manifest: Document) -> None:
+    """Recover what one peer's snapshot holds on one peer, which becomes another replica where it was none."""
+    record = Record(**manifest["record"])
+    if not state.catalogue.exists(name):
+        state.create(name, record.configuration)
+        state.catalogue.resolve(name).record.payload_schema = record.payload_schema
+    collection = state.catalogue.resolve(name)
+    _check_shape(collection, record)
+    for shard in manifest["shards"]:
+        set_replicas(collection.record, shard, {peer.number: ACTIVE} | replicas_of(collection.record)[shard])
+    await restore_shards(state, collection, building, peer, manifest["shards"])
 
 
 async def _check_sum(archive: pathlib.Path, expected: str | None) -> None:
@@ -102,8 +190,8 @@ def _patch(version: str) -> int:
     return int(version.split(".")[2])
 
 
-def _create(state: State, name: str, building: pathlib.Path, record: Record, *, is_known: bool) -> None:
-    record.name = name
+def _adopt(state: State, name: str, building: pathlib.Path, record: Record, *, is_known: bool) -> None:
+    record.name, record.replicas = name, {}
     if record.generation is not None:
         record.generation = 0
         if not is_known:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentmemory_operator.devserver.catalogue import Catalogue
+from agentmemory_operator.devserver.cluster import ALONE, Cluster, Simulation, open_cluster
 from agentmemory_operator.devserver.collection import Collection
 from agentmemory_operator.devserver.features import Features
 from agentmemory_operator.devserver.fields import Document
@@ -18,7 +19,6 @@ from agentmemory_operator.devserver.lock import DataFolderLock
 from agentmemory_operator.devserver.optimizations import Optimizations
 from agentmemory_operator.devserver.queries import Searching
 from agentmemory_operator.devserver.shards import Shards
-from agentmemory_operator.devserver.snapshot_files import SnapshotFiles
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,7 @@ class State:
     shards: Shards
     optimizations: Optimizations
     lock: DataFolderLock
-    snapshots: SnapshotFiles
+    cluster: Cluster
     faults: InjectedFaults
     removals: set[asyncio.Task[None]] = field(default_factory=set)
     jobs: set[asyncio.Task[Any]] = field(default_factory=set)
@@ -50,7 +50,7 @@ class State:
 
     def create(self, name: str, configuration: Document) -> None:
         """Create a collection."""
-        self.catalogue.create(name, configuration)
+        self.catalogue.create(name, configuration, self.cluster.placed(configuration))
 
     async def remove(self, collection: Collection) -> None:
         """Delete a collection; its files go in the background."""
@@ -82,14 +82,14 @@ class State:
         self.lock.release()
 
 
-def open_state(data_dir: pathlib.Path, features: Features) -> State:
+def open_state(data_dir: pathlib.Path, features: Features, simulation: Simulation = ALONE) -> State:
     """Take a data folder and read what it holds.
 
     Raises:
         DataFolderBusy: another server has it.
     """
     lock = DataFolderLock(data_dir)
-    catalogue, shards, snapshots = Catalogue(data_dir), Shards(), SnapshotFiles(data_dir)
+    catalogue, shards = Catalogue(data_dir), Shards()
     catalogue.load()
-    snapshots.load()
-    return State(features, catalogue, shards, Optimizations(shards), lock, snapshots, InjectedFaults(data_dir))
+    cluster = open_cluster(data_dir, simulation)
+    return State(features, catalogue, shards, Optimizations(shards), lock, cluster, InjectedFaults(data_dir))

@@ -14,7 +14,7 @@ UNBUILT_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("GET", "POST"), "/snapshots", "snapshots of the whole storage"),
     (("GET", "DELETE"), "/snapshots/{rest:path}", "snapshots of the whole storage"),
     (("GET", "PUT"), "/collections/{name}/shards", "custom sharding"),
-    (("GET", "PUT", "POST", "DELETE"), "/collections/{name}/shards/{rest:path}", "shard snapshots and custom sharding"),
+    (("GET", "PUT", "POST", "DELETE"), "/collections/{name}/shards/{rest:path}", "custom sharding"),
     (("POST",), "/collections/{name}/cluster", "moving and replicating shards"),
     (("GET",), "/collections/{name}/memory", "the memory report"),
     (("POST",), "/cluster/recover", "a cluster of several nodes"),
