@@ -95,6 +95,8 @@ class Verdict:
         bad = [finding.check for finding in self.findings if finding.is_good is False]
         if bad:
             return _FAULTS.get(bad[0], Reason.COPY_DIFFERS)
+        if any(finding.check is Check.RESTORE for finding in self.findings):
+            return Reason.NOT_RESTORABLE
         if not any(finding.is_good for finding in self.findings):
             return Reason.NOT_VERIFIED
         if all(finding.check is Check.CHECKSUM for finding in self.findings):
@@ -111,8 +113,8 @@ class Verdict:
     @property
     def state(self) -> State:
         """Return the condition `Verified`."""
-        status = None if self.reason is Reason.NOT_VERIFIED else self.is_good
-        return State(VERIFIED, status, self.reason, self.message)
+        is_open = self.is_good and self.reason in (Reason.NOT_VERIFIED, Reason.NOT_RESTORABLE)
+        return State(VERIFIED, None if is_open else self.is_good, self.reason, self.message)
 
 
 UNVERIFIED = State(VERIFIED, None, Reason.NOT_VERIFIED, "verify is None: the server's word is all there is")

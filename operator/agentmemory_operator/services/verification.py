@@ -101,10 +101,10 @@ class Verification:
             return _with_note(await _checksum(subject, server), subject.size, most)
         async with self._turns[server.endpoint.url], self.scratch.hold(server, subject.uid) as name:
             refused = await self._restore(subject, name, server)
-            return Verdict((refused,)) if refused else await compare(name, subject, server)
+            return await _refused(refused, subject, server) if refused else await compare(name, subject, server)
 
-    async def _restore(self, subject: Subject, name: str, server: Server) -> Finding | None:
-        """Restore into the scratch collection; return what speaks against the snapshot."""
+    async def _restore(self, subject: Subject, name: str, server: Server) -> str:
+        """Restore into the scratch collection; return why that was not possible, empty where it was."""
         try:
             await restore_into(name, subject, server)
         except (NotFound, StoreRejected) as exc:
@@ -119,7 +119,7 @@ class Verification:
         else:
             message = ""
         self._failures.pop(subject.uid, None)
-        return Finding(check=Check.RESTORE, is_good=False, message=message) if message else None
+        return message
 
 
 async def restore_into(target: str, subject: Subject, server: Server) -> None:
@@ -151,6 +151,16 @@ def opened(subject: Subject, server: Server) -> AbstractAsyncContextManager[Asyn
     if subject.open_copy is not None:
         return subject.open_copy()
     return server.snapshots.download(subject.physical, subject.name)
+
+
+async def _refused(why: str, subject: Subject, server: Server) -> Verdict:
+    """Return what a snapshot comes to that the server does not restore.
+
+    Where its bytes are those recorded, the fault may be the server's (a full disk, a deadline): nothing is proven.
+    """
+    read = (await _checksum(subject, server)).findings[0]
+    is_good = None if read.is_good else False
+    return Verdict((read, Finding(check=Check.RESTORE, is_good=is_good, message=why)))
 
 
 async def _checksum(subject: Subject, server: Server) -> Verdict:

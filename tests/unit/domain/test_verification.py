@@ -147,6 +147,12 @@ LATE = Finding(check=Check.RESTORE, is_good=False, message="the server does not 
         (Verdict((READ,)), True, "ChecksumMatches", "9 bytes read"),
         (Verdict((replace(READ, is_good=False),)), False, "ChecksumDiffers", "9 bytes read"),
         (Verdict((LATE,)), False, "NotRestorable", "the server does not restore it"),
+        (
+            Verdict((READ, replace(LATE, is_good=None))),
+            None,
+            "NotRestorable",
+            "9 bytes read; the server does not restore it",
+        ),
     ],
 )
 def test_a_condition_says_what_is_wrong_and_never_true_where_nothing_was_proven(

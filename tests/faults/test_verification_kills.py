@@ -1,0 +1,143 @@
+"""The operator killed at every call of a verification: the next start leaves no scratch collection, and proves it."""
+
+import contextlib
+import itertools
+import json
+import pathlib
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.devserver import create_app
+from agentmemory_operator.domain.naming import SCRATCH_PREFIX
+from agentmemory_operator.domain.verification import Recorded
+from agentmemory_operator.errors import AgentMemoryError, OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.services.comparison import Subject
+from agentmemory_operator.services.scratch import Scratch
+from agentmemory_operator.services.servers import Server
+from agentmemory_operator.services.verification import Verification
+from tests.support.agents import World, open_world
+from tests.support.crashes import Moment
+from tests.support.http_server import serve
+from tests.support.servers import open_server
+
+pytestmark = pytest.mark.faults
+
+MOST_CALLS = 60
+
+
+@dataclass
+class Process:
+    """Dies before or after one chosen call of any of its stores; every later call fails."""
+
+    at: int
+    moment: Moment
+    calls: int = 0
+
+    def over(self, server: Server) -> Server:
+        stores = (server.collections, server.snapshots, server.points)
+        collections, snapshots, points = (_Dying(store, self) for store in stores)
+        return replace(server, collections=collections, snapshots=snapshots, points=points)
+
+
+@dataclass
+class _Dying:
+    store: Any
+    process: Process
+    unmeasured: frozenset[str] = field(default_factory=lambda: frozenset({"download", "close"}))
+
+    def __getattr__(self, name: str) -> Any:
+        made = getattr(self.store, name)
+        return made if name in self.unmeasured else lambda *args, **more: self._call(made, *args, **more)
+
+    async def _call(self, made: Any, *args: Any, **more: Any) -> Any:
+        number, self.process.calls = self.process.calls, self.process.calls + 1
+        if number > self.process.at or (number == self.process.at and self.process.moment == "before"):
+            raise StoreUnavailable("the process died")
+        answer = await made(*args, **more)
+        if number == self.process.at:
+            raise OutcomeUnknown("the process died")
+        return answer
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("qdrant")
+
+
+@pytest.fixture(scope="module")
+def own_qdrant(folder: pathlib.Path) -> Iterator[str]:
+    with serve(create_app(folder)) as url:
+        yield url
+
+
+@pytest.fixture
+async def agent(own_qdrant: str) -> AsyncIterator[tuple[World, Server]]:
+    async with open_world(own_qdrant) as world, open_server(own_qdrant) as server:
+        for number in range(5):
+            await world.add(f"memory {number}")
+        yield world, server
+
+
+def new_process() -> Verification:
+    async def cluster_id() -> str:
+        return "cluster"
+
+    return Verification(Scratch(cluster_id))
+
+
+async def snapshot(world: World, server: Server) -> Subject:
+    physical = f"{world.agent.alias}__1"
+    file = await server.snapshots.create(physical)
+    recorded = Recorded(begun_ms=world.clock.now_ms(), before=5, after=5)
+    return Subject(uid="u", physical=physical, name=file.name, sha256=file.sha256, recorded=recorded, live=physical)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_killed_at_any_call_it_leaves_no_scratch_and_is_proven_by_the_next(
+    agent: tuple[World, Server], moment: Moment
+) -> None:
+    world, server = agent
+    subject = await snapshot(world, server)
+    left_once = False
+
+    for at in itertools.count():
+        process = Process(at, moment)
+        with contextlib.suppress(AgentMemoryError):
+            await new_process().verify(subject, "Full", process.over(server))
+        if process.calls <= at:
+            break
+        assert at < MOST_CALLS
+        found = await server.snapshots.collections()
+        left_once = left_once or any(name.startswith(SCRATCH_PREFIX) for name in found)
+
+        following = new_process()
+        await following.scratch.sweep(server)
+        assert await server.snapshots.collections() == [subject.physical], f"killed {moment} call {at}"
+        verdict = await following.verify(subject, "Full", server)
+        assert verdict.reason == "Verified", f"killed {moment} call {at}: {verdict.message}"
+
+    assert left_once
+    assert at > 10
+
+
+@pytest.mark.parametrize("fault", ["never-ends", "disk-full"])
+async def test_a_recover_that_never_ends_or_fills_the_disk_is_tried_again_then_told_and_leaves_nothing(
+    agent: tuple[World, Server], own_qdrant: str, folder: pathlib.Path, fault: str
+) -> None:
+    world, server = agent
+    subject, verification = await snapshot(world, server), new_process()
+    faults = folder / "faults.json"
+    faults.write_text(json.dumps({"recover": fault}))
+    async with open_server(own_qdrant, deadline_s=0.3) as impatient:
+        for _ in range(2):
+            with pytest.raises(StoreUnavailable):
+                await verification.verify(subject, "Full", impatient)
+        verdict = await verification.verify(subject, "Full", impatient)
+    faults.unlink()
+
+    assert (verdict.state.status, verdict.reason) == (None, "NotRestorable")
+    assert await server.snapshots.collections() == [subject.physical]
+    assert (await verification.verify(subject, "Full", server)).reason == "Verified"
