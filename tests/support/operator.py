@@ -20,7 +20,7 @@ from tests.support.controlplane import ControlPlane, die_with_parent, free_port
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AGENTMEMORY = (sys.executable, "-m", "agentmemory_operator")
 START_TIMEOUT_S = 30.0
-WATCHING = "watching AgentMemories"
+WATCHING = "watching QdrantConnection"
 LEADING = "leading: "
 LOG_TAIL_CHARS = 1500
 # What a developer's shell may hold and a test must not see.

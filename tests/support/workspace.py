@@ -85,6 +85,11 @@ class Workspace:
         found: Document = answer.raise_for_status().json()
         return found
 
+    def names(self, kind: str) -> list[str]:
+        """Return the names of the namespace's objects of a kind, sorted."""
+        found = self.control_plane.http.get(self._path(kind)).raise_for_status().json()["items"]
+        return sorted(item["metadata"]["name"] for item in found)
+
     def must_get(self, name: str = AGENT, kind: str = "AgentMemory") -> Document:
         """Return the object, which must be there."""
         found = self.get(name, kind)
@@ -99,9 +104,9 @@ class Workspace:
         """Merge `spec` into the object's."""
         self._patch(kind, name, {"spec": spec})
 
-    def patch_status(self, status: Document, name: str = AGENT) -> None:
+    def patch_status(self, status: Document, name: str = AGENT, *, kind: str = "AgentMemory") -> None:
         """Merge into the object's status, as another operator would have written it."""
-        path = f"{self._path('AgentMemory', name)}/status"
+        path = f"{self._path(kind, name)}/status"
         self.control_plane.http.patch(path, json={"status": status}, headers=MERGE).raise_for_status()
 
     def annotate(self, name: str = AGENT, **annotations: str | None) -> None:

@@ -1,0 +1,118 @@
+"""Snapshots by a schedule on a live cluster: each time is claimed once, whoever else is at work or was killed."""
+
+import contextlib
+import datetime
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import WATCHING, ForkedOperator, Nursery, wait_until
+from tests.support.workspace import Workspace
+
+NOW = datetime.datetime.now(datetime.UTC)
+# Three times a day, hours away from now, so that no agent's own delay is under way after a jump of a day.
+THRICE_DAILY = f"30 {','.join(str((NOW.hour + hours) % 24) for hours in (6, 9, 12))} * * *"
+PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
+
+
+@pytest.fixture(scope="module")
+def nurseries(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Nursery]]:
+    with contextlib.ExitStack() as stack:
+        folders: list[pathlib.Path] = [tmp_path_factory.mktemp(name) for name in ("one", "other")]
+        found = [Nursery(control_plane, folder) for folder in folders]
+        for nursery in found:
+            stack.callback(nursery.close)
+        yield found
+
+
+@pytest.fixture
+def pair(nurseries: list[Nursery]) -> Iterator[list[ForkedOperator]]:
+    """Two operators that work at the same time: none waits for a lease."""
+    operators = [restart(nursery) for nursery in nurseries]
+    yield operators
+    for operator in operators:
+        operator.kill()
+
+
+def restart(nursery: Nursery) -> ForkedOperator:
+    """Start an operator, and wait until it is at work: before that it does not know the signals of `jump`."""
+    starts = nursery.log.count(WATCHING)
+    operator = nursery.start(periods=PERIODS)
+    wait_until(lambda: nursery.log.count(WATCHING) > starts, seconds=20, what="the start of an operator")
+    return operator
+
+
+def newest_slot() -> str:
+    """Return what the snapshot of the newest time is called that a jump of a day leaves behind."""
+    slot = (NOW + datetime.timedelta(hours=12)).replace(minute=30)
+    return f"memory-{slot:%Y%m%dt%H%Mz}"
+
+
+def snapshots(workspace: Workspace) -> list[str]:
+    return workspace.names("MemorySnapshot")
+
+
+def wait_claimed(workspace: Workspace, slot: str) -> None:
+    """Wait until the status says that a time was asked for."""
+    stamp = datetime.datetime.strptime(slot.removeprefix("memory-"), "%Y%m%dt%H%Mz").strftime("%Y-%m-%dT%H:%M:%SZ")
+    wait_until(lambda: workspace.status().get("lastSnapshotSlot") == stamp, seconds=15, what=f"the claim of {stamp}")
+
+
+def test_two_operators_make_one_snapshot_of_all_times_that_were_missed_and_a_restart_none(
+    workspace: Workspace, pair: list[ForkedOperator], nurseries: list[Nursery]
+) -> None:
+    workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
+    assert workspace.wait_condition("SnapshotFresh", "Unknown/NoSnapshotYet")
+    assert snapshots(workspace) == []
+
+    for operator in pair:
+        operator.jump(1)
+    workspace.request_pass()
+    slot = newest_slot()
+    wait_claimed(workspace, slot)
+
+    assert snapshots(workspace) == [slot]
+    made = workspace.must_get(slot, "MemorySnapshot")
+    assert "ownerReferences" not in made["metadata"]
+    assert made["metadata"]["labels"]["agentmemory.dev/agent-memory"] == "memory"
+
+    pair[0].kill()
+    again = restart(nurseries[0])
+    again.jump(1)
+    workspace.request_pass()
+    wait_until(lambda: workspace.status().get("nextSnapshotTime"), seconds=10, what="the next time")
+    assert snapshots(workspace) == [slot]
+    again.kill()
+
+
+def test_a_snapshot_that_somebody_deleted_is_not_made_again(workspace: Workspace, pair: list[ForkedOperator]) -> None:
+    workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
+    for operator in pair:
+        operator.jump(1)
+    workspace.request_pass()
+    slot = newest_slot()
+    wait_claimed(workspace, slot)
+
+    workspace.delete(slot, "MemorySnapshot")
+    wait_until(lambda: not snapshots(workspace), seconds=10, what="the end of the snapshot")
+    workspace.request_pass()
+    workspace.wait_ready()
+
+    assert snapshots(workspace) == []
+
+
+def test_the_agent_outlives_nothing_of_its_snapshots(workspace: Workspace, pair: list[ForkedOperator]) -> None:
+    """No owner: what is deleted with the agent, or pruned by GitOps, is the agent alone."""
+    workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
+    for operator in pair:
+        operator.jump(1)
+    workspace.request_pass()
+    slot = newest_slot()
+    wait_claimed(workspace, slot)
+
+    workspace.delete()
+    workspace.wait_gone()
+
+    assert snapshots(workspace) == [slot]
