@@ -7,16 +7,20 @@ import typer
 from agentmemory_operator.entrypoints.asking import Asking
 from agentmemory_operator.entrypoints.cleanups import Cleanups
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.downloads import Downloads
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.jobs import OpenJobs
 
 
-def command_line(inspection: Inspection | None = None, open_jobs: OpenJobs | None = None) -> typer.Typer:
+def command_line(
+    inspection: Inspection | None = None, open_jobs: OpenJobs | None = None, downloads: Downloads | None = None
+) -> typer.Typer:
     """Return the command `agentmemory`; a verb that needs a server or a cluster fails.
 
     Args:
         inspection: what the verbs that only look reach all the same.
         open_jobs: where the objects of snapshots and restores are.
+        downloads: where the bytes of snapshots are.
     """
 
     def absent(*_: Any) -> Any:
@@ -34,6 +38,7 @@ def command_line(inspection: Inspection | None = None, open_jobs: OpenJobs | Non
             cleanups=Cleanups(absent, absent),
             open_objects=absent,
             open_jobs=open_jobs or absent,
+            downloads=downloads or Downloads(absent, absent),
             asking=Asking(absent, "http://127.0.0.1:9", None),
         )
     )

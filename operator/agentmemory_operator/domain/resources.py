@@ -36,6 +36,7 @@ TAKEOVER = f"{GROUP}/takeover"
 APPROVE_PLAN = f"{GROUP}/approve-plan"
 CLEANUP_REQUESTED_AT = f"{GROUP}/cleanup-requested-at"
 APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
+ROLLBACK = f"{GROUP}/rollback"
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
 

@@ -15,9 +15,11 @@ from agentmemory_operator.domain.editor_schema import editor_schema
 from agentmemory_operator.entrypoints import crds
 from agentmemory_operator.entrypoints.asking import Asking, add_asking
 from agentmemory_operator.entrypoints.cleanups import Cleanups, add_cleanup
+from agentmemory_operator.entrypoints.downloads import Downloads
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
 from agentmemory_operator.entrypoints.jobs import OpenJobs
 from agentmemory_operator.entrypoints.preset_verbs import add_presets
+from agentmemory_operator.entrypoints.restores import add_restore
 from agentmemory_operator.entrypoints.running import run_verb
 from agentmemory_operator.entrypoints.snapshots import add_snapshots
 from agentmemory_operator.entrypoints.takeover import OpenObjects, add_takeover
@@ -89,6 +91,7 @@ class Verbs:
     cleanups: Cleanups
     open_objects: OpenObjects
     open_jobs: OpenJobs
+    downloads: Downloads
     asking: Asking
 
 
@@ -118,7 +121,8 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     add_inspection(cli, verbs.inspection)
     add_asking(cli, verbs.asking, verbs.inspection)
     add_cleanup(cli, verbs.cleanups)
-    add_snapshots(cli, verbs.open_jobs)
+    add_snapshots(cli, verbs.open_jobs, verbs.downloads)
+    add_restore(cli, verbs.open_jobs)
     add_takeover(cli, verbs.open_objects)
     add_presets(cli)
     _add_printers(cli)

@@ -9,6 +9,7 @@ import typer
 import yaml
 from rich.console import Console
 
+from agentmemory_operator.entrypoints.downloads import Downloads, add_download
 from agentmemory_operator.entrypoints.inspection import TableJsonOrYaml, print_json
 from agentmemory_operator.entrypoints.jobs import (
     OpenJobs,
@@ -61,11 +62,12 @@ class List:
     output: Annotated[TableJsonOrYaml, typer.Option("-o", "--output")] = TableJsonOrYaml.TABLE
 
 
-def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs) -> None:
+def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
     """Add the verbs to the command line."""
     snapshots = typer.Typer(no_args_is_help=True, help="Make snapshots of an agent's memories, and see what there is.")
     add_verb(snapshots, "create", Create, partial(_create, open_jobs))
     add_verb(snapshots, "list", List, partial(_list, open_jobs))
+    add_download(snapshots, open_jobs, downloads)
     cli.add_typer(snapshots, name="snapshot")
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from agentmemory_operator.entrypoints.asking import Asking
 from agentmemory_operator.entrypoints.cleanups import Cleanups
 from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
+from agentmemory_operator.entrypoints.downloads import Downloads
 from agentmemory_operator.entrypoints.inspection import Inspection
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.errors import AgentMemoryError
@@ -52,6 +53,12 @@ def _verbs(settings: Settings) -> Verbs:
         ),
         open_objects=lambda: _room("stores").objects_of_cluster(),
         open_jobs=lambda context, manifests: _room("stores").open_jobs(context, manifests),
+        downloads=Downloads(
+            lambda endpoint: _room("stores").open_snapshots(endpoint),
+            lambda bucket: _room("stores").open_objects(bucket),
+            url,
+            key,
+        ),
         asking=Asking(open_client, settings.api_url, settings.token),
     )
 

@@ -14,8 +14,11 @@ from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
+from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.ports import AgentMemories, EngineMeter, PointStore
 from agentmemory_operator.ports.jobs import JobObjects
+from agentmemory_operator.ports.objects import Bucket, ObjectStore
+from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.servers import Server
 
@@ -109,6 +112,18 @@ async def open_points(endpoint: Endpoint) -> AsyncIterator[PointStore]:
     """Open the points of one server."""
     async with AsyncExitStack() as stack:
         yield Stores(stack).points(endpoint)
+
+
+@contextlib.asynccontextmanager
+async def open_snapshots(endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
+    """Open the snapshots of one server."""
+    async with AsyncExitStack() as stack:
+        yield Stores(stack).server(endpoint).snapshots
+
+
+def open_objects(bucket: Bucket) -> ObjectStore:
+    """Open a bucket, which whoever opens it closes."""
+    return S3Objects(bucket)
 
 
 @contextlib.asynccontextmanager

@@ -1,168 +1,111 @@
 """The verbs of snapshots on a folder of manifests, whose other side a test plays."""
 
-import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
 
-from agentmemory_operator.adapters.manifest_folder import ManifestFolder
-from agentmemory_operator.domain.resources import API_VERSION, Metadata
 from agentmemory_operator.entrypoints import jobs
 from agentmemory_operator.entrypoints.job_progress import outcome_of, stage_of
 from agentmemory_operator.entrypoints.snapshot_lists import places_of, state_of
-from agentmemory_operator.main.stores import open_jobs
-from tests.support.command_line import command_line
+from tests.support.job_folder import JobFolder, condition
 
-AGENT = {
-    "apiVersion": API_VERSION,
-    "kind": "AgentMemory",
-    "metadata": {"name": "bot", "namespace": "agents"},
-    "spec": {"connectionRef": {"name": "main"}},
-}
+KIND = "MemorySnapshot"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
     """A folder with one agent."""
     monkeypatch.setattr(jobs, "POLL_S", 0.02)
-    (tmp_path / "bot.yaml").write_text(yaml.safe_dump(AGENT))
-    (tmp_path / ".status").mkdir()
-    return tmp_path
-
-
-def run(folder: Path, *arguments: str) -> Result:
-    return CliRunner().invoke(command_line(open_jobs=open_jobs), [*arguments, "--manifests", str(folder)])
-
-
-def condition(kind: str, status: str, reason: str = "Because", message: str = "told") -> dict[str, Any]:
-    return {"type": kind, "status": status, "reason": reason, "message": message}
-
-
-@contextmanager
-def stack_answering(folder: Path, *statuses: dict[str, Any]) -> Iterator[None]:
-    """Take in what is created in the folder, and write these statuses one after the other."""
-    stack = ManifestFolder(folder)
-    stack.scan()
-    ended = threading.Event()
-
-    def play() -> None:
-        while not ended.is_set() and not (new := stack.scan()):
-            time.sleep(0.01)
-        (_, taken) = new[0]
-        path = folder / ".status" / f"agents.{taken['metadata']['name']}.{taken['kind'].lower()}.json"
-        for status in statuses:
-            path.write_text(json.dumps(taken | {"status": status}))
-            time.sleep(0.1)
-
-    player = threading.Thread(target=play)
-    player.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        player.join()
-
-
-def written(folder: Path, kind: str = "memorysnapshot") -> dict[str, Any]:
-    (path,) = folder.glob(f"*.{kind}.yaml")
-    found: dict[str, Any] = yaml.safe_load(path.read_text())
-    return found
+    return JobFolder(tmp_path)
 
 
 class TestCreate:
-    def test_it_writes_an_object_of_a_new_name_and_says_how_to_see_it(self, folder: Path) -> None:
-        done = run(folder, "snapshot", "create", "bot")
+    def test_it_writes_an_object_of_a_new_name_and_says_how_to_see_it(self, folder: JobFolder) -> None:
+        done = folder.run("snapshot", "create", "bot")
 
         assert done.exit_code == 0, done.output
-        made = written(folder)
+        made = folder.written(KIND)
         assert made["metadata"]["name"].startswith("bot-20")
         assert made["spec"] == {"agentMemoryRef": {"name": "bot"}}
         assert f"created MemorySnapshot agents/{made['metadata']['name']}" in done.output
-        assert f"agentmemory snapshot list bot --manifests {folder}" in done.output
+        assert f"agentmemory snapshot list bot --manifests {folder.path}" in done.output
 
-    def test_its_options_become_the_object(self, folder: Path) -> None:
-        run(folder, "snapshot", "create", "bot", "--name", "before-upgrade", "--verify", "Checksum")
+    def test_its_options_become_the_object(self, folder: JobFolder) -> None:
+        folder.run("snapshot", "create", "bot", "--name", "before-upgrade", "--verify", "Checksum")
 
-        made = written(folder)
+        made = folder.written(KIND)
         assert made["metadata"]["name"] == "before-upgrade"
         assert made["spec"]["verify"] == "Checksum"
 
-    def test_an_agent_that_does_not_exist_is_named_and_nothing_is_created(self, folder: Path) -> None:
-        done = run(folder, "snapshot", "create", "nobody")
+    def test_an_agent_that_does_not_exist_is_named_and_nothing_is_created(self, folder: JobFolder) -> None:
+        done = folder.run("snapshot", "create", "nobody")
 
         assert done.exit_code == 1
         assert "there is no AgentMemory agents/nobody" in done.output
-        assert not list(folder.glob("*.memorysnapshot.yaml"))
+        assert not list(folder.path.glob("*.memorysnapshot.yaml"))
 
-    def test_a_name_that_is_taken_is_refused(self, folder: Path) -> None:
-        run(folder, "snapshot", "create", "bot", "--name", "one")
+    def test_a_name_that_is_taken_is_refused(self, folder: JobFolder) -> None:
+        folder.run("snapshot", "create", "bot", "--name", "one")
 
-        done = run(folder, "snapshot", "create", "bot", "--name", "one")
+        done = folder.run("snapshot", "create", "bot", "--name", "one")
 
         assert done.exit_code == 1
         assert "there is a MemorySnapshot agents/one already: choose another --name" in done.output
 
-    def test_waiting_tells_each_step_and_the_end(self, folder: Path) -> None:
+    def test_waiting_tells_each_step_and_the_end(self, folder: JobFolder) -> None:
         good = [condition("Succeeded", "True", "SnapshotTaken", "12 bytes"), condition("Verified", "True")]
-        with stack_answering(
-            folder,
+        with folder.answering(
+            KIND,
             {"progress": "Qdrant makes the snapshot", "conditions": [condition("Progressing", "True")]},
             {"progress": "verified: 3 of 4", "conditions": [condition("Progressing", "True")]},
             {"conditions": good},
         ):
-            done = run(folder, "snapshot", "create", "bot", "--name", "one", "--wait")
+            done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 0, done.output
         assert "  Qdrant makes the snapshot\n  verified: 3 of 4\n" in done.output
         assert done.output.endswith("MemorySnapshot agents/one has succeeded (SnapshotTaken): 12 bytes\n")
 
-    def test_waiting_for_what_fails_ends_with_the_reason(self, folder: Path) -> None:
-        with stack_answering(folder, {"conditions": [condition("Succeeded", "False", "DiskFull", "free some")]}):
-            done = run(folder, "snapshot", "create", "bot", "--name", "one", "--wait")
+    def test_waiting_for_what_fails_ends_with_the_reason(self, folder: JobFolder) -> None:
+        with folder.answering(KIND, {"conditions": [condition("Succeeded", "False", "DiskFull", "free some")]}):
+            done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 1
         assert "agentmemory: MemorySnapshot agents/one failed (DiskFull): free some" in done.output
 
-    def test_an_object_that_is_deleted_meanwhile_ends_the_waiting(self, folder: Path) -> None:
-        stack = ManifestFolder(folder)
-
+    def test_an_object_that_is_deleted_meanwhile_ends_the_waiting(self, folder: JobFolder) -> None:
         def delete() -> None:
-            while not list(folder.glob("*.memorysnapshot.yaml")):
+            while not list(folder.path.glob("*.memorysnapshot.yaml")):
                 time.sleep(0.01)
-            stack.scan()
-            folder.joinpath("agents.one.memorysnapshot.yaml").unlink()
+            (folder.path / "agents.one.memorysnapshot.yaml").unlink()
 
         player = threading.Thread(target=delete)
         player.start()
-        done = run(folder, "snapshot", "create", "bot", "--name", "one", "--wait")
+        done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
         player.join()
 
         assert done.exit_code == 1
         assert "MemorySnapshot agents/one was deleted before its end" in done.output
 
-    def test_ctrl_c_leaves_the_object_and_says_so(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_ctrl_c_leaves_the_object_and_says_so(self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         async def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
         monkeypatch.setattr("agentmemory_operator.entrypoints.snapshots.follow", interrupt)
-        done = run(folder, "snapshot", "create", "bot", "--name", "one", "--wait")
+        done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 130
         assert "the snapshot goes on; `agentmemory snapshot list bot" in done.output
-        assert written(folder)["metadata"]["name"] == "one"
+        assert folder.written(KIND)["metadata"]["name"] == "one"
 
 
-def test_a_folder_and_a_context_exclude_each_other(folder: Path) -> None:
-    done = run(folder, "snapshot", "list", "bot", "--context", "prod")
+def test_a_folder_and_a_context_exclude_each_other(folder: JobFolder) -> None:
+    done = folder.run("snapshot", "list", "bot", "--context", "prod")
 
     assert done.exit_code == 2
     assert "leave --context out" in " ".join(done.output.replace("│", "").split())
@@ -177,22 +120,18 @@ MADE = {
 }
 
 
-def make(folder: Path, **begun: str) -> None:
+def make(folder: JobFolder, **begun: str) -> None:
     """Have snapshots that were made, by their names and when."""
     for name in begun:
-        run(folder, "snapshot", "create", "bot", "--name", name)
-    stack = ManifestFolder(folder)
-    stack.scan()
-    for name, start in begun.items():
-        metadata = Metadata(name=name, namespace="agents")
-        asyncio.run(stack.write_status("MemorySnapshot", metadata, MADE | {"startTime": start}))
+        folder.run("snapshot", "create", "bot", "--name", name)
+        folder.report(KIND, name, **MADE, startTime=begun[name])
 
 
 class TestList:
-    def test_it_is_a_line_a_snapshot_newest_first(self, folder: Path) -> None:
+    def test_it_is_a_line_a_snapshot_newest_first(self, folder: JobFolder) -> None:
         make(folder, old="2026-11-21T03:00:00Z", new="2026-11-22T03:00:00Z")
 
-        heading, *lines = run(folder, "snapshot", "list", "bot").output.splitlines()
+        heading, *lines = folder.run("snapshot", "list", "bot").output.splitlines()
 
         assert heading.split() == ["SNAPSHOT", "TIME", "POINTS", "SIZE", "VERIFIED", "WHERE", "QDRANT"]
         assert lines[0].split() == [
@@ -200,19 +139,19 @@ class TestList:
         ]
         assert lines[1].split()[0] == "old"
 
-    def test_programs_get_figures(self, folder: Path) -> None:
+    def test_programs_get_figures(self, folder: JobFolder) -> None:
         make(folder, one="2026-11-22T03:00:00Z")
 
-        (one,) = json.loads(run(folder, "snapshot", "list", "bot", "-o", "json").output)["snapshots"]
-        also = yaml.safe_load(run(folder, "snapshot", "list", "bot", "-o", "yaml").output)["snapshots"]
+        (one,) = json.loads(folder.run("snapshot", "list", "bot", "-o", "json").output)["snapshots"]
+        also = yaml.safe_load(folder.run("snapshot", "list", "bot", "-o", "yaml").output)["snapshots"]
 
         assert (one["name"], one["points"], one["sizeBytes"], one["verified"]) == ("one", 7, 12_345_678, "True")
         assert also == [one]
 
-    def test_another_agent_s_are_left_out(self, folder: Path) -> None:
-        run(folder, "snapshot", "create", "bot", "--name", "one")
+    def test_another_agent_s_are_left_out(self, folder: JobFolder) -> None:
+        folder.run("snapshot", "create", "bot", "--name", "one")
 
-        assert run(folder, "snapshot", "list", "other").output.startswith("There is no snapshot.")
+        assert folder.run("snapshot", "list", "other").output.startswith("There is no snapshot.")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,163 @@
+"""`agentmemory snapshot download`: a snapshot's bytes, whole and checked, in a file."""
+
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+
+from agentmemory_operator.domain.manifests import parse_connection
+from agentmemory_operator.domain.storage_places import S3, object_at
+from agentmemory_operator.entrypoints.job_progress import Progress
+from agentmemory_operator.entrypoints.jobs import OpenJobs, Place, add_verb, in_place, titled
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.ports import Json
+from agentmemory_operator.ports.jobs import JobObjects
+from agentmemory_operator.ports.objects import Bucket, ObjectStore
+from agentmemory_operator.ports.snapshots import SnapshotStore
+from agentmemory_operator.services.copies import Copies
+from agentmemory_operator.services.links import DEFAULT_TIMEOUT_S, Endpoint, endpoint_of
+from agentmemory_operator.services.objects import MEMORY_SNAPSHOT, QDRANT_CONNECTION
+from agentmemory_operator.services.storages import Storages
+from agentmemory_operator.services.streams import Checked, told
+
+TOLD_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Downloads:
+    """What main composes for the verb.
+
+    Attributes:
+        open_snapshots: opens the snapshots of a server.
+        open_objects: opens a bucket.
+        qdrant_url, qdrant_api_key: the server that the environment names.
+    """
+
+    open_snapshots: Callable[[Endpoint], AbstractAsyncContextManager[SnapshotStore]]
+    open_objects: Callable[[Bucket], ObjectStore]
+    qdrant_url: str | None = None
+    qdrant_api_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Download:
+    """Write a snapshot's bytes into a file: from S3 where a copy is there, else from Qdrant; checked to the last."""
+
+    name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Of the MemorySnapshot.")]
+    file: Annotated[Path, typer.Option("-o", "--output", dir_okay=False, help="The file; replaced once all is there.")]
+    qdrant: Annotated[
+        str | None, typer.Option(help="URL of the server, where the connection's is out of reach. Then not from S3.")
+    ] = None
+
+
+def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
+    """Add the verb to the command line."""
+    add_verb(snapshots, "download", Download, partial(_download, open_jobs, downloads))
+
+
+def _download(open_jobs: OpenJobs, downloads: Downloads, asked: Download, place: Place) -> None:
+    is_folder = place.manifests is not None
+
+    async def work(objects: JobObjects, namespace: str) -> int:
+        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.name)
+        url = asked.qdrant or (downloads.qdrant_url if is_folder else None)
+        source = _Source(downloads, objects, document, url, is_folder)
+        with Progress(f"{titled(document)} to {asked.file}") as progress:
+            return await save(source, asked.file, progress)
+
+    size = in_place(open_jobs, place, work, going_on=f"interrupted: {asked.file} is as it was")
+    typer.echo(f"{asked.file}: {decimal(size)}, SHA-256 as recorded")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A snapshot whose bytes are wanted.
+
+    Attributes:
+        url: of the server, in the place of the connection's.
+        is_folder: the objects are manifests, whose connections' URLs lead nowhere.
+    """
+
+    downloads: Downloads
+    objects: JobObjects
+    document: Json
+    url: str | None
+    is_folder: bool
+
+    @property
+    def status(self) -> Json:
+        """Of the MemorySnapshot."""
+        return self.document.get("status") or {}
+
+    def place(self) -> Json:
+        """Return where the bytes are taken from.
+
+        Raises:
+            AgentMemoryError: they are nowhere, or nobody knows what they ought to be.
+        """
+        places = {place["type"]: place for place in self.status.get("locations") or []}
+        order = ("Qdrant", S3) if self.url else (S3, "Qdrant")
+        found = next((places[kind] for kind in order if kind in places), None)
+        if found is None or not self.status.get("sha256"):
+            raise AgentMemoryError(f"{titled(self.document)} has no bytes on record: see its conditions")
+        return dict(found)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[Checked]:
+        """Open the bytes."""
+        place, namespace = self.place(), self.document["metadata"]["namespace"]
+        if place["type"] == S3:
+            copies = Copies(Storages(self.objects, self.downloads.open_objects))
+            async with copies.open(object_at(place, sha256=self.status["sha256"]), namespace=namespace) as (content, _):
+                yield content
+            return
+        endpoint = await self._endpoint()
+        async with (
+            self.downloads.open_snapshots(endpoint) as store,
+            store.download(place["physical"], place["name"]) as content,
+        ):
+            size, sha256 = self.status["sizeBytes"], self.status["sha256"]
+            yield Checked(content, named=place["name"], size=size, sha256=sha256)
+
+    async def _endpoint(self) -> Endpoint:
+        if self.is_folder:
+            if self.url is None:
+                raise AgentMemoryError("give --qdrant URL: the one that `agentmemory dev` prints")
+            return Endpoint(self.url, self.downloads.qdrant_api_key, DEFAULT_TIMEOUT_S)
+        connection = self.status["connection"]
+        document = await self.objects.read_object(QDRANT_CONNECTION, connection["namespace"], connection["name"])
+        endpoint = await endpoint_of(parse_connection(document), self.objects)
+        return replace(endpoint, url=self.url or endpoint.url)
+
+
+async def save(source: _Source, path: Path, progress: Progress) -> int:
+    """Write the bytes beside the file, and in its place once they are all there and right; return their number.
+
+    Raises:
+        BytesDiffer: they are not those that were recorded; the file is as it was.
+    """
+    total = source.status.get("sizeBytes") or 0
+
+    async def show(done: int, _: int) -> None:
+        progress.advance(f"{decimal(done)} of {decimal(total)}", done, total)
+
+    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
+        try:
+            async with source.open() as content:
+                size = 0
+                async for chunk in told(aiter(content), total, show, every_s=TOLD_EVERY_S):
+                    size += draft.write(chunk)
+            draft.flush()
+            os.fsync(draft.fileno())
+            os.replace(draft.name, path)
+        except BaseException:
+            os.unlink(draft.name)
+            raise
+    return size

@@ -1,0 +1,149 @@
+"""`agentmemory restore`: bring an agent's memories back, and take a restore back."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.domain.resources import ROLLBACK, Metadata
+from agentmemory_operator.domain.times import render_time
+from agentmemory_operator.entrypoints.jobs import (
+    POLL_S,
+    OpenJobs,
+    Place,
+    Wait,
+    add_verb,
+    create,
+    follow,
+    in_place,
+    new_object,
+    stamped,
+    titled,
+)
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.ports import Json
+from agentmemory_operator.ports.jobs import JobObjects
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
+
+SAME_ANSWER_S = 10.0
+
+
+class Mode(StrEnum):
+    """How the memories are replaced."""
+
+    SWAP = "Swap"
+    IN_PLACE = "InPlace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """Restore an agent's memories from a snapshot, or take its last restore back."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    snapshot: Annotated[str | None, typer.Option("--from", help="The MemorySnapshot.")] = None
+    into: Annotated[str | None, typer.Option(help="Another AgentMemory, which becomes a clone.")] = None
+    mode: Annotated[Mode | None, typer.Option(help="Default: Swap.")] = None
+    restore_name: Annotated[str | None, typer.Option("--name", help="Of the MemoryRestore.")] = None
+    rollback: Annotated[bool, typer.Option("--rollback", help="Take the last restore into it back.")] = False
+    wait: Wait = False
+
+    @property
+    def target(self) -> str:
+        """The AgentMemory whose memories are replaced."""
+        return self.into or self.name
+
+    def document(self, namespace: str) -> Json:
+        """Return the MemoryRestore."""
+        mode = {"mode": str(self.mode)} if self.mode else {}
+        spec = {"target": {"name": self.target}, "source": {"snapshotRef": {"name": self.snapshot}}} | mode
+        return new_object(MEMORY_RESTORE, namespace, self.restore_name or stamped(self.target), spec=spec)
+
+
+def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
+    """Add the verb to the command line."""
+    add_verb(cli, "restore", Restore, partial(_run, open_jobs))
+
+
+def _run(open_jobs: OpenJobs, asked: Restore, place: Place) -> None:
+    if asked.rollback:
+        if any((asked.snapshot, asked.into, asked.mode, asked.restore_name)):
+            raise typer.BadParameter(
+                "--rollback takes back what the last restore did: leave --from and its options out"
+            )
+        in_place(open_jobs, place, partial(_roll_back, asked))
+        return
+    if asked.snapshot is None:
+        raise typer.BadParameter(
+            f"give --from SNAPSHOT (`agentmemory snapshot list {asked.name}` shows them), or --rollback"
+        )
+    going_on = "the restore goes on; `kubectl get mrest` shows it, and --rollback takes it back once it is done"
+    in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
+
+
+async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> None:
+    source = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.snapshot or "")
+    await objects.read_object(AGENT_MEMORY, namespace, asked.target)
+    owner = source["spec"]["agentMemoryRef"]["name"]
+    if owner != asked.name:
+        raise AgentMemoryError(
+            f"{titled(source)} is of {owner}, not of {asked.name}: choose one of `agentmemory snapshot list "
+            f"{asked.name}`, or for a clone say `agentmemory restore {owner} --from {asked.snapshot} --into "
+            f"{asked.target}`"
+        )
+    document = asked.document(namespace)
+    await create(objects, document)
+    if asked.wait:
+        await follow(objects, document)
+
+
+async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> None:
+    found = last_restore(await objects.list_in(MEMORY_RESTORE, namespace), asked.name)
+    if found is None:
+        raise AgentMemoryError(
+            f"no restore into {namespace}/{asked.name} can be taken back: none has succeeded, or the collection that "
+            f"it replaced is gone; restore a snapshot instead"
+        )
+    metadata = Metadata.model_validate(found["metadata"])
+    await objects.annotate(MEMORY_RESTORE, metadata, {ROLLBACK: render_time(SystemClock().now_ms())})
+    typer.echo(f"asked for: {titled(found)} is taken back")
+    if asked.wait:
+        await _wait_rolled_back(objects, found)
+
+
+async def _wait_rolled_back(objects: JobObjects, before: Json) -> None:
+    metadata, begun = Metadata.model_validate(before["metadata"]), time.monotonic()
+    while True:
+        now = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
+        ended = rolled_back(now)
+        # The same answer as to an earlier request may well be the answer to this one.
+        if ended and (ended != rolled_back(before) or time.monotonic() - begun > SAME_ANSWER_S):
+            break
+        await asyncio.sleep(POLL_S)
+    if ended["status"] != "True":
+        raise AgentMemoryError(f"it was not taken back ({ended['reason']}): {ended['message']}")
+    typer.echo(ended["message"])
+
+
+def last_restore(documents: list[Json], target: str) -> Json | None:
+    """Return the restore into an AgentMemory that was applied last and can be taken back, None where there is none."""
+    ours = [found for found in documents if found["spec"]["target"]["name"] == target and _can_go_back(found)]
+    return max(ours, key=lambda found: str(found["status"].get("endTime", "")), default=None)
+
+
+def _can_go_back(document: Json) -> bool:
+    status = document.get("status") or {}
+    held = {item["type"]: item["status"] for item in status.get("conditions") or []}
+    previous = status.get("previousCollection") or {}
+    is_kept = bool(previous.get("physical")) and "removedTime" not in previous
+    return held.get("Succeeded") == "True" and held.get("RolledBack") != "True" and is_kept
+
+
+def rolled_back(document: Json) -> Json | None:
+    """Return the condition that says how taking back ended, None before."""
+    conditions = (document.get("status") or {}).get("conditions") or []
+    return next((item for item in conditions if item["type"] == "RolledBack"), None)

@@ -1,0 +1,125 @@
+"""`agentmemory snapshot download` writes a whole and checked file, or none."""
+
+import hashlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from agentmemory_operator.entrypoints.downloads import Downloads
+from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.main.stores import open_jobs
+from agentmemory_operator.services.links import Endpoint
+from tests.support.command_line import command_line
+from tests.support.job_folder import JobFolder, condition
+
+CONTENT = [b"first part, ", b"second part"]
+SHA256 = hashlib.sha256(b"".join(CONTENT)).hexdigest()
+QDRANT = {"type": "Qdrant", "physical": "agent_memory_bot__1", "name": "a.snapshot"}
+MADE = {
+    "conditions": [condition("Succeeded", "True")],
+    "sizeBytes": 23,
+    "sha256": SHA256,
+    "locations": [QDRANT],
+    "connection": {"namespace": "agents", "name": "main"},
+}
+
+
+class Files:
+    """Serves one snapshot.
+
+    Args:
+        content: a part that is an error is raised.
+    """
+
+    def __init__(self, content: list[Any]) -> None:
+        self._content = content
+        self.asked: list[tuple[str, str, str]] = []
+
+    def downloads(self) -> Downloads:
+        @asynccontextmanager
+        async def opened(endpoint: Endpoint) -> AsyncIterator[Any]:
+            self._url = endpoint.url
+            yield self
+
+        return Downloads(opened, lambda bucket: pytest.fail(f"no bucket was meant, asked for {bucket}"))
+
+    @asynccontextmanager
+    async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        self.asked.append((self._url, physical, name))
+
+        async def parts() -> AsyncIterator[bytes]:
+            for part in self._content:
+                if isinstance(part, Exception):
+                    raise part
+                yield part
+
+        yield parts()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[JobFolder]:
+    """A folder with a snapshot that was made; no draft of a download stays in it."""
+    made = JobFolder(tmp_path)
+    made.declare("MemorySnapshot", "before", {"agentMemoryRef": {"name": "bot"}})
+    made.report("MemorySnapshot", "before", **MADE)
+    yield made
+    assert list(tmp_path.glob(".got*")) == []
+
+
+def download(folder: JobFolder, files: Files, *options: str) -> Result:
+    arguments = ["snapshot", "download", "before", "-o", str(folder.path / "got"), "--manifests", str(folder.path)]
+    cli = command_line(open_jobs=open_jobs, downloads=files.downloads())
+    return CliRunner().invoke(cli, [*arguments, *options])
+
+
+def test_the_file_has_the_snapshot_s_bytes(folder: JobFolder) -> None:
+    files = Files(CONTENT)
+
+    done = download(folder, files, "--qdrant", "http://127.0.0.1:6333")
+
+    assert done.exit_code == 0, done.output
+    assert (folder.path / "got").read_bytes() == b"".join(CONTENT)
+    assert files.asked == [("http://127.0.0.1:6333", "agent_memory_bot__1", "a.snapshot")]
+    assert "SHA-256 as recorded" in done.output
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ([b"first part, ", b"second Part"], "its bytes have SHA-256"),
+        ([b"first part, "], "it has 12 bytes, recorded are 23"),
+        ([b"first part, ", StoreUnavailable("the connection broke")], "the connection broke"),
+    ],
+    ids=["other bytes", "too few", "broken off"],
+)
+def test_what_is_not_the_whole_snapshot_leaves_the_file_as_it_was(
+    folder: JobFolder, content: list[Any], said: str
+) -> None:
+    (folder.path / "got").write_text("from the day before")
+
+    done = download(folder, Files(content), "--qdrant", "http://127.0.0.1:6333")
+
+    assert done.exit_code == 1
+    assert said in done.output
+    assert (folder.path / "got").read_text() == "from the day before"
+
+
+def test_the_development_stack_s_qdrant_has_to_be_named(folder: JobFolder) -> None:
+    done = download(folder, Files(CONTENT))
+
+    assert done.exit_code == 1
+    assert "give --qdrant URL: the one that `agentmemory dev` prints" in done.output
+
+
+def test_a_snapshot_without_bytes_is_said_to_have_none(folder: JobFolder) -> None:
+    folder.report("MemorySnapshot", "before", conditions=[condition("Succeeded", "False")])
+
+    done = download(folder, Files(CONTENT), "--qdrant", "http://127.0.0.1:6333")
+
+    assert done.exit_code == 1
+    assert "MemorySnapshot agents/before has no bytes on record" in done.output

@@ -1,0 +1,148 @@
+"""The verb of restores on a folder of manifests, whose other side a test plays."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.entrypoints import jobs, restores
+from agentmemory_operator.entrypoints.restores import last_restore
+from tests.support.job_folder import JobFolder, condition
+
+KIND = "MemoryRestore"
+DONE = condition("Succeeded", "True", "Restored", "restored 7 memories")
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> JobFolder:
+    """A folder with two agents and a snapshot of one."""
+    monkeypatch.setattr(jobs, "POLL_S", 0.02)
+    monkeypatch.setattr(restores, "POLL_S", 0.02)
+    made = JobFolder(tmp_path, agents=("bot", "staging"))
+    made.declare("MemorySnapshot", "before", {"agentMemoryRef": {"name": "bot"}})
+    return made
+
+
+def test_it_writes_a_restore_of_the_snapshot(folder: JobFolder) -> None:
+    done = folder.run("restore", "bot", "--from", "before", "--mode", "InPlace")
+
+    assert done.exit_code == 0, done.output
+    made = folder.written(KIND)
+    assert made["metadata"]["name"].startswith("bot-20")
+    assert made["spec"] == {
+        "target": {"name": "bot"},
+        "source": {"snapshotRef": {"name": "before"}},
+        "mode": "InPlace",
+    }
+
+
+def test_a_clone_goes_into_another_agent(folder: JobFolder) -> None:
+    folder.run("restore", "bot", "--from", "before", "--into", "staging", "--name", "clone")
+
+    made = folder.written(KIND)
+    assert made["metadata"]["name"] == "clone"
+    assert made["spec"]["target"] == {"name": "staging"}
+
+
+def test_a_snapshot_of_another_agent_is_refused_with_the_command_for_a_clone(folder: JobFolder) -> None:
+    done = folder.run("restore", "staging", "--from", "before")
+
+    assert done.exit_code == 1
+    assert "agents/before is of bot, not of staging" in done.output
+    assert "agentmemory restore bot --from before --into staging" in done.output
+    assert not list(folder.path.glob("*.memoryrestore.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (("bot", "--from", "nothing"), "there is no MemorySnapshot agents/nothing"),
+        (("bot", "--from", "before", "--into", "nobody"), "there is no AgentMemory agents/nobody"),
+    ],
+)
+def test_what_does_not_exist_is_named_before_anything_is_created(
+    folder: JobFolder, arguments: tuple[str, ...], missing: str
+) -> None:
+    done = folder.run("restore", *arguments)
+
+    assert done.exit_code == 1
+    assert missing in done.output
+    assert not list(folder.path.glob("*.memoryrestore.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("bot",), "give --from SNAPSHOT"), (("bot", "--rollback", "--from", "before"), "leave --from and its options")],
+)
+def test_options_that_make_no_sense_are_refused(folder: JobFolder, arguments: tuple[str, ...], said: str) -> None:
+    done = folder.run("restore", *arguments)
+
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.replace("│", "").split())
+
+
+def test_waiting_shows_the_steps_and_ends_with_what_came_of_it(folder: JobFolder) -> None:
+    with folder.answering(
+        KIND,
+        {"progress": "step 1 of 8: Recover", "conditions": [condition("Progressing", "True")]},
+        {"progress": "step 7 of 8: Switch", "conditions": [condition("Progressing", "True")]},
+        {"progress": "done", "conditions": [DONE]},
+    ):
+        done = folder.run("restore", "bot", "--from", "before", "--name", "undo", "--wait")
+
+    assert done.exit_code == 0, done.output
+    assert "  step 1 of 8: Recover\n  step 7 of 8: Switch\n" in done.output
+    assert done.output.endswith("MemoryRestore agents/undo has succeeded (Restored): restored 7 memories\n")
+
+
+def restored(name: str, end: str, *, target: str = "bot", **previous: str) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "agents"},
+        "spec": {"target": {"name": target}},
+        "status": {"conditions": [DONE], "endTime": end, "previousCollection": previous or None},
+    }
+
+
+class TestRollback:
+    def test_the_last_restore_that_can_be_taken_back_is_asked_to_be(self, folder: JobFolder) -> None:
+        folder.run("restore", "bot", "--from", "before", "--name", "undo")
+        folder.report(KIND, "undo", conditions=[DONE], previousCollection={"physical": "agent_memory_bot__1"})
+
+        done = folder.run("restore", "--rollback", "bot")
+
+        assert done.exit_code == 0, done.output
+        assert "asked for: MemoryRestore agents/undo is taken back" in done.output
+        assert folder.written(KIND)["metadata"]["annotations"].keys() == {"agentmemory.dev/rollback"}
+
+    @pytest.mark.parametrize(("status", "exit_code"), [("True", 0), ("False", 1)])
+    def test_waiting_ends_with_what_came_of_it(self, folder: JobFolder, status: str, exit_code: int) -> None:
+        folder.run("restore", "bot", "--from", "before", "--name", "undo")
+        before = {"conditions": [DONE], "previousCollection": {"physical": "agent_memory_bot__1"}}
+        folder.report(KIND, "undo", **before)
+        ended = [DONE, condition("RolledBack", status, "Because", "agent_memory_bot__1 is live again")]
+
+        with folder.answering(KIND, before, before, before | {"conditions": ended}):
+            done = folder.run("restore", "--rollback", "bot", "--wait")
+
+        assert done.exit_code == exit_code, done.output
+        assert "agent_memory_bot__1 is live again" in done.output
+
+    def test_without_a_restore_the_way_out_is_said(self, folder: JobFolder) -> None:
+        done = folder.run("restore", "--rollback", "bot")
+
+        assert done.exit_code == 1
+        assert "no restore into agents/bot can be taken back" in done.output
+
+    def test_it_is_the_newest_of_the_agent_whose_collection_is_still_there(self) -> None:
+        documents = [
+            restored("old", "2026-11-20T00:00:00Z", physical="b__1"),
+            restored("newest", "2026-11-22T00:00:00Z", physical="b__2"),
+            restored("removed", "2026-11-23T00:00:00Z", physical="b__3", removedTime="2026-11-24T00:00:00Z"),
+            restored("into nothing", "2026-11-24T00:00:00Z"),
+            restored("elsewhere", "2026-11-25T00:00:00Z", target="other", physical="o__1"),
+        ]
+
+        found = last_restore(documents, "bot")
+
+        assert found is not None
+        assert found["metadata"]["name"] == "newest"
