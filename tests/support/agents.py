@@ -4,7 +4,7 @@ import contextlib
 import random
 import uuid
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import aiohttp
@@ -221,6 +221,23 @@ async def create_collection(url: str, settings: AgentSettings, *, distance: str 
     await _call(url, "POST", "/collections/aliases", {"actions": [alias]})
 
 
+async def create_copy(url: str, settings: AgentSettings, *, keyword: KeywordSource, number: int = 2) -> str:
+    """Make another collection of the agent, as a restore would; return its name."""
+    physical, size = f"{settings.alias}__{number}", settings.embedding.dimensions
+    marker = {"embedding": {"provider": "none", "model": None, "dimensions": size}, "keyword": asdict(keyword)}
+    body = {"vectors": {"size": size, "distance": "Cosine"}, "sparse_vectors": {KEYWORD_VECTOR: {"modifier": "idf"}}}
+    await _call(url, "PUT", f"/collections/{physical}", body | {"metadata": {METADATA_KEY: marker}})
+    for name, schema in (*RETRIEVAL_INDEXES, *KEYWORD_INDEXES):
+        await _index(url, physical, name, schema)
+    return physical
+
+
+async def move_alias(url: str, settings: AgentSettings, physical: str) -> None:
+    """Let the agent be served by another of its collections."""
+    action = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
+    await _call(url, "POST", "/collections/aliases", {"actions": [action]})
+
+
 async def add_keyword(url: str, settings: AgentSettings) -> None:
     """Give the collection what the operator gives it for keywords."""
     physical = f"{settings.alias}__1"
@@ -233,8 +250,8 @@ async def _index(url: str, physical: str, name: str, schema: str) -> None:
     await _call(url, "PUT", f"/collections/{physical}/index?wait=true", {"field_name": name, "field_schema": schema})
 
 
-async def delete_collection(url: str, settings: AgentSettings) -> None:
-    await _call(url, "DELETE", f"/collections/{settings.alias}__1")
+async def delete_collection(url: str, settings: AgentSettings, *, number: int = 1) -> None:
+    await _call(url, "DELETE", f"/collections/{settings.alias}__{number}")
 
 
 async def _call(url: str, method: str, path: str, body: Any = None) -> None:

@@ -40,6 +40,13 @@ _IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
 _WAS_MEMORY: Condition = {"must_not": [{"is_empty": {"key": "type"}}]}
 
 
+UNFINISHED: Filter = {"must": [IS_PENDING, _IS_ERASED]}
+"""Tombstones of erasures whose chains are not closed yet."""
+
+TOMBSTONES: Filter = {"must": [_IS_TOMBSTONE, _IS_ERASED]}
+"""Tombstones of erasures."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
     """Which memories of a user are to be erased; without criterion and time all, and all that is known of the user.
@@ -114,11 +121,43 @@ class Receipt:
         """What chose the memories: `user`, `older_than` or `filters`."""
         return "user" if self.is_whole else "filters" if self.older_than is None else "older_than"
 
+    @property
+    def is_filter_known(self) -> bool:
+        """Tell whether what was erased can be found in another copy without its ids."""
+        return self.is_whole or self.older_than is not None
+
     def scope_of(self, user_id: str) -> Scope | None:
         """Return what is to be erased of a user in another copy; None where its filters are not known any more."""
         if self.is_whole:
             return Scope(user_id=user_id)
         return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What an erasure left of one memory.
+
+    Attributes:
+        at: when, Unix milliseconds; the memory was stored no later.
+    """
+
+    id: str
+    erasure_id: str
+    at: int
+
+    def names(self, row: Row) -> bool:
+        """Tell whether a row of a copy is what was erased, and not what was stored under its id since."""
+        return TOMBSTONE_KEY not in row and (row.get(STORED_KEY) or 0) <= self.at
+
+    @property
+    def payload(self) -> Payload:
+        """Its point where a copy has none under the id."""
+        times = {"updatedAt": self.at, TOMBSTONE_KEY: self.at}
+        return {"id": self.id, "rev": 1, **times, "pending": False, ERASURE_KEY: self.erasure_id}
+
+
+Trace = Receipt | Tombstone
+"""What an erasure leaves, as it is carried to copies."""
 
 
 def hash_user(agent_id: str, user_id: str) -> str:
@@ -151,11 +190,6 @@ def memories_erased_by(erasure_id: str) -> Filter:
     return erased_by(erasure_id, _WAS_MEMORY)
 
 
-def unfinished(*conditions: Condition) -> Filter:
-    """Return the filter of tombstones of erasures whose chains are not closed yet."""
-    return {"must": [IS_PENDING, _IS_ERASED, *conditions]}
-
-
 def tombstones_since(since_ms: int) -> Filter:
     """Return the filter of what erasures have left since."""
     return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, _IS_ERASED]}
@@ -171,20 +205,23 @@ def receipts_of(agent_id: str, user_id: str) -> Condition:
     return equals(f"{RECEIPT_KEY}.userHash", hash_user(agent_id, user_id))
 
 
-def erased(row: Row, erasure_id: str, now_ms: int) -> Payload:
+def erased(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) -> Payload:
     """Return what an erased memory leaves, or an earlier tombstone of the user: neither whose it was nor what it said.
 
     It bears a time no earlier than that at which the memory was stored, whatever the clocks.
+
+    Args:
+        at_ms: when it was erased first, Unix milliseconds, where this is a copy; None is now.
     """
     was_memory = TOMBSTONE_KEY not in row
     names = ("identityId", *LINKS, *(("type",) if was_memory else ()))
     kept = {key: row[key] for key in names if row.get(key) is not None}
-    time_ms = max(now_ms, row.get(STORED_KEY) or 0)
+    time_ms = max(now_ms if at_ms is None else at_ms, row.get(STORED_KEY) or 0)
     pending = not kept.keys().isdisjoint(LINKS)
     due = window_mark(row) if was_memory else {DUE_KEY: True} if row.get(DUE_KEY) else {}
     # Somebody may be about to link an earlier version to it.
     joining = {JOINING_KEY: True} if was_memory and row.get("pending") else {}
-    marks = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": time_ms, TOMBSTONE_KEY: time_ms}
+    marks = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": now_ms, TOMBSTONE_KEY: time_ms}
     return kept | marks | due | joining | {ERASURE_KEY: erasure_id, "pending": pending}
 
 
@@ -227,6 +264,33 @@ def receipt_from_payload(payload: Row) -> Receipt:
         sha256=said["sha256"],
         request_hash=said["requestHash"],
     )
+
+
+def trace_from_payload(payload: Row) -> Trace:
+    """Return the trace that a point keeps."""
+    if RECEIPT_KEY in payload:
+        return receipt_from_payload(payload)
+    return Tombstone(payload["id"], payload[ERASURE_KEY], payload[TOMBSTONE_KEY])
+
+
+def trace_to_line(trace: Trace) -> bytes:
+    """Return a trace as a line of JSON, its line feed included."""
+    payload = receipt_to_payload(trace) if isinstance(trace, Receipt) else trace.payload
+    names = ("id", TOMBSTONE_KEY, ERASURE_KEY, RECEIPT_KEY)
+    said = {name: payload[name] for name in names if name in payload}
+    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+
+def trace_from_line(line: bytes) -> Trace:
+    """Return the trace of a line.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return trace_from_payload(json.loads(line))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no trace of an erasure: {error}") from error
 
 
 def _hash(*parts: str) -> str:

@@ -19,9 +19,10 @@ from agentmemory_operator.domain.collection import (
     keyword_from_json,
 )
 from agentmemory_operator.domain.effective import AgentSettings
+from agentmemory_operator.domain.naming import ALIAS_PREFIX
 from agentmemory_operator.domain.scrubbing import Rule
 from agentmemory_operator.errors import NotFound, StoreUnavailable
-from agentmemory_operator.ports import Embedder, Json, PointStore
+from agentmemory_operator.ports import Embedder, Json, PointStore, Vector
 from agentmemory_operator.services.sizes import Sizes
 
 # Seconds until a collection that lacks what its object asks for is read again.
@@ -232,6 +233,37 @@ async def open_collection(store: PointStore, settings: AgentSettings, embedder: 
         keyword=told.keyword if settings.has_keyword else None,
         origin=told.origin,
     )
+
+
+async def open_copy(store: PointStore, settings: AgentSettings, physical: str) -> Agent:
+    """Return an agent over one collection by its own name, whoever's it is; nothing can be embedded.
+
+    Raises:
+        NotFound: there is no such collection.
+    """
+    config = (await store.describe(physical))["config"]
+    marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
+    source = embedding_from_json(marker.get("embedding") or {})
+    strict = config.get("strict_mode_config") or {}
+    most = strict.get("max_query_limit") if strict.get("enabled") else None
+    ranking = replace(settings.ranking, max_query_limit=most)
+    return Agent(
+        # Its alias is then the collection's own name.
+        settings=replace(settings, slug=physical.removeprefix(ALIAS_PREFIX), ranking=ranking),
+        store=store,
+        source=source,
+        embedder=_NoEmbedder(source.dimensions),
+        distance=config["params"]["vectors"]["distance"],
+        keyword=keyword_from_json(marker.get("keyword")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _NoEmbedder:
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        raise AssertionError("a copy is not written to by people")
 
 
 def unknown_agent(slug: str) -> NotFound:

@@ -13,18 +13,19 @@ from dataclasses import dataclass
 
 from agentmemory_operator.domain.erasure import (
     JOINING_KEY,
+    UNFINISHED,
     Counts,
     Row,
     Scope,
     bare,
     erased,
     erased_by,
-    unfinished,
 )
 from agentmemory_operator.domain.filters import Filter, both
 from agentmemory_operator.domain.keywords import IS_DUE
 from agentmemory_operator.domain.records import (
     DUE_KEY,
+    ERASURE_KEY,
     LINKS,
     ORDER_KEY,
     STORED_KEY,
@@ -46,7 +47,20 @@ MAX_ROUNDS = 200
 ROUND_S = 0.02
 SHOWN = 100
 
-_KEYS = ("id", "rev", "type", "pending", "identityId", *LINKS, ORDER_KEY, DUE_KEY, STORED_KEY, TOMBSTONE_KEY)
+KEYS = (
+    "id",
+    "rev",
+    "type",
+    "pending",
+    "identityId",
+    *LINKS,
+    ORDER_KEY,
+    DUE_KEY,
+    STORED_KEY,
+    TOMBSTONE_KEY,
+    ERASURE_KEY,
+)
+"""What of a payload an erasure reads; no text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +70,13 @@ class Erasure:
     Attributes:
         id: of its receipt; its tombstones bear it.
         until_ms: what was stored until then is erased, Unix milliseconds.
+        at_ms: when, Unix milliseconds, where it is made again; None is now.
     """
 
     id: str
     scope: Scope
     until_ms: int
+    at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,15 +143,18 @@ class Erasing:
         return Preview(counts=Counts(types=dict(sorted(types.items()))), ids=tuple(ids))
 
     async def erase(self, agent: Agent, erasure: Erasure) -> int:
-        """Erase until nothing of the scope is left that was stored in time; return the number of rounds that took.
+        """Erase until nothing of the scope is left that was stored in time; return how many points were changed.
 
         Raises:
             StoreUnavailable, OutcomeUnknown: some may have been erased; the same again erases the rest.
         """
+        count = 0
         for number in range(MAX_ROUNDS):
-            if not await self._round(agent, erasure):
-                await self.finish(agent, erased_by(erasure.id), is_whole=erasure.scope.is_whole)
-                return number
+            changed = await self._round(agent, erasure)
+            count += changed
+            if not changed:
+                await self.finish(agent, erased_by(erasure.id), lambda _: erasure.scope.is_whole)
+                return count
             await asyncio.sleep(ROUND_S if number else 0)
         raise StoreUnavailable("this user's memories are being written by many at once: try again")
 
@@ -143,36 +162,42 @@ class Erasing:
         count = 0
         async for found in _find(agent, erasure.scope, erasure.until_ms):
             rows = [*found.earlier, *sorted(found.rows, key=lambda row: not row.get("supersededById"))]
-            await self.bury(agent, rows, erasure_id=erasure.id)
+            await self.bury(agent, rows, erasure_id=erasure.id, at_ms=lambda _: erasure.at_ms)
             self._note_gone(agent.settings.slug, [row["id"] for row in rows])
             count += len(rows)
         return count
 
-    async def bury(self, agent: Agent, rows: Sequence[Row], *, erasure_id: str) -> None:
-        """Turn rows into tombstones of an erasure, in order, each unless it changed since it was read."""
-        await bury(agent, rows, lambda row: erased(row, erasure_id, self._clock.now_ms()))
+    async def bury(
+        self, agent: Agent, rows: Sequence[Row], *, erasure_id: str, at_ms: Callable[[Row], int | None]
+    ) -> None:
+        """Turn rows into tombstones of an erasure, in order, each unless it changed since it was read.
 
-    async def finish(self, agent: Agent, tombstones: Filter, *, is_whole: bool) -> None:
+        Args:
+            at_ms: when a row was erased, Unix milliseconds; None is now.
+        """
+        await bury(agent, rows, lambda row: erased(row, erasure_id, self._clock.now_ms(), at_ms=at_ms(row)))
+
+    async def finish(self, agent: Agent, tombstones: Filter, is_whole: Callable[[str], bool]) -> None:
         """Close the chains over tombstones of erasures, and take their words out of the texts of others.
 
         Args:
-            is_whole: all memories of their users are erased.
+            is_whole: tells whether the erasure of an id erased a user.
 
         Raises:
             StoreUnavailable: others change the same chains or sessions all the time.
         """
-        await self._close(agent, both(tombstones, *unfinished()["must"]), is_whole=is_whole)
+        await self._close(agent, both(tombstones, *UNFINISHED["must"]), is_whole)
         if agent.keyword is not None:
             await self._settle(agent, both(tombstones, IS_DUE))
 
-    async def _close(self, agent: Agent, pending: Filter, *, is_whole: bool) -> None:
+    async def _close(self, agent: Agent, pending: Filter, is_whole: Callable[[str], bool]) -> None:
         body = {"filter": pending, "limit": BATCH, "with_payload": True, "with_vector": False}
         for _ in range(MAX_ROUNDS):
             count = 0
             async for points in read_pages(agent, body):
                 rows = [point["payload"] for point in points]
                 count += len(rows)
-                alone = await _alone(agent, rows) if is_whole else []
+                alone = await _alone(agent, [row for row in rows if is_whole(row[ERASURE_KEY])])
                 if alone:
                     await agent.store.batch(agent.alias, [replacement(row, bare(row)) for row in alone], strong=True)
                 done = {row["id"] for row in alone}
@@ -198,19 +223,24 @@ class Erasing:
 async def _find(agent: Agent, scope: Scope, until_ms: int) -> AsyncIterator[_Found]:
     """Yield what is to be erased; where a head goes, its earlier versions go with it: none may answer again."""
     filter_ = scope.filter_at(until_ms)
-    body = {"filter": filter_, "limit": PAGE, "with_payload": list(_KEYS), "with_vector": False}
+    body = {"filter": filter_, "limit": PAGE, "with_payload": list(KEYS), "with_vector": False}
     async for points in read_pages(agent, body):
         rows = [point["payload"] | {"id": point["id"]} for point in points]
         yield _Found(rows) if scope.is_whole else _Found(rows, await _earlier(agent, rows, filter_))
 
 
-async def _earlier(agent: Agent, rows: Sequence[Row], filter_: Filter) -> list[Row]:
-    """Return the earlier versions of the heads among rows, without those that the filter names itself."""
+async def earlier_versions(agent: Agent, rows: Sequence[Row]) -> dict[str, Row]:
+    """Return the earlier versions of the heads among rows, by id."""
     heads = [
-        row for row in rows if not row.get("supersededById") and row.get("supersedesId") and not row.get("pending")
+        row for row in rows if row.get("supersedesId") and not row.get("supersededById") and not row.get("pending")
     ]
     chains = await walk(agent, heads)
-    earlier = {row["id"]: row for chain in chains.values() for row in chain[:-1]}
+    return {row["id"]: row for chain in chains.values() for row in chain[:-1]}
+
+
+async def _earlier(agent: Agent, rows: Sequence[Row], filter_: Filter) -> list[Row]:
+    """Return the earlier versions of the heads among rows, without those that the filter names itself."""
+    earlier = await earlier_versions(agent, rows)
     named: set[str] = set()
     for ids in _parts(sorted(earlier)):
         body = {"filter": both(filter_, {"has_id": ids}), "limit": len(ids), "with_payload": False}
@@ -230,7 +260,7 @@ async def _alone(agent: Agent, rows: Sequence[Payload]) -> list[Payload]:
     """
     targets = {row["id"]: [row[link] for link in LINKS if row.get(link)] for row in rows}
     wanted = sorted({target for linked in targets.values() for target in linked})
-    points = await agent.store.retrieve(agent.alias, wanted, keys=_KEYS) if wanted else []
+    points = await agent.store.retrieve(agent.alias, wanted, keys=KEYS) if wanted else []
     near = {point["id"]: point["payload"] for point in points}
 
     def is_alone(row: Payload) -> bool:
