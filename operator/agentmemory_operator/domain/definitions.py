@@ -88,6 +88,7 @@ QDRANT_CONNECTION = Kind(
 )
 
 _SUCCEEDED = '.status.conditions[?(@.type=="Succeeded")].status'
+_REASON = '.status.conditions[?(@.type=="Succeeded")].reason'
 _VERIFIED = '.status.conditions[?(@.type=="Verified")].status'
 
 MEMORY_SNAPSHOT = Kind(
@@ -102,8 +103,9 @@ MEMORY_SNAPSHOT = Kind(
         Column("Succeeded", "string", _SUCCEEDED, "Whether it was made."),
         Column("Verified", "string", _VERIFIED, "Whether it was proven."),
         Column("Points", "integer", ".status.points.after", "Points of the collection."),
-        Column("Size", "integer", ".status.sizeBytes", "Bytes."),
+        Column("Bytes", "integer", ".status.sizeBytes", "Size of the file."),
         _AGE,
+        Column("Reason", "string", _REASON, "Why it has succeeded or not.", is_wide=True),
         Column("Progress", "string", ".status.progress", "What it is at.", is_wide=True),
         Column("Qdrant", "string", ".status.qdrantVersion", "Version of the server that made it.", is_wide=True),
         Column("File", "string", ".status.name", "The file's name in Qdrant.", is_wide=True),
@@ -123,6 +125,7 @@ MEMORY_RESTORE = Kind(
         Column("Succeeded", "string", _SUCCEEDED, "Whether it was done."),
         Column("Progress", "string", ".status.progress", "What it is at."),
         _AGE,
+        Column("Reason", "string", _REASON, "Why it has succeeded or not.", is_wide=True),
         Column("Mode", "string", ".spec.mode", "Swap or InPlace.", is_wide=True),
         Column("Previous", "string", ".status.previousCollection.physical", "What was replaced.", is_wide=True),
     ),

@@ -14,7 +14,8 @@ Json = Mapping[str, Any]
 
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
 # The ranking in force is among the figures; its generation is the one acted on.
-TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "estimate"}
+TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "estimate", "lastSnapshot"}
+VERIFIED = {True: "verified", False: "not verified", None: "not known to be verified"}
 ESTIMATE_COLUMNS = ("PROFILE", "MEMORIES", "RAM MIB", "DISK MIB")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 
@@ -39,7 +40,7 @@ def status_sections(document: Json, *, kubectl: str = "kubectl") -> list[Section
     """
     status = document.get("status") or {}
     # What somebody has to decide on comes before what only informs.
-    sections = [_summary(document, status), _conditions(status), _plan(document, status, kubectl)]
+    sections = [_summary(document, status), _conditions(status), _plan(document, status, kubectl), _snapshots(status)]
     sections += [*_others(status), _figures(status), _estimate(status)]
     return [section for section in sections if section is not None]
 
@@ -83,6 +84,31 @@ def _conditions(status: Json) -> Section | None:
         for item in status.get("conditions") or []
     )
     return Section("Conditions", columns=CONDITION_COLUMNS, rows=rows) if rows else None
+
+
+def _snapshots(status: Json) -> Section | None:
+    """Return what an on-call person asks first: how old the last snapshot is, and whether it is good."""
+    last, states = status.get("lastSnapshot"), {item["type"]: item for item in status.get("conditions") or []}
+    rows = {
+        "last": _last_snapshot(last) if last else None,
+        "next": status.get("nextSnapshotTime"),
+        "fresh": _answer(states.get("SnapshotFresh")),
+        "verified": _answer(states.get("SnapshotVerified")),
+    }
+    shown = tuple((name, value) for name, value in rows.items() if value is not None)
+    return Section("Snapshots", rows=shown) if shown else None
+
+
+def _last_snapshot(last: Json) -> str:
+    told = [last.get("time"), last.get("name"), VERIFIED[last.get("verified")]]
+    return ", ".join([*(str(item) for item in told if item), f"made by Qdrant {last.get('qdrantVersion', 'unknown')}"])
+
+
+def _answer(state: Json | None) -> str | None:
+    if state is None:
+        return None
+    word = {"True": "yes", "False": "no"}.get(state["status"], "not known")
+    return word if word == "yes" else f"{word}: {state['message']}"
 
 
 def _figures(status: Json) -> Section | None:

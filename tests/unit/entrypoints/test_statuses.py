@@ -108,6 +108,32 @@ def test_every_further_part_of_a_status_is_shown() -> None:
     assert f"Entries\n  PATH       DESIRED   SINCE\n  hnsw.m     16        -\n  distance   -         {NOW}\n" in text
 
 
+def test_snapshots_are_told_with_the_last_one_the_next_one_and_whether_that_is_enough() -> None:
+    document = looked_at()
+    document["status"] |= {
+        "lastSnapshot": {"name": "probe-1", "time": NOW, "verified": True, "qdrantVersion": "1.18.3"},
+        "nextSnapshotTime": "2026-11-21T09:00:00Z",
+    }
+    fresh = {"type": "SnapshotFresh", "status": "False", "reason": "SnapshotStale", "message": "13 hours old"}
+    verified = {"type": "SnapshotVerified", "status": "True", "reason": "Verified", "message": "all good"}
+    document["status"]["conditions"] += [item | {"lastTransitionTime": NOW} for item in (fresh, verified)]
+
+    text = told(document)
+
+    assert (
+        "Snapshots\n"
+        f"  last       {NOW}, probe-1, verified, made by Qdrant 1.18.3\n"
+        "  next       2026-11-21T09:00:00Z\n"
+        "  fresh      no: 13 hours old\n"
+        "  verified   yes\n"
+    ) in text
+    assert "Last snapshot" not in text
+
+
+def test_without_snapshots_nothing_is_told_of_them() -> None:
+    assert "Snapshots" not in told(looked_at())
+
+
 def test_an_estimate_is_a_line_a_profile_and_size() -> None:
     (line,) = [line for line in told(looked_at()).splitlines() if line.split()[:2] == ["LowMemory", "1000000"]]
 
