@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import StoreRejected, StoreUnavailable
 
 CHUNK_BYTES = 1 << 20
 
@@ -39,11 +39,8 @@ class FileServer:
         yield self._chunks()
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Make a collection, unless the bytes break off or are others."""
-        try:
-            whole = b"".join([chunk async for chunk in content])
-        except AgentMemoryError as exc:
-            raise StoreUnavailable("the upload broke off") from exc
+        """Make a collection, unless the bytes are others; raises what ends them."""
+        whole = b"".join([chunk async for chunk in content])
         if hashlib.sha256(whole).hexdigest() != sha256:
             raise StoreRejected(400, "checksum mismatch")
         self.recovered[physical] = whole

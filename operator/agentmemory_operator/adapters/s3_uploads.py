@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from xml.sax.saxutils import escape
 
-from agentmemory_operator.adapters.s3_calls import S3Calls, S3Request
+from agentmemory_operator.adapters.s3_calls import S3Calls, S3Request, sha256_of
 from agentmemory_operator.adapters.s3_refusals import read_xml
 from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, NotFound, StorageRejected, StorageUnavailable
 from agentmemory_operator.ports.objects import Bucket
@@ -84,8 +84,8 @@ class Upload:
 
     async def _put_whole(self, content: bytes) -> None:
         headers = self._object_headers({"sha256": self.sha256, "size": str(self.size)})
-        headers |= {"x-amz-checksum-sha256": _checksum(content)}
-        await self._calls.call(S3Request("PUT", self._key, headers=headers, body=content))
+        headers |= {"x-amz-checksum-sha256": base64.b64encode(self._digest.digest()).decode()}
+        await self._calls.call(S3Request("PUT", self._key, headers=headers, body=content, sha256=self._digest.digest()))
 
     async def _begin(self) -> None:
         if "sha256" not in self._metadata:
@@ -97,10 +97,12 @@ class Upload:
             raise StorageUnavailable("the object storage began an upload without a number: correct endpoint")
 
     async def _put_part(self, part: bytes) -> None:
-        checksum = _checksum(part)
+        digest = await sha256_of(part)
+        checksum = base64.b64encode(digest).decode()
         query = {"partNumber": str(len(self._parts) + 1), "uploadId": self._id}
         headers = {"x-amz-checksum-sha256": checksum}
-        answer = await self._calls.call(S3Request("PUT", self._key, query=query, headers=headers, body=part))
+        request = S3Request("PUT", self._key, query=query, headers=headers, body=part, sha256=digest)
+        answer = await self._calls.call(request)
         self._parts.append((answer.headers.get("ETag", ""), checksum))
 
     async def _complete(self) -> None:
@@ -167,10 +169,6 @@ async def parts_of(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIt
 def _part_bytes(metadata: Mapping[str, str]) -> int:
     least = -(-int(metadata.get("size", 0)) // MAX_PARTS)
     return max(PART_BYTES, least)
-
-
-def _checksum(content: bytes) -> str:
-    return base64.b64encode(hashlib.sha256(content).digest()).decode()
 
 
 def _encryption_of(bucket: Bucket) -> dict[str, str]:

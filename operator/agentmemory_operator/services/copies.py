@@ -13,7 +13,7 @@ from typing import Any
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.snapshot_spec import S3Object, S3Storage
 from agentmemory_operator.domain.storage_places import copy_folder, object_at
-from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, NotFound, SpecInvalid
+from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid
 from agentmemory_operator.ports.objects import ObjectStore, Stored
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.services.storages import Storages
@@ -111,13 +111,7 @@ class Copies:
             StoreRejected: the server refuses them.
         """
         async with self.open(place, namespace=namespace, progress=progress) as (content, known):
-            try:
-                await store.upload(physical, aiter(content), sha256=known.sha256)
-            except AgentMemoryError as exc:
-                # What broke the stream is the news, not that the server did not get all of it.
-                if content.failure is None:
-                    raise
-                raise content.failure from exc
+            await store.upload(physical, aiter(content), sha256=known.sha256)
 
     @asynccontextmanager
     async def open(
@@ -133,6 +127,19 @@ class Copies:
             content = told(steady(objects, key, known.size), known.size, progress)
             sha256 = str(known.sha256)
             yield Checked(content, named=_name_of(place), size=known.size, sha256=sha256), known
+
+    @asynccontextmanager
+    async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the bytes of a copy that a status names, not checked.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        async with self.storages.open_location(location, namespace) as (objects, key):
+            known = await objects.head(key)
+            if known is None:
+                raise NotFound(f"the copy {key} is gone")
+            yield steady(objects, key, known.size)
 
     async def check(self, place: S3Object, *, namespace: str, progress: Progress = silent) -> Stored:
         """Read an object whole; return what is known of it.

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, StorageUnavailable
+from agentmemory_operator.errors import BytesDiffer, StorageUnavailable
 from agentmemory_operator.ports.objects import ObjectStore
 
 Progress = Callable[[int, int], Awaitable[None]]
@@ -55,9 +55,6 @@ class Checked:
     Args:
         named: what they are of, for people.
         size, sha256: what they have to have.
-
-    Attributes:
-        failure: what ended them; whoever sends them on may raise an error of its own instead.
     """
 
     def __init__(self, content: AsyncIterator[bytes], *, named: str, size: int, sha256: str) -> None:
@@ -65,7 +62,6 @@ class Checked:
         self._named = named
         self._size = size
         self._sha256 = sha256
-        self.failure: AgentMemoryError | None = None
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield the bytes.
@@ -74,17 +70,13 @@ class Checked:
             BytesDiffer: they are others.
         """
         digest, done, last = hashlib.sha256(), 0, b""
-        try:
-            async for chunk in self._content:
-                digest.update(chunk)
-                done += len(chunk)
-                if last:
-                    yield last
-                last = chunk
-            self._check(done, digest.hexdigest())
-        except AgentMemoryError as exc:
-            self.failure = exc
-            raise
+        async for chunk in self._content:
+            digest.update(chunk)
+            done += len(chunk)
+            if last:
+                yield last
+            last = chunk
+        self._check(done, digest.hexdigest())
         yield last
 
     def _check(self, size: int, sha256: str) -> None:

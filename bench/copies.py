@@ -1,0 +1,136 @@
+"""`python -m bench.copies`: a large snapshot goes to an S3 server and back: how long, and how much memory it takes.
+
+Qdrant's part is a server that gives a file and takes one, in a process of its own; the S3 server is versitygw. The time
+is compared with a plain copy of a file of the same size in the same run: read, written and synced to disk.
+"""
+
+import argparse
+import asyncio
+import hashlib
+import multiprocessing
+import os
+import resource
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
+from agentmemory_operator.adapters.s3_objects import S3Objects
+from agentmemory_operator.domain.snapshot_spec import S3Storage
+from agentmemory_operator.domain.storage_places import copy_location, object_at
+from agentmemory_operator.services.copies import Copies, ServerFile
+from agentmemory_operator.services.storages import Storages
+from bench.progress import say
+from bench.tables import machine, render
+from tests.support.fakes import FakeSecrets
+from tests.support.http_server import serve
+from tests.support.object_storage import BUCKET, KEY, serving_s3
+
+NAMESPACE = "bench"
+BLOCK = hashlib.shake_256(b"a snapshot").digest(1 << 20)
+SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "s3", "secret-access-key"): KEY.secret})
+
+
+def serve_file(pipe: Connection, mib: int) -> None:
+    """Serve a snapshot of so many MiB, and take one, until killed; tell the address."""
+
+    async def give(request: Request) -> Response:
+        async def blocks() -> AsyncIterator[bytes]:
+            for _ in range(mib):
+                yield BLOCK
+
+        return StreamingResponse(blocks(), headers={"content-length": str(mib << 20)})
+
+    async def take(request: Request) -> Response:
+        async for _ in request.stream():
+            pass
+        return JSONResponse({"result": True, "status": "ok", "time": 0.0})
+
+    routes = [
+        Route("/collections/{name}/snapshots/upload", take, methods=["POST"]),
+        Route("/collections/{name}/snapshots/{file}", give),
+    ]
+    with serve(Starlette(routes=routes)) as url:
+        pipe.send(url)
+        threading.Event().wait()
+
+
+async def measure(qdrant_url: str, storage: S3Storage, mib: int) -> list[tuple[str, float, float]]:
+    """Return name, seconds and MiB of more memory of each direction."""
+    digest = hashlib.sha256()
+    for _ in range(mib):
+        digest.update(BLOCK)
+    sha256, copies = digest.hexdigest(), Copies(Storages(SECRETS, S3Objects))
+    location = copy_location(storage, slug="bench", name="large", uid="00000000", file="large.snapshot")
+    source = QdrantSnapshots(qdrant_url)
+    try:
+        file = ServerFile(store=source, physical="bench", name="large.snapshot", size=mib << 20, sha256=sha256)
+        sending = copies.send(file, location, storage=storage, slug="bench", namespace=NAMESPACE)
+        sent = await _measured("to S3, and read back whole", sending)
+        returning = copies.recover(object_at(location, sha256=sha256), source, "restored", namespace=NAMESPACE)
+        return [sent, await _measured("from S3 to Qdrant", returning)]
+    finally:
+        await source.close()
+
+
+async def _measured(name: str, work: Awaitable[object]) -> tuple[str, float, float]:
+    say(name)
+    before_mib, started_s = peak_mib(), time.monotonic()
+    await work
+    return name, time.monotonic() - started_s, peak_mib() - before_mib
+
+
+def plain_copy_s(folder: Path, mib: int) -> float:
+    """Return how long a plain copy of a file of that size takes."""
+    origin, target = folder / "origin", folder / "target"
+    with origin.open("wb") as file:
+        for _ in range(mib):
+            file.write(BLOCK)
+    started_s = time.monotonic()
+    shutil.copyfile(origin, target)
+    descriptor = os.open(target, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    took_s = time.monotonic() - started_s
+    origin.unlink()
+    target.unlink()
+    return took_s
+
+
+def peak_mib() -> float:
+    """Return the largest memory that this process ever had resident, MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.copies", description=__doc__)
+    parser.add_argument("--mib", type=int, default=2048)
+    options = parser.parse_args()
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=serve_file, args=(theirs, options.mib), daemon=True)
+    process.start()
+    with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as name:
+        plain_s = plain_copy_s(Path(name), options.mib)
+        with serving_s3(Path(name) / "s3") as server:
+            fields = {"endpoint": server.url, "bucket": BUCKET, "prefix": "bench", "secretRef": {"name": "s3"}}
+            lines = asyncio.run(measure(ours.recv(), S3Storage.model_validate(fields), options.mib))
+    process.kill()
+    print(f"{machine()}\n\n{options.mib} MiB; a plain copy of the file: {plain_s:.1f} s\n")
+    rows = [
+        (what, f"{s:.1f}", f"{options.mib / s:.0f}", f"{s / plain_s:.1f}", f"{more:.0f}") for what, s, more in lines
+    ]
+    print(render(("", "s", "MiB/s", "times a plain copy", "MiB more memory"), rows))
+
+
+if __name__ == "__main__":
+    main()
