@@ -4,6 +4,7 @@ import contextlib
 import hashlib
 import os
 import pathlib
+import resource
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -57,14 +58,26 @@ class S3Server:
         """Return where an object's bytes lie."""
         return self.folder / BUCKET / key
 
-    def start(self) -> None:
-        """Start it and return when it answers."""
+    def start(self, *, largest_file: int | None = None) -> None:
+        """Start it and return when it answers.
+
+        Args:
+            largest_file: bytes; a file that grows above fails as on a full disk.
+        """
+        with_parent = die_with_parent()
+
+        def prepare() -> None:
+            if with_parent is not None:
+                with_parent()
+            if largest_file is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
         environment = os.environ | {"ROOT_ACCESS_KEY": KEY.id, "ROOT_SECRET_KEY": KEY.secret}
         self._process = subprocess.Popen(
             [*self._command, "posix", str(self.folder)],
             env=environment,
             stdout=subprocess.DEVNULL,
-            preexec_fn=die_with_parent(),
+            preexec_fn=prepare,
         )
         deadline = time.monotonic() + READY_S
         while True:

@@ -1,7 +1,7 @@
 """A reverse proxy in front of an S3 server that writes down what passes, and refuses, slows, cuts or alters it."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
+from tests.support.crashes import Moment
 from tests.support.http_server import serve
 
 METHODS = ["GET", "PUT", "POST", "DELETE", "HEAD"]
@@ -59,6 +60,7 @@ class StorageProxy:
     Attributes:
         steps: what the calls were for, in order.
         headers: of each.
+        at: told before and after each call is carried out which one it is (from 0); the answer is still kept back then.
     """
 
     target: str
@@ -66,6 +68,7 @@ class StorageProxy:
     fault: StorageFault | None = None
     steps: list[Step] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    at: Callable[[int, Moment], None] = lambda number, moment: None
     _faulty: int = 0
 
     def fail_with(self, fault: StorageFault | None) -> None:
@@ -85,14 +88,17 @@ class StorageProxy:
             await request.body()
             text = f"<Error><Code>{fault.code}</Code><Message>as the test asks</Message></Error>" if fault.code else ""
             return Response(text, fault.status)
+        number, body = len(self.steps) - 1, await request.body()
+        self.at(number, "before")
         client = httpx.AsyncClient(timeout=60, trust_env=False)
         call = client.build_request(
             request.method,
             httpx.URL(f"{self.target}{path}?{request.url.query}".rstrip("?")),
-            content=await request.body(),
+            content=body,
             headers=request.headers.raw,
         )
         answer = await client.send(call, stream=True)
+        self.at(number, "after")
         headers = {name: value for name, value in answer.headers.items() if name != "transfer-encoding"}
         return StreamingResponse(_spoiled(client, answer, fault), answer.status_code, headers=headers)
 

@@ -128,19 +128,6 @@ class Copies:
             sha256 = str(known.sha256)
             yield Checked(content, named=_name_of(place), size=known.size, sha256=sha256), known
 
-    @asynccontextmanager
-    async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open the bytes of a copy that a status names, not checked.
-
-        Raises:
-            NotFound: it is gone.
-        """
-        async with self.storages.open_location(location, namespace) as (objects, key):
-            known = await objects.head(key)
-            if known is None:
-                raise NotFound(f"the copy {key} is gone")
-            yield steady(objects, key, known.size)
-
     async def check(self, place: S3Object, *, namespace: str, progress: Progress = silent) -> Stored:
         """Read an object whole; return what is known of it.
 

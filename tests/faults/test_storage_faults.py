@@ -1,0 +1,155 @@
+"""Copies of snapshots while the S3 server or whoever copies is killed at any step, or the storage's disk is full."""
+
+import asyncio
+import contextlib
+import hashlib
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
+
+import pytest
+
+from agentmemory_operator.adapters.s3_objects import S3Objects
+from agentmemory_operator.adapters.s3_uploads import PART_BYTES
+from agentmemory_operator.domain.snapshot_spec import S3Storage
+from agentmemory_operator.domain.storage_places import copy_location, object_at
+from agentmemory_operator.errors import SpecInvalid, StorageUnavailable
+from agentmemory_operator.services.copies import Copies, ServerFile
+from agentmemory_operator.services.storages import Storages
+from tests.support.crashes import Moment
+from tests.support.fakes import FakeSecrets
+from tests.support.file_server import FileServer
+from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
+from tests.support.storage_proxy import StorageProxy, proxying_storage
+
+pytestmark = pytest.mark.faults
+
+CONTENT = hashlib.shake_256(b"a snapshot").digest(PART_BYTES + (3 << 20))
+SHA256 = hashlib.sha256(CONTENT).hexdigest()
+NAMESPACE, FILE = "agents", "a.snapshot"
+SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "s3", "secret-access-key"): KEY.secret})
+# Uploads left a day ago, the object, uploads of it, begun, two parts, put together, read back.
+CALLS = ["uploads", "head", "uploads", "begin", "part", "part", "complete", "get"]
+EVERY_CALL = [(number, moment) for number in range(len(CALLS)) for moment in ("before", "after")]
+
+
+@pytest.fixture
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(server: S3Server) -> Iterator[StorageProxy]:
+    with proxying_storage(server.url) as proxy:
+        yield proxy
+
+
+def storage_at(url: str) -> S3Storage:
+    return S3Storage.model_validate(
+        {"endpoint": url, "bucket": BUCKET, "prefix": "backups", "secretRef": {"name": "s3"}}
+    )
+
+
+def location_in(storage: S3Storage) -> dict[str, str]:
+    return copy_location(storage, slug="support-bot", name="nightly", uid="12345678", file=FILE)
+
+
+async def send(url: str) -> None:
+    """Copy the file as a pass does."""
+    storage = storage_at(url)
+    source = FileServer(CONTENT)
+    file = ServerFile(store=source, physical="a", name=FILE, size=len(CONTENT), sha256=SHA256)  # type: ignore[arg-type]
+    copies = Copies(Storages(SECRETS, S3Objects))
+    await copies.send(file, location_in(storage), storage=storage, slug="support-bot", namespace=NAMESPACE)
+
+
+def send_in_a_process(url: str) -> None:
+    asyncio.run(send(url))
+
+
+async def assert_whole_and_nothing_else(server: S3Server) -> None:
+    """Pass when the copy is right, and nothing unfinished is left beside it."""
+    storage = storage_at(server.url)
+    copies = Copies(Storages(SECRETS, S3Objects))
+    known = await copies.check(object_at(location_in(storage)), namespace=NAMESPACE)
+    assert (known.size, known.sha256) == (len(CONTENT), SHA256)
+    async with copies.storages.open_bucket(storage, NAMESPACE) as objects:
+        assert await objects.abort_uploads("backups/", older_than_ms=0) == 0
+        assert [found.key async for found in objects.list("backups/")] == [object_at(location_in(storage)).key]
+
+
+async def assert_right_or_not_there(server: S3Server) -> None:
+    """Pass when what is there is what was to come."""
+    copies = Copies(Storages(SECRETS, S3Objects))
+    with contextlib.suppress(SpecInvalid):
+        await copies.check(object_at(location_in(storage_at(server.url))), namespace=NAMESPACE)
+
+
+async def test_a_copy_makes_the_calls_that_are_enumerated_here(proxy: StorageProxy) -> None:
+    await send(proxy.url)
+    assert proxy.steps == CALLS
+
+
+@pytest.mark.parametrize(("number", "moment"), EVERY_CALL)
+async def test_a_storage_killed_at_any_call_has_the_whole_copy_after_the_next_attempt(
+    server: S3Server, proxy: StorageProxy, number: int, moment: Moment
+) -> None:
+    def kill_there(call: int, when: Moment) -> None:
+        if (call, when) == (number, moment):
+            server.kill()
+
+    proxy.at = kill_there
+    # The answer that it was about to give may still come through.
+    with contextlib.suppress(StorageUnavailable):
+        await send(proxy.url)
+    proxy.at = lambda call, when: None
+    server.start()
+    await assert_right_or_not_there(server)
+    await send(proxy.url)
+    await assert_whole_and_nothing_else(server)
+
+
+@pytest.mark.parametrize(("number", "moment"), EVERY_CALL)
+async def test_whoever_copies_and_is_killed_at_any_call_is_followed_by_one_who_finishes(
+    server: S3Server, proxy: StorageProxy, number: int, moment: Moment
+) -> None:
+    process = multiprocessing.get_context("spawn").Process(target=send_in_a_process, args=(proxy.url,), daemon=True)
+
+    def kill_there(call: int, when: Moment) -> None:
+        if (call, when) == (number, moment):
+            _kill(process)
+
+    proxy.at = kill_there
+    process.start()
+    await asyncio.to_thread(process.join, 60)
+    assert process.exitcode == -signal.SIGKILL
+    proxy.at = lambda call, when: None
+    await assert_right_or_not_there(server)
+    await send(proxy.url)
+    await assert_whole_and_nothing_else(server)
+
+
+def _kill(process: BaseProcess) -> None:
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(10)
+
+
+@pytest.mark.parametrize("largest_file", [PART_BYTES // 2, PART_BYTES + 1], ids=["at a part", "at the whole"])
+async def test_a_storage_whose_disk_is_full_keeps_nothing_and_has_the_copy_once_there_is_room(
+    server: S3Server, largest_file: int
+) -> None:
+    server.kill()
+    server.start(largest_file=largest_file)
+    with pytest.raises(StorageUnavailable):
+        await send(server.url)
+    await assert_right_or_not_there(server)
+    server.kill()
+    server.start()
+    async with Storages(SECRETS, S3Objects).open_bucket(storage_at(server.url), NAMESPACE) as objects:
+        assert await objects.abort_uploads("backups/", older_than_ms=0) == 0
+    await send(server.url)
+    await assert_whole_and_nothing_else(server)
