@@ -57,6 +57,13 @@ class Reason(StrEnum):
     SNAPSHOT_BAD = "SnapshotBad"
     SNAPSHOT_FAILED = "SnapshotFailed"
     BEING_REMOVED = "BeingRemoved"
+    RUNNING = "Running"
+    SNAPSHOT_TAKEN = "SnapshotTaken"
+    AGENT_MEMORY_NOT_FOUND = "AgentMemoryNotFound"
+    NO_COLLECTION = "NoCollection"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    SNAPSHOT_LOST = "SnapshotLost"
+    STORAGE_UNAVAILABLE = "StorageUnavailable"
 
 
 @dataclass(frozen=True, slots=True)

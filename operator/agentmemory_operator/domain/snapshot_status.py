@@ -34,6 +34,23 @@ class LocationStatus(StatusModel):
     key: str | None = Field(default=None, description="Of S3: the whole key.")
 
 
+class OwnerStatus(StatusModel):
+    """The AgentMemory whose memories they are, as the collection's marker says."""
+
+    cluster_id: str | None = Field(default=None, description="Its cluster.")
+    namespace: str | None = Field(default=None, description="Its namespace.")
+    name: str | None = Field(default=None, description="Its name.")
+    uid: str | None = Field(default=None, description="Its uid.")
+
+
+class VectorSpaceStatus(StatusModel):
+    """By what the memories are embedded."""
+
+    provider: str | None = Field(default=None, description="Who embeds.")
+    model: str | None = Field(default=None, description="Model of the provider.")
+    dimensions: int | None = Field(default=None, description="Numbers in a vector.")
+
+
 class PointsStatus(StatusModel):
     """Points of the collection."""
 
@@ -48,6 +65,8 @@ class MemorySnapshotStatus(WholeStatus):
     conditions: JobConditions | None = Field(default=None, description=JOB_CONDITIONS)
     agent: str | None = Field(default=None, description="The agent's name in the API.")
     connection: ConnectionStatus | None = Field(default=None, description="The connection of its server.")
+    owner: OwnerStatus | None = Field(default=None, description="Whose memories they are.")
+    embedding: VectorSpaceStatus | None = Field(default=None, description="By what they are embedded.")
     physical: str | None = Field(default=None, description="The collection that it was made of.")
     name: str | None = Field(default=None, description="The file's name in Qdrant.")
     size_bytes: int | None = Field(default=None, description="Size of the file.")
@@ -57,6 +76,11 @@ class MemorySnapshotStatus(WholeStatus):
     config_hash: str | None = Field(default=None, description="Hash of the collection's settings.")
     locations: tuple[LocationStatus, ...] | None = Field(
         default=None, max_length=16, description="Where its bytes are."
+    )
+    step: str | None = Field(default=None, description="The step that was begun last; gone once it has ended.")
+    attempts: int | None = Field(default=None, description="How often Qdrant was told to make it.")
+    newest_before: int | None = Field(
+        default=None, description="When the newest file that was there before was made, Unix milliseconds of Qdrant's."
     )
     start_time: str | None = Field(
         default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}

@@ -34,13 +34,14 @@ from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.metering import OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import render
-from agentmemory_operator.services.objects import Key, ObjectTable
+from agentmemory_operator.services.objects import MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.queues import Queues
 from agentmemory_operator.services.scratch import Scratch, ScratchSweeper
 from agentmemory_operator.services.servers import Server, Servers
 from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
+from agentmemory_operator.services.snapshots import SnapshotPasses
 from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.services.verification import Verification
 from agentmemory_operator.services.windows import Windows
@@ -48,6 +49,8 @@ from agentmemory_operator.services.workqueue import WorkQueue
 from agentmemory_operator.settings import Settings
 
 HEALTH_PORT = 8081
+# Of one connection; each keeps a disk busy.
+SNAPSHOTS_AT_ONCE = 4
 
 
 class Operator:
@@ -78,6 +81,7 @@ class Operator:
         self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
         self.servers: Servers | None = None
         self.verification: Verification | None = None
+        self.snapshot_passes: SnapshotPasses | None = None
         self._sweeper: ScratchSweeper | None = None
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
         self.queues = Queues(self.queue)
@@ -128,6 +132,10 @@ class Operator:
         scratch = Scratch(self._cluster.cluster_id)
         self._sweeper = ScratchSweeper(self.table, self.servers, scratch)
         self.verification = Verification(scratch, max_scratch_gib << 30 or None)
+        self.snapshot_passes = SnapshotPasses(
+            *(self.table, self.servers, self._cluster, self._clock, self.queues.request, self.verification)
+        )
+        self.work_on(MEMORY_SNAPSHOT, self.snapshot_passes.run, width=SNAPSHOTS_AT_ONCE)
         return self.servers
 
     def work_on(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
@@ -181,6 +189,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             *operator.meter.metrics(operator.queue, lambda: leadership.is_leading),
             *cleaning.meter.metrics,
             *operator.snapshots.meter.metrics,
+            *(operator.snapshot_passes.meter.metrics if operator.snapshot_passes else ()),
             calls,
         ]
         probes = Probes(lambda: operator.queue.stuck_s, ready.is_set, lambda: render(metrics))

@@ -21,6 +21,7 @@ from agentmemory_operator.services.metering import FAILED, GONE, OperatorMeter, 
 from agentmemory_operator.services.metrics import Metric
 from agentmemory_operator.services.objects import Key, ObjectTable
 from agentmemory_operator.services.snapshot_schedule import ScheduleMeter
+from agentmemory_operator.services.snapshot_metering import SnapshotMeter
 from agentmemory_operator.services.workqueue import WorkQueue
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
@@ -31,7 +32,8 @@ def metrics() -> list[Metric]:
         return None
 
     passes = OperatorMeter(ObjectTable()).metrics(WorkQueue(run), lambda: True)
-    return [*passes, *CleaningMeter().metrics, *ScheduleMeter().metrics, call_counter()]
+    snapshots = [*ScheduleMeter().metrics, *SnapshotMeter().metrics]
+    return [*passes, *CleaningMeter().metrics, *snapshots, call_counter()]
 
 
 def api_metrics() -> list[Metric]:

@@ -1,0 +1,207 @@
+"""A snapshot's way from asked for to done, as its status tells it. Pure: files, clock and names are arguments.
+
+| step | what it does | in the status before it |
+|---|---|---|
+| Create | the server makes the file | whose it is, the collection, what was counted, the newest file there was |
+| Copy | the file is copied off the server | the file's name, size and checksum, the copy's place |
+| Verify | it is proven | every place of its bytes |
+| Clean | after a failure: what was made goes | the reason |
+
+An imported one begins with TakeIn in the place of Create and Copy.
+"""
+
+from collections.abc import Collection as AnyOf
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from agentmemory_operator.domain.collection import Marker, marker_from_json
+from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
+from agentmemory_operator.domain.resources import GROUP
+
+Json = dict[str, Any]
+
+FINALIZER = f"{GROUP}/snapshot"
+QDRANT, S3 = "Qdrant", "S3"
+DEFAULT_VERIFY = "Full"
+SUCCEEDED, VERIFIED = "Succeeded", "Verified"
+
+
+class Step(StrEnum):
+    """Steps of a snapshot, in order."""
+
+    CREATE = "Create"
+    TAKE_IN = "TakeIn"
+    COPY = "Copy"
+    VERIFY = "Verify"
+    CLEAN = "Clean"
+
+
+TOLD = {
+    Step.CREATE: "Qdrant makes the snapshot",
+    Step.TAKE_IN: "the snapshot is taken in",
+    Step.COPY: "the snapshot is copied off the server",
+    Step.VERIFY: "the snapshot is verified",
+    Step.CLEAN: "what was made is removed",
+}
+
+
+def is_ended(status: Mapping[str, Any]) -> bool:
+    """Tell whether a snapshot was made, or has failed for good."""
+    return _says(status, SUCCEEDED, "True") or _says(status, SUCCEEDED, "False")
+
+
+def has_succeeded(status: Mapping[str, Any]) -> bool:
+    """Tell whether a snapshot was made."""
+    return _says(status, SUCCEEDED, "True")
+
+
+def is_verified(status: Mapping[str, Any]) -> bool:
+    """Tell whether a snapshot was made and proven."""
+    return has_succeeded(status) and _says(status, VERIFIED, "True")
+
+
+def _says(status: Mapping[str, Any], kind: str, value: str) -> bool:
+    return any(item["type"] == kind and item["status"] == value for item in status.get("conditions") or [])
+
+
+def step_of(status: Mapping[str, Any]) -> Step | None:
+    """Return what a snapshot is at, None before its first step."""
+    step = status.get("step")
+    return Step(step) if step else None
+
+
+def running(
+    status: Mapping[str, Any],
+    *,
+    generation: int,
+    now: str,
+    detail: str = "",
+    reason: str = Reason.RUNNING,
+    proof: State | None = None,
+) -> Json:
+    """Return the status of one under way.
+
+    Args:
+        detail: how far its step is, or what it waits for; of Clean, why the snapshot has failed.
+        proof: the condition Verified, where it is known.
+    """
+    step = step_of(status)
+    progress = TOLD[step] if step else "it is about to begin"
+    message = detail if step is Step.CLEAN else ": ".join(filter(None, (progress, detail)))
+    states = [State(SUCCEEDED, None, reason, message), State("Progressing", True, reason, message)]
+    return _told(status, states, proof=proof, generation=generation, now=now) | {"progress": message}
+
+
+def failed(status: Mapping[str, Any], reason: str, message: str, *, generation: int, now: str) -> Json:
+    """Return the status of one that has failed for good."""
+    states = [State(SUCCEEDED, False, reason, message)]
+    return _ended(_told(status, states, proof=None, generation=generation, now=now), now)
+
+
+def failure_of(status: Mapping[str, Any]) -> tuple[str, str]:
+    """Return reason and message of a snapshot that is at Clean."""
+    return next((item["reason"], item["message"]) for item in status["conditions"] if item["type"] == SUCCEEDED)
+
+
+def made(status: Mapping[str, Any], proof: State, *, generation: int, now: str) -> Json:
+    """Return the status of one that was made."""
+    states = [State(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, _message_of(status))]
+    return _ended(_told(status, states, proof=proof, generation=generation, now=now), now)
+
+
+def lost(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
+    """Return the status of one that was made, and whose bytes are nowhere any more."""
+    told = {**status, "locations": []}
+    states = [State(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, "made; its bytes are nowhere any more")]
+    proof = State(VERIFIED, False, Reason.SNAPSHOT_LOST, "Qdrant has the file no more, and there is no copy")
+    return _told(told, states, proof=proof, generation=generation, now=now)
+
+
+def _message_of(status: Mapping[str, Any]) -> str:
+    places = [place["type"] for place in status.get("locations") or []]
+    size = f"{status.get('sizeBytes', 0)} bytes"
+    if S3 in places:
+        return f"{size}, off the server too" if QDRANT in places else f"{size}, off the server"
+    return (
+        f"{size}, on the same disk as the memories alone: what loses that disk loses both; see spec.snapshots.storage"
+    )
+
+
+def _told(
+    status: Mapping[str, Any], states: Sequence[State], *, proof: State | None, generation: int, now: str
+) -> Json:
+    old = status.get("conditions") or []
+    proven = [proof] if proof else _proven(old)
+    conditions = merge_conditions(old, [*states, *proven], generation=generation, now=now)
+    return {**status, "observedGeneration": generation, "conditions": conditions}
+
+
+def _proven(conditions: Iterable[Mapping[str, Any]]) -> list[State]:
+    known = {"True": True, "False": False}
+    found = (item for item in conditions if item["type"] == VERIFIED)
+    return [State(VERIFIED, known.get(item["status"]), item["reason"], item["message"]) for item in found]
+
+
+def _ended(status: Json, now: str) -> Json:
+    return {key: value for key, value in status.items() if key not in ("step", "progress")} | {"endTime": now}
+
+
+def owner_status(marker: Marker) -> Json:
+    """Return whose memories a collection has, and by what they are embedded, as a snapshot's status says it."""
+    owner = {
+        "clusterId": marker.cluster_id,
+        "namespace": marker.namespace,
+        "name": marker.name,
+        "uid": marker.uid,
+    }
+    embedding = {
+        "provider": marker.embedding.provider,
+        "model": marker.embedding.model,
+        "dimensions": marker.embedding.dimensions,
+    }
+    return {"owner": owner, "embedding": {key: value for key, value in embedding.items() if value is not None}}
+
+
+def owner_of(status: Mapping[str, Any]) -> Marker | None:
+    """Return the marker that a snapshot's status tells of, None where it tells of none."""
+    owner = status.get("owner")
+    return marker_from_json({**owner, "embedding": status.get("embedding")}) if owner else None
+
+
+def qdrant_location(physical: str, name: str) -> Json:
+    """Return the place of a file on the server."""
+    return {"type": QDRANT, "physical": physical, "name": name}
+
+
+def location_of(status: Mapping[str, Any], kind: str) -> Json | None:
+    """Return where the bytes are of that kind of place, None where they are not."""
+    return next((dict(place) for place in status.get("locations") or [] if place.get("type") == kind), None)
+
+
+def without_location(status: Mapping[str, Any], kind: str) -> Json:
+    """Return the status without the places of a kind."""
+    return {**status, "locations": [place for place in status.get("locations") or [] if place.get("type") != kind]}
+
+
+def files_named(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
+    """Return the files of a collection that snapshots have on record."""
+    places = (location_of(status, QDRANT) for status in statuses)
+    return frozenset(place["name"] for place in places if place and place.get("physical") == physical)
+
+
+def files_copied(statuses: Iterable[Mapping[str, Any]], physical: str) -> frozenset[str]:
+    """Return the files of a collection whose bytes are off the server too: it is no loss when they go."""
+    return files_named((status for status in statuses if has_succeeded(status) and location_of(status, S3)), physical)
+
+
+def lost_files(names_by_time: Sequence[tuple[int, str]], *, newest_before_ms: int, named: AnyOf[str]) -> list[str]:
+    """Return the files that a create has left whose end nobody saw, oldest first.
+
+    Args:
+        names_by_time: files of the collection with the server's time of each, Unix milliseconds.
+        newest_before_ms: of the newest one there was before it, by the server's clock too.
+        named: those that other snapshots have on record.
+    """
+    found = sorted((made_ms, name) for made_ms, name in names_by_time if made_ms > newest_before_ms)
+    return [name for _, name in found if name not in named]

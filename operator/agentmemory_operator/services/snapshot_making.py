@@ -1,0 +1,229 @@
+"""How a snapshot is made: found out what of, made by the server or found again, recorded, proven."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentmemory_operator.domain.collection import Marker, Observed
+from agentmemory_operator.domain.conditions import Reason, State
+from agentmemory_operator.domain.desired import desired_collection
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.naming import alias_of, physical_names
+from agentmemory_operator.domain.resources import AgentMemory, MemorySnapshot
+from agentmemory_operator.domain.safety import check_ownership
+from agentmemory_operator.domain.snapshotting import (
+    DEFAULT_VERIFY,
+    Step,
+    files_named,
+    lost_files,
+    owner_of,
+    owner_status,
+    qdrant_location,
+    running,
+    step_of,
+)
+from agentmemory_operator.domain.times import parse_time
+from agentmemory_operator.domain.verification import UNVERIFIED, Recorded, hash_configuration
+from agentmemory_operator.errors import NotFound, NotOwned, SpecInvalid, StoreUnavailable
+from agentmemory_operator.ports import Cluster, Json
+from agentmemory_operator.ports.snapshots import SnapshotFile
+from agentmemory_operator.services.comparison import Subject
+from agentmemory_operator.services.jobs import Job
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.services.servers import Server, Servers, connection_of
+from agentmemory_operator.services.verification import Verifier
+
+# Of one collection: their files are named by the second.
+APART_S = 1.1
+# Written down for one collection alone: found out anew where that one is gone.
+_OF_COLLECTION = ("step", "attempts", "newestBefore", "physical")
+
+
+@dataclass(slots=True)
+class _Turn:
+    """One collection's snapshots come one after the other.
+
+    Attributes:
+        ended_s: when the last one ended, by the loop's clock.
+    """
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    ended_s: float = float("-inf")
+
+
+@dataclass(slots=True)
+class SnapshotMaking:
+    """Makes snapshots; a job that was begun is gone on with.
+
+    Attributes:
+        verifier: proves what was made.
+    """
+
+    table: ObjectTable
+    servers: Servers
+    cluster: Cluster
+    verifier: Verifier
+    _turns: defaultdict[tuple[Key, str], _Turn] = field(default_factory=lambda: defaultdict(_Turn))
+
+    async def make(self, job: Job, snapshot: MemorySnapshot) -> State:
+        """Do what is left to do; return the condition Verified of what was made.
+
+        Raises:
+            AgentMemoryError: it is to be tried again, or there is nothing to make.
+        """
+        connection = recorded_connection(job.status) or connection_of(self._memory(job, snapshot))
+
+        async def work(server: Server) -> State:
+            if step_of(job.status) is None:
+                await self._prepare(job, snapshot, connection, server)
+            if step_of(job.status) is Step.CREATE:
+                await self._create(job, connection, server)
+            verdict = await self.verifier.verify(subject_of(job), job.status["verify"], server)
+            return verdict.state if verdict else UNVERIFIED
+
+        return await self.servers.use(connection, work, namespace=job.metadata.namespace)
+
+    def left_by(self, job: Job, files: list[SnapshotFile]) -> list[str]:
+        """Return the files that attempts of a snapshot have left and that it has not on record, oldest first."""
+        if not job.status.get("attempts") or "name" in job.status:
+            return []
+        physical = job.status["physical"]
+        return lost_files(
+            [(file.created_ms, file.name) for file in files],
+            newest_before_ms=job.status["newestBefore"],
+            named=files_named(statuses_beside(self.table, job.key), physical),
+        )
+
+    def _memory(self, job: Job, snapshot: MemorySnapshot) -> AgentMemory:
+        """Return the AgentMemory whose snapshot it is.
+
+        Raises:
+            SpecInvalid: there is none.
+            NotOwned: its slug is another's.
+        """
+        key = Key(AGENT_MEMORY, job.metadata.namespace, snapshot.spec.agent_memory_ref.name)
+        document = self.table.get(key)
+        if document is None:
+            raise SpecInvalid(
+                Reason.AGENT_MEMORY_NOT_FOUND,
+                f"spec.agentMemoryRef: there is no AgentMemory {key.namespace}/{key.name}: create it, or name another",
+            )
+        memory = parse_agent_memory(document)
+        owner = self.table.owner_of(memory.slug)
+        if owner != key:
+            raise NotOwned(Reason.SLUG_TAKEN, f"agent {memory.slug!r} belongs to {owner}: name that one")
+        return memory
+
+    async def _prepare(self, job: Job, snapshot: MemorySnapshot, connection: Key, server: Server) -> None:
+        """Find out what it is made of, and put on record what is needed once the AgentMemory is gone."""
+        memory = self._memory(job, snapshot)
+        observed, marker = await self._collection(memory, server)
+        files = await server.snapshots.files(observed.physical)
+        wanted = memory.spec.snapshots
+        found: Json = {
+            "step": Step.CREATE,
+            "agent": memory.slug,
+            "connection": {"namespace": connection.namespace, "name": connection.name},
+            "physical": observed.physical,
+            "points": {"before": await server.collections.count(observed.physical)},
+            "qdrantVersion": (await server.collections.server()).version,
+            "configHash": hash_configuration(observed.collection),
+            "verify": snapshot.spec.verify or (wanted and wanted.verify) or DEFAULT_VERIFY,
+            "newestBefore": max((file.created_ms for file in files), default=0),
+            "attempts": 0,
+        }
+        job.status = job.status | found | owner_status(marker)
+
+    async def _collection(self, memory: AgentMemory, server: Server) -> tuple[Observed, Marker]:
+        alias = alias_of(memory.slug)
+        likely, _ = physical_names(alias, (memory.status.get("collection") or {}).get("physical"))
+        observed = await server.collections.observe(alias, likely)
+        marker = observed.collection.marker if observed else None
+        if observed is None or marker is None:
+            raise SpecInvalid(
+                Reason.NO_COLLECTION, f"{alias} is not there yet: the AgentMemory's conditions say what it waits for"
+            )
+        check_ownership(observed, desired_collection(memory, cluster_id=await self.cluster.cluster_id()))
+        return observed, marker
+
+    async def _create(self, job: Job, connection: Key, server: Server) -> None:
+        """Have the server make the file, or find the one whose making was not seen to its end."""
+        physical = job.status["physical"]
+        turn = self._turns[connection, physical]
+        async with turn.lock:
+            file = await self._found(job, server) or await self._made(job, turn, server)
+            points = job.status["points"] | {"after": await server.collections.count(physical)}
+            told: Json = {"name": file.name, "sizeBytes": file.size, "points": points, "step": Step.VERIFY}
+            told |= {"sha256": file.sha256} if file.sha256 else {}
+            # Before the next one's turn, who might take the file for one of its own.
+            await tell(job, job.status | told | {"locations": [qdrant_location(physical, file.name)]})
+
+    async def _found(self, job: Job, server: Server) -> SnapshotFile | None:
+        """Return the newest file that attempts have left, None where there is none; older ones are removed."""
+        if not job.status["attempts"]:
+            return None
+        physical = job.status["physical"]
+        files = await server.snapshots.files(physical)
+        left = self.left_by(job, files)
+        for name in left[:-1]:
+            await server.snapshots.delete_file(physical, name)
+        return next((file for file in files if file.name in left[-1:]), None)
+
+    async def _made(self, job: Job, turn: _Turn, server: Server) -> SnapshotFile:
+        physical, loop = job.status["physical"], asyncio.get_running_loop()
+        await tell(job, job.status | {"attempts": job.status["attempts"] + 1})
+        await asyncio.sleep(max(0.0, turn.ended_s + APART_S - loop.time()))
+        try:
+            return await server.snapshots.create(physical)
+        except NotFound as exc:
+            # A restore has put another in its place.
+            job.status = {key: value for key, value in job.status.items() if key not in _OF_COLLECTION}
+            raise StoreUnavailable(f"{physical} is not there any more: {exc}") from exc
+        finally:
+            turn.ended_s = loop.time()
+
+
+async def tell(
+    job: Job, status: Json, *, detail: str = "", reason: str = Reason.RUNNING, proof: State | None = None
+) -> None:
+    """Write down what is about to be done, or what it waits for."""
+    generation = job.metadata.generation
+    await job.write(running(status, generation=generation, now=job.now, detail=detail, reason=reason, proof=proof))
+
+
+def subject_of(job: Job) -> Subject:
+    """Return what is verified of a snapshot that was made."""
+    status, points = job.status, job.status["points"]
+    recorded = Recorded(
+        begun_ms=parse_time(status["startTime"]),
+        before=points.get("before"),
+        after=points.get("after"),
+        config_hash=status.get("configHash"),
+    )
+    return Subject(
+        uid=job.metadata.uid,
+        physical=status["physical"],
+        name=status["name"],
+        size=int(status.get("sizeBytes") or 0),
+        sha256=status.get("sha256"),
+        recorded=recorded,
+        live=status["physical"],
+        owner=owner_of(status),
+    )
+
+
+def statuses_beside(table: ObjectTable, own: Key | None = None) -> Iterator[Mapping[str, Any]]:
+    """Yield the status of every MemorySnapshot but one."""
+    for key in table.keys(MEMORY_SNAPSHOT):
+        document = table.get(key)
+        if key != own and document is not None:
+            yield document.get("status") or {}
+
+
+def recorded_connection(status: Mapping[str, Any]) -> Key | None:
+    """Return the connection of the server that a snapshot was made on."""
+    told = status.get("connection") or {}
+    name = told.get("name")
+    return Key(QDRANT_CONNECTION, told.get("namespace") or "default", name) if name else None

@@ -1,0 +1,76 @@
+"""A snapshot's bytes go: the copy off the server, the file on it, and the placeholder whose last one it was."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentmemory_operator.domain.snapshotting import QDRANT, S3, location_of
+from agentmemory_operator.ports import Json
+from agentmemory_operator.ports.snapshots import SnapshotFile
+from agentmemory_operator.services.retirement import keep_in_reach, remove_file
+from agentmemory_operator.services.servers import Server, Servers
+from agentmemory_operator.services.snapshot_making import recorded_connection
+
+
+class CopyRemoval(Protocol):
+    """Whoever reaches the storage off the servers."""
+
+    async def remove(self, location: Json, *, namespace: str) -> None:
+        """Remove a copy, unfinished uploads of it too; one that is gone is no error.
+
+        Args:
+            location: as a status names it.
+            namespace: of the Secret that opens it.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class SnapshotRemoval:
+    """Removes what a MemorySnapshot's status says there is; every part may be gone already.
+
+    Attributes:
+        copies: None where nothing was ever copied.
+    """
+
+    servers: Servers
+    copies: CopyRemoval | None = None
+
+    async def remove(self, status: Mapping[str, Any], *, namespace: str) -> None:
+        """Remove a snapshot's bytes wherever they are.
+
+        Args:
+            namespace: of the MemorySnapshot.
+
+        Raises:
+            AgentMemoryError: something is left; another call goes on.
+        """
+        copy, place = location_of(status, S3), location_of(status, QDRANT)
+        if copy and self.copies:
+            await self.copies.remove(copy, namespace=namespace)
+        if place is not None:
+            await self.remove_files(status, place["physical"], lambda _: [place["name"]], namespace=namespace)
+
+    async def remove_files(
+        self,
+        status: Mapping[str, Any],
+        physical: str,
+        choose: Callable[[list[SnapshotFile]], list[str]],
+        *,
+        namespace: str,
+    ) -> None:
+        """Remove files of a collection, and its placeholder if it keeps no other.
+
+        Args:
+            choose: told the files that there are, returns the names of those that go.
+        """
+        connection = recorded_connection(status)
+        if connection is None:
+            return
+
+        async def remove_from(server: Server) -> None:
+            await keep_in_reach(server.collections, server.snapshots, physical)
+            for name in choose(await server.snapshots.files(physical)):
+                await remove_file(server.collections, server.snapshots, physical, name)
+
+        await self.servers.use(connection, remove_from, namespace=namespace)

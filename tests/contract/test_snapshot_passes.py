@@ -1,0 +1,376 @@
+"""Passes over MemorySnapshots against a server: made once, gone on with, failed, looked after, deleted."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.snapshot_spec import Verify
+from agentmemory_operator.domain.snapshotting import FINALIZER
+from agentmemory_operator.domain.verification import Check, Finding, Verdict
+from agentmemory_operator.errors import AgentMemoryError, StoreUnavailable
+from agentmemory_operator.services.comparison import Subject
+from agentmemory_operator.services.objects import Key
+from agentmemory_operator.services.retirement import retire
+from agentmemory_operator.services.scratch import Scratch
+from agentmemory_operator.services.servers import Server
+from agentmemory_operator.services.snapshots import SnapshotPasses
+from agentmemory_operator.services.verification import Verification, Verifier
+from tests.support.job_world import JobWorld
+
+GOOD = Verdict((Finding(check=Check.COUNT, is_good=True, message="10 memories"),))
+BAD = Verdict((Finding(check=Check.MISSING, is_good=False, message="3 points are missing"),))
+
+
+@dataclass
+class Said:
+    """A verifier that says what the test wants said, the last of it for ever."""
+
+    answers: list[Verdict | AgentMemoryError] = field(default_factory=lambda: [GOOD])
+    asked: list[str] = field(default_factory=list)
+
+    async def verify(self, subject: Subject, how: Verify, server: Server) -> Verdict | None:
+        self.asked.append(how)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, AgentMemoryError):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[JobWorld]:
+    world = JobWorld(qdrant_url)
+    yield world
+    await world.close()
+
+
+def passes_of(world: JobWorld, verifier: Verifier | None = None) -> SnapshotPasses:
+    parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
+    return SnapshotPasses(*parts, verifier or Said())
+
+
+def asked(world: JobWorld, name: str = "one", **spec: Any) -> Key:
+    return world.apply("MemorySnapshot", name, agentMemoryRef={"name": world.agent}, **spec)
+
+
+async def made(world: JobWorld, passes: SnapshotPasses, name: str = "one", **spec: Any) -> Key:
+    key = asked(world, name, **spec)
+    await passes.run(key)
+    await passes.run(key)
+    return key
+
+
+async def test_a_snapshot_is_made_once_and_everything_about_it_is_on_record(world: JobWorld) -> None:
+    await world.create_agent(points=10)
+    passes = passes_of(world)
+
+    key = await made(world, passes)
+    await passes.run(key)
+
+    (file,) = world.files()
+    status = world.status(key)
+    assert (world.condition(key, "Succeeded"), world.condition(key, "Verified")) == (
+        "True/SnapshotTaken",
+        "True/Verified",
+    )
+    assert (status["name"], status["physical"], status["agent"]) == (file, world.physical, world.agent)
+    assert status["points"] == {"before": 10, "after": 10}
+    assert status["locations"] == [{"type": "Qdrant", "physical": world.physical, "name": file}]
+    assert status["owner"]["name"] == world.agent
+    assert status["embedding"] == {"provider": "none", "dimensions": 4}
+    assert status["connection"] == {"namespace": "agents", "name": "main"}
+    assert len(status["sha256"]) == 64
+    assert status["sizeBytes"] > 0
+    assert {"qdrantVersion", "configHash", "startTime", "endTime"} <= set(status)
+    assert {"step", "progress"}.isdisjoint(status)
+    assert world.condition(key, "Progressing") == ""
+    assert "same disk" in next(item["message"] for item in status["conditions"] if item["type"] == "Succeeded")
+    assert world.events() == ["SnapshotMade"]
+    assert Key("AgentMemory", "agents", world.agent) in world.requested
+
+
+async def test_the_deletion_is_held_up_while_it_is_made_and_no_longer(world: JobWorld) -> None:
+    await world.create_agent()
+    passes, key = passes_of(world), asked(world)
+
+    await passes.run(key)
+    assert world.must_get(key)["metadata"]["finalizers"] == [FINALIZER]
+
+    await passes.run(key)
+    assert world.must_get(key)["metadata"]["finalizers"] == []
+
+
+@pytest.mark.parametrize(
+    ("own", "of_agent", "verify"), [(None, None, "Full"), (None, "Checksum", "Checksum"), ("None", "Full", "None")]
+)
+async def test_what_is_verified_is_said_by_the_snapshot_else_by_the_agent_else_full(
+    world: JobWorld, own: str | None, of_agent: str | None, verify: str
+) -> None:
+    await world.create_agent(**({"snapshots": {"verify": of_agent}} if of_agent else {}))
+    verifier = Said()
+
+    await made(world, passes_of(world, verifier), **({"verify": own} if own else {}))
+
+    assert verifier.asked == [verify]
+
+
+async def test_it_waits_for_an_agent_that_is_applied_after_it(world: JobWorld) -> None:
+    passes, key = passes_of(world), asked(world)
+
+    await passes.run(key)
+    assert world.condition(key, "Succeeded") == "Unknown/AgentMemoryNotFound"
+
+    await world.create_agent()
+    await passes.run(key)
+    assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
+
+
+async def test_an_agent_that_does_not_come_fails_it_for_good(world: JobWorld) -> None:
+    passes, key = passes_of(world), asked(world)
+    await passes.run(key)
+    world.clock.move(ms=700_000)
+
+    await passes.run(key)
+    assert world.condition(key, "Succeeded") == "False/AgentMemoryNotFound"
+
+    await world.create_agent()
+    await passes.run(key)
+    assert world.condition(key, "Succeeded") == "False/AgentMemoryNotFound"
+    assert world.files() == []
+
+
+async def test_another_owner_s_collection_is_not_snapshotted(world: JobWorld) -> None:
+    await world.create_agent()
+    world.cluster.identity = "another cluster"
+
+    key = await made(world, passes_of(world))
+
+    assert world.condition(key, "Succeeded") == "False/CollectionNotOwned"
+    assert world.files() == []
+
+
+async def test_a_file_whose_making_nobody_saw_the_end_of_is_found_again(world: JobWorld) -> None:
+    await world.create_agent()
+    passes, key = passes_of(world), asked(world)
+    before = await made(world, passes, "before")
+    await lose_answer(world, passes, key)
+    lost = [name for name in world.files() if name != world.status(before)["name"]]
+
+    await passes_of(world).run(key)
+
+    assert [world.status(key)["name"]] == lost
+    assert len(world.files()) == 2
+
+
+async def lose_answer(world: JobWorld, passes: SnapshotPasses, key: Key) -> None:
+    """Have the server make the file, and the operator die before it hears of it."""
+    (server,) = world.opened
+    create = server.snapshots.create
+
+    async def create_and_die(physical: str) -> Any:
+        await create(physical)
+        raise StoreUnavailable("the operator died")
+
+    server.snapshots.create = create_and_die  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailable):
+        await passes.run(key)
+    server.snapshots.create = create  # type: ignore[method-assign]
+
+
+async def test_a_snapshot_that_is_unfit_is_removed_and_says_why(world: JobWorld) -> None:
+    await world.create_agent()
+    key = await made(world, passes_of(world, Said([BAD])))
+
+    assert world.condition(key, "Succeeded") == "False/CopyDiffers"
+    assert world.condition(key, "Verified") == "False/CopyDiffers"
+    assert world.files() == []
+    assert "locations" not in world.status(key)
+    assert world.events() == ["SnapshotFailed"]
+    assert world.must_get(key)["metadata"]["finalizers"] == []
+
+
+async def test_trouble_that_may_pass_is_written_down_and_tried_again(world: JobWorld) -> None:
+    await world.create_agent()
+    verifier = Said([StoreUnavailable("Qdrant is away"), GOOD])
+    passes, key = passes_of(world, verifier), asked(world)
+
+    with pytest.raises(StoreUnavailable):
+        await passes.run(key)
+    assert world.condition(key, "Progressing") == "True/QdrantUnavailable"
+
+    await passes.run(key)
+    assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
+    assert len(world.files()) == 1
+
+
+async def test_one_that_cannot_be_made_in_time_fails_and_leaves_nothing(world: JobWorld) -> None:
+    await world.create_agent()
+    passes, key = passes_of(world), asked(world)
+    await world.with_server(lambda server: server.snapshots.collections())
+    await lose_answer(world, passes, key)
+    assert len(world.files()) == 1
+    world.clock.move(ms=(4 * 3600 + 100) * 1000)
+    world.opened[0].snapshots.files, files = refuse, world.opened[0].snapshots.files  # type: ignore[method-assign]
+
+    with pytest.raises(StoreUnavailable):
+        await passes.run(key)
+    world.opened[0].snapshots.files = files  # type: ignore[method-assign]
+    await passes.run(key)
+
+    assert world.condition(key, "Succeeded") == "False/DeadlineExceeded"
+    assert world.files() == []
+
+
+async def refuse(*_: Any) -> Any:
+    raise StoreUnavailable("Qdrant is away")
+
+
+async def test_one_that_cannot_be_verified_in_time_is_kept_unverified(world: JobWorld) -> None:
+    await world.create_agent()
+    passes, key = passes_of(world, Said([StoreUnavailable("no room")])), asked(world)
+    with pytest.raises(StoreUnavailable):
+        await passes.run(key)
+    world.clock.move(days=1)
+
+    await passes.run(key)
+
+    assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
+    assert world.condition(key, "Verified") == "Unknown/DeadlineExceeded"
+    assert len(world.files()) == 1
+
+
+async def test_a_snapshot_is_proven_by_a_restore_and_leaves_no_scratch(world: JobWorld) -> None:
+    await world.create_agent(points=10)
+    verification = Verification(Scratch(world.cluster.cluster_id))
+
+    key = await made(world, passes_of(world, verification))
+
+    assert world.condition(key, "Verified") == "True/Verified"
+    assert world.collections() == [world.physical]
+
+
+async def test_a_specification_that_is_no_good_fails(world: JobWorld) -> None:
+    key = await made(world, passes_of(world), verify="Perhaps")
+
+    assert world.condition(key, "Succeeded") == "False/InvalidSpec"
+
+
+class TestDeletion:
+    async def test_the_bytes_of_a_retained_one_stay(self, world: JobWorld) -> None:
+        await world.create_agent()
+        key = await made(world, passes_of(world))
+
+        world.delete(key)
+
+        assert world.table.get(key) is None
+        assert len(world.files()) == 1
+
+    async def test_the_bytes_of_a_deleted_one_go(self, world: JobWorld) -> None:
+        await world.create_agent()
+        passes = passes_of(world)
+        key = await made(world, passes, deletionPolicy="Delete")
+
+        world.delete(key)
+        await passes.run(key)
+
+        assert world.table.get(key) is None
+        assert world.files() == []
+
+    async def test_what_is_not_finished_is_removed_with_its_object(self, world: JobWorld) -> None:
+        await world.create_agent()
+        passes, key = passes_of(world, Said([StoreUnavailable("no room")])), asked(world)
+        with pytest.raises(StoreUnavailable):
+            await passes.run(key)
+
+        world.delete(key)
+        await passes.run(key)
+
+        assert world.table.get(key) is None
+        assert world.files() == []
+
+    async def test_a_file_that_was_not_recorded_yet_is_removed_with_its_object(self, world: JobWorld) -> None:
+        await world.create_agent()
+        passes, key = passes_of(world), asked(world)
+        await world.with_server(lambda server: server.snapshots.collections())
+        await lose_answer(world, passes, key)
+
+        world.delete(key)
+        await passes.run(key)
+
+        assert world.table.get(key) is None
+        assert world.files() == []
+
+    async def test_a_server_that_is_away_holds_a_deletion_up_for_a_while(self, world: JobWorld) -> None:
+        await world.create_agent()
+        passes = passes_of(world)
+        key = await made(world, passes, deletionPolicy="Delete")
+        world.opened[0].snapshots.metadata = refuse  # type: ignore[method-assign]
+        world.delete(key)
+        world.clock.value_ms = 1_767_225_600_000 + 1_000
+
+        with pytest.raises(StoreUnavailable):
+            await passes.run(key)
+        world.clock.move(ms=400_000)
+        await passes.run(key)
+
+        assert world.table.get(key) is None
+        assert world.events()[-1] == "SnapshotKept"
+
+    async def test_the_last_one_of_a_collection_that_is_gone_takes_the_placeholder_along(self, world: JobWorld) -> None:
+        await world.create_agent()
+        passes = passes_of(world)
+        keys = [await made(world, passes, name, deletionPolicy="Delete") for name in ("one", "two")]
+        assert await world.with_server(lambda s: retire(s.collections, s.snapshots, world.physical)) == 2
+
+        for key, left in zip(keys, ([world.physical], []), strict=True):
+            world.delete(key)
+            await passes.run(key)
+            assert world.collections() == left
+
+
+async def test_a_collection_deleted_by_another_hand_is_replaced_so_that_the_file_stays_in_reach(
+    world: JobWorld,
+) -> None:
+    await world.create_agent()
+    passes = passes_of(world)
+    key = await made(world, passes)
+    world.http.delete(f"/collections/{world.physical}")
+
+    await passes.run(key)
+
+    assert world.files() == [world.status(key)["name"]]
+    assert world.condition(key, "Verified") == "True/Verified"
+
+
+async def test_a_file_deleted_by_another_hand_is_told(world: JobWorld) -> None:
+    await world.create_agent()
+    passes = passes_of(world)
+    key = await made(world, passes)
+    world.http.delete(f"/collections/{world.physical}/snapshots/{world.status(key)['name']}")
+
+    await passes.run(key)
+
+    assert world.condition(key, "Verified") == "False/SnapshotLost"
+    assert world.status(key)["locations"] == []
+    assert world.events()[-1] == "BytesLost"
+
+
+async def test_two_snapshots_of_one_collection_have_files_of_their_own(world: JobWorld) -> None:
+    await world.create_agent()
+    passes = passes_of(world)
+
+    keys = [await made(world, passes, name) for name in ("one", "two")]
+
+    assert len({world.status(key)["name"] for key in keys}) == 2
+    assert len(world.files()) == 2
+
+
+async def test_the_connection_s_trouble_is_waited_for(world: JobWorld) -> None:
+    await world.create_agent()
+    world.table.remove(world.connection)
+    passes, key = passes_of(world), asked(world)
+
+    await passes.run(key)
+
+    assert world.condition(key, "Succeeded") == "Unknown/ConnectionNotFound"

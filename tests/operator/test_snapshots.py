@@ -1,0 +1,56 @@
+"""MemorySnapshots in a cluster: asked for, made, proven, deleted."""
+
+import pytest
+
+from tests.support.operator import wait_until
+from tests.support.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+KIND = "MemorySnapshot"
+
+
+def files_of(workspace: Workspace) -> list[str]:
+    answer = workspace.qdrant.get(f"/collections/{workspace.physical}/snapshots")
+    return [item["name"] for item in answer.json()["result"]] if answer.status_code == 200 else []
+
+
+def test_a_snapshot_is_made_proven_and_on_record(workspace: Workspace) -> None:
+    workspace.create_ready()
+    workspace.store_points(5)
+
+    workspace.create_snapshot("one")
+    workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="one", of=KIND, seconds=20)
+
+    status = workspace.status("one", KIND)
+    assert status["locations"] == [{"type": "Qdrant", "physical": workspace.physical, "name": status["name"]}]
+    assert files_of(workspace) == [status["name"]]
+    assert status["points"] == {"before": 5, "after": 5}
+    assert [item["status"] for item in status["conditions"] if item["type"] == "Verified"] == ["True"]
+    assert "SnapshotMade" in workspace.events("one", kind="Normal")
+    wait_until(
+        lambda: not workspace.must_get("one", KIND)["metadata"].get("finalizers"), seconds=10, what="no finalizer"
+    )
+
+
+def test_its_deletion_takes_the_file_along_where_that_is_asked_for(workspace: Workspace) -> None:
+    workspace.create_ready()
+    for name, policy in (("kept", "Retain"), ("gone", "Delete")):
+        workspace.create_snapshot(name, deletionPolicy=policy)
+        workspace.wait_condition("Succeeded", "True/SnapshotTaken", name=name, of=KIND, seconds=20)
+    kept = workspace.status("kept", KIND)["name"]
+
+    for name in ("kept", "gone"):
+        workspace.delete(name, KIND)
+        wait_until(lambda name=name: workspace.get(name, KIND) is None, seconds=10, what=f"the end of {name}")
+
+    assert files_of(workspace) == [kept]
+
+
+def test_a_snapshot_applied_before_its_agent_waits_for_it(workspace: Workspace) -> None:
+    workspace.create_snapshot("early")
+    workspace.wait_condition("Succeeded", "Unknown/AgentMemoryNotFound", name="early", of=KIND)
+
+    workspace.create_ready()
+
+    workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="early", of=KIND, seconds=30)

@@ -1,0 +1,148 @@
+"""Snapshots and restores over a real engine without Kubernetes: objects in a table, as the watch would keep them."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import httpx
+
+from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
+from agentmemory_operator.domain.desired import desired_collection
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.resources import Metadata
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.links import Endpoint
+from agentmemory_operator.services.objects import Key, ObjectTable, key_of
+from agentmemory_operator.services.reconcile import reconcile
+from agentmemory_operator.services.servers import Server, Servers
+from tests.support.clocks import FakeClock
+from tests.support.fakes import FakeCluster, FakeSecrets, connection_document, memory_document
+
+T = TypeVar("T")
+
+NAMESPACE = "agents"
+SIZE = 4
+EMBEDDING = {"provider": "none", "dimensions": SIZE}
+
+
+@dataclass(slots=True)
+class TableCluster(FakeCluster):
+    """A cluster whose writes come back at once."""
+
+    table: ObjectTable = field(default_factory=ObjectTable)
+
+    async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
+        await FakeCluster.write_status(self, kind, metadata, status)
+        if (document := self.table.get(Key(kind, metadata.namespace, metadata.name))) is not None:
+            self.table.put(document | {"status": status})
+
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        await FakeCluster.write_finalizers(self, kind, metadata, finalizers)
+        key = Key(kind, metadata.namespace, metadata.name)
+        if (document := self.table.get(key)) is None:
+            return
+        if document["metadata"].get("deletionTimestamp") and not finalizers:
+            self.table.remove(key)
+            return
+        self.table.put(document | {"metadata": document["metadata"] | {"finalizers": list(finalizers)}})
+
+
+class JobWorld:
+    """One agent with a collection of its own on a server, and what passes over jobs need."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.agent = url, f"j-{uuid.uuid4().hex[:10]}"
+        self.alias = f"agent_memory_{self.agent}"
+        self.physical = f"{self.alias}__1"
+        self.table, self.clock = ObjectTable(), FakeClock()
+        self.cluster = TableCluster(table=self.table)
+        self.http = httpx.Client(base_url=url, timeout=30)
+        self.table.put(connection_document(url=url))
+        self.servers = Servers(self.table, FakeSecrets(), self.open_server)
+        self.opened: list[Server] = []
+        self.requested: list[Key] = []
+
+    def open_server(self, endpoint: Endpoint) -> Server:
+        parts = QdrantCollections(endpoint.url), QdrantSnapshots(endpoint.url), QdrantPoints(endpoint.url)
+        self.opened.append(Server(endpoint, *parts))
+        return self.opened[-1]
+
+    @property
+    def connection(self) -> Key:
+        return Key("QdrantConnection", NAMESPACE, "main")
+
+    async def with_server(self, work: Callable[[Server], Awaitable[T]]) -> T:
+        return await self.servers.use(self.connection, work, namespace=NAMESPACE)
+
+    async def create_agent(self, points: int = 10, **spec: Any) -> None:
+        """Apply the AgentMemory, bring its collection about, and store points."""
+        document = memory_document(self.agent, embedding=EMBEDDING, **spec)
+        desired = desired_collection(parse_agent_memory(document), cluster_id=self.cluster.identity)
+        collections = QdrantCollections(self.url)
+        await reconcile(self.alias, desired, store=collections, last_physical=None, last_points=0)
+        await collections.close()
+        collection = {"alias": self.alias, "physical": self.physical, "points": points}
+        self.table.put(document | {"status": {"collection": collection}})
+        self.store(points)
+
+    def store(self, points: int, *, first: int = 0) -> None:
+        body = [
+            {"id": number, "vector": [1, 0, 0, number], "payload": {"userId": "u", "type": "fact", "rev": 1}}
+            for number in range(first, first + points)
+        ]
+        if body:
+            self.http.put(f"/collections/{self.alias}/points?wait=true", json={"points": body}).raise_for_status()
+
+    def apply(self, kind: str, name: str, *, annotations: dict[str, str] | None = None, **spec: Any) -> Key:
+        metadata = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "generation": 1, "resourceVersion": "1"}
+        metadata |= {"creationTimestamp": "2026-01-01T00:00:00Z", "annotations": annotations or {}}
+        document = {"apiVersion": "agentmemory.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        self.table.put(document)
+        return key_of(document)
+
+    def delete(self, key: Key) -> None:
+        """Delete an object as the API server does: finalizers first."""
+        document = self.must_get(key)
+        if not document["metadata"].get("finalizers"):
+            self.table.remove(key)
+            return
+        stamp = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        self.table.put(document | {"metadata": document["metadata"] | stamp})
+
+    def must_get(self, key: Key) -> Json:
+        document = self.table.get(key)
+        assert document is not None, f"{key} is gone"
+        return document
+
+    def status(self, key: Key) -> Json:
+        return dict(self.must_get(key).get("status") or {})
+
+    def condition(self, key: Key, kind: str) -> str:
+        """Return a condition as STATUS/Reason, empty where it does not stand."""
+        found = [item for item in self.status(key).get("conditions") or [] if item["type"] == kind]
+        return f"{found[0]['status']}/{found[0]['reason']}" if found else ""
+
+    def collections(self) -> list[str]:
+        """Return the agent's collections, and every scratch one."""
+        names = [item["name"] for item in self.http.get("/collections").json()["result"]["collections"]]
+        return sorted(name for name in names if self.agent in name or "scratch" in name)
+
+    def files(self, physical: str | None = None) -> list[str]:
+        answer = self.http.get(f"/collections/{physical or self.physical}/snapshots")
+        return sorted(item["name"] for item in answer.json().get("result") or []) if answer.status_code == 200 else []
+
+    def events(self) -> list[str]:
+        return [event.reason for event in self.cluster.events]
+
+    async def close(self) -> None:
+        """Leave nothing on a server that is not ours."""
+        for name in self.collections():
+            for file in self.files(name):
+                self.http.delete(f"/collections/{name}/snapshots/{file}")
+            self.http.delete(f"/collections/{name}")
+        self.http.close()
+        await asyncio.gather(*(server.close() for server in self.opened))
