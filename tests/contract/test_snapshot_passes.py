@@ -1,37 +1,43 @@
 """Passes over MemorySnapshots against a server: made once, gone on with, failed, looked after, deleted."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.snapshot_spec import Verify
+from agentmemory_operator.adapters.s3_objects import S3Objects
+from agentmemory_operator.domain.conditions import State
+from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.domain.snapshotting import FINALIZER
-from agentmemory_operator.domain.verification import Check, Finding, Verdict
 from agentmemory_operator.errors import AgentMemoryError, StoreUnavailable
-from agentmemory_operator.services.comparison import Subject
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.copies import Copies
 from agentmemory_operator.services.objects import Key
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.scratch import Scratch
 from agentmemory_operator.services.servers import Server
+from agentmemory_operator.services.snapshot_making import Prover
 from agentmemory_operator.services.snapshots import SnapshotPasses
-from agentmemory_operator.services.verification import Verification, Verifier
+from agentmemory_operator.services.storages import Storages
+from agentmemory_operator.services.verification import Verification
 from tests.support.job_world import JobWorld
+from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
 
-GOOD = Verdict((Finding(check=Check.COUNT, is_good=True, message="10 memories"),))
-BAD = Verdict((Finding(check=Check.MISSING, is_good=False, message="3 points are missing"),))
+GOOD = State("Verified", True, "Verified", "10 memories")
+BAD = State("Verified", False, "CopyDiffers", "3 points are missing")
 
 
 @dataclass
 class Said:
-    """A verifier that says what the test wants said, the last of it for ever."""
+    """Proves nothing, and says what the test wants said, the last of it for ever."""
 
-    answers: list[Verdict | AgentMemoryError] = field(default_factory=lambda: [GOOD])
+    answers: list[State | AgentMemoryError] = field(default_factory=lambda: [GOOD])
     asked: list[str] = field(default_factory=list)
 
-    async def verify(self, subject: Subject, how: Verify, server: Server) -> Verdict | None:
-        self.asked.append(how)
+    async def prove(self, server: Server, metadata: Metadata, status: Json) -> State:
+        self.asked.append(status["verify"])
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, AgentMemoryError):
             raise answer
@@ -45,9 +51,16 @@ async def world(qdrant_url: str) -> AsyncIterator[JobWorld]:
     await world.close()
 
 
-def passes_of(world: JobWorld, verifier: Verifier | None = None) -> SnapshotPasses:
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+def passes_of(world: JobWorld, prover: Prover | None = None) -> SnapshotPasses:
     parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
-    return SnapshotPasses(*parts, verifier or Said())
+    copies = Copies(Storages(world.secrets, S3Objects))
+    return SnapshotPasses(*parts, prover=prover or Said(), copies=copies)
 
 
 def asked(world: JobWorld, name: str = "one", **spec: Any) -> Key:
@@ -108,11 +121,11 @@ async def test_what_is_verified_is_said_by_the_snapshot_else_by_the_agent_else_f
     world: JobWorld, own: str | None, of_agent: str | None, verify: str
 ) -> None:
     await world.create_agent(**({"snapshots": {"verify": of_agent}} if of_agent else {}))
-    verifier = Said()
+    prover = Said()
 
-    await made(world, passes_of(world, verifier), **({"verify": own} if own else {}))
+    await made(world, passes_of(world, prover), **({"verify": own} if own else {}))
 
-    assert verifier.asked == [verify]
+    assert prover.asked == [verify]
 
 
 async def test_it_waits_for_an_agent_that_is_applied_after_it(world: JobWorld) -> None:
@@ -192,8 +205,8 @@ async def test_a_snapshot_that_is_unfit_is_removed_and_says_why(world: JobWorld)
 
 async def test_trouble_that_may_pass_is_written_down_and_tried_again(world: JobWorld) -> None:
     await world.create_agent()
-    verifier = Said([StoreUnavailable("Qdrant is away"), GOOD])
-    passes, key = passes_of(world, verifier), asked(world)
+    prover = Said([StoreUnavailable("Qdrant is away"), GOOD])
+    passes, key = passes_of(world, prover), asked(world)
 
     with pytest.raises(StoreUnavailable):
         await passes.run(key)
@@ -254,6 +267,81 @@ async def test_a_specification_that_is_no_good_fails(world: JobWorld) -> None:
     key = await made(world, passes_of(world), verify="Perhaps")
 
     assert world.condition(key, "Succeeded") == "False/InvalidSpec"
+
+
+class TestCopies:
+    """The agent asks for copies off the server."""
+
+    @staticmethod
+    async def create_agent(world: JobWorld, storage: S3Server) -> None:
+        bucket = {"endpoint": storage.url, "bucket": BUCKET, "prefix": world.agent, "secretRef": {"name": "s3"}}
+        await world.create_agent(snapshots={"storage": {"s3": bucket}})
+        keys = {"access-key-id": KEY.id, "secret-access-key": KEY.secret}
+        world.secrets.values = {("agents", "s3", name): value for name, value in keys.items()}
+
+    async def test_a_copy_lies_in_the_bucket_and_on_record(self, world: JobWorld, storage: S3Server) -> None:
+        await self.create_agent(world, storage)
+
+        key = await made(world, passes_of(world))
+
+        here, there = world.status(key)["locations"]
+        data = storage.file(there["key"]).read_bytes()
+        assert (here["type"], there["type"]) == ("Qdrant", "S3")
+        assert there["key"] == f"{world.agent}/{world.agent}/one-uid-one/{here['name']}"
+        assert sha256(data).hexdigest() == world.status(key)["sha256"]
+        told = next(item["message"] for item in world.status(key)["conditions"] if item["type"] == "Succeeded")
+        assert "off the server too" in told
+
+    async def test_it_is_removed_with_its_object_where_that_is_asked_for(
+        self, world: JobWorld, storage: S3Server
+    ) -> None:
+        await self.create_agent(world, storage)
+        passes = passes_of(world)
+        key = await made(world, passes, deletionPolicy="Delete")
+        there = storage.file(world.status(key)["locations"][1]["key"])
+        assert there.exists()
+
+        world.delete(key)
+        await passes.run(key)
+
+        assert not there.exists()
+        assert world.files() == []
+
+    async def test_one_that_turns_out_unfit_leaves_no_copy(self, world: JobWorld, storage: S3Server) -> None:
+        await self.create_agent(world, storage)
+
+        await made(world, passes_of(world, Said([BAD])))
+
+        assert [path for path in storage.folder.rglob(f"{world.agent}/**/*") if path.is_file()] == []
+        assert world.files() == []
+
+    async def test_a_file_that_qdrant_has_no_more_is_taken_from_the_record(
+        self, world: JobWorld, storage: S3Server
+    ) -> None:
+        await self.create_agent(world, storage)
+        passes = passes_of(world)
+        key = await made(world, passes)
+        world.http.delete(f"/collections/{world.physical}/snapshots/{world.status(key)['name']}")
+
+        await passes.run(key)
+
+        assert [place["type"] for place in world.status(key)["locations"]] == ["S3"]
+        assert world.condition(key, "Verified") == "True/Verified"
+
+    async def test_storage_that_refuses_is_waited_for_and_then_fails_it(
+        self, world: JobWorld, storage: S3Server
+    ) -> None:
+        await self.create_agent(world, storage)
+        world.secrets.values = dict.fromkeys(world.secrets.values, "wrong")
+        passes, key = passes_of(world), asked(world)
+
+        await passes.run(key)
+        assert world.condition(key, "Succeeded") == "Unknown/StorageRejected"
+
+        world.clock.move(ms=700_000)
+        await passes.run(key)
+        assert world.condition(key, "Succeeded") == "False/StorageRejected"
+        assert world.files() == []
 
 
 class TestDeletion:

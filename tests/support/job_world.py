@@ -62,7 +62,8 @@ class JobWorld:
         self.cluster = TableCluster(table=self.table)
         self.http = httpx.Client(base_url=url, timeout=30)
         self.table.put(connection_document(url=url))
-        self.servers = Servers(self.table, FakeSecrets(), self.open_server)
+        self.secrets = FakeSecrets()
+        self.servers = Servers(self.table, self.secrets, self.open_server)
         self.opened: list[Server] = []
         self.requested: list[Key] = []
 

@@ -64,6 +64,8 @@ class Reason(StrEnum):
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     SNAPSHOT_LOST = "SnapshotLost"
     STORAGE_UNAVAILABLE = "StorageUnavailable"
+    STORAGE_REJECTED = "StorageRejected"
+    STORAGE_GONE = "StorageGone"
 
 
 @dataclass(frozen=True, slots=True)

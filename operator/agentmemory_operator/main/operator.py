@@ -16,6 +16,7 @@ from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_
 from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_tokens import QdrantTokens
+from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.cli import OperatorOptions
 from agentmemory_operator.entrypoints.health import Probes, create_health_app
@@ -27,6 +28,7 @@ from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.cleaning import Cleaning
 from agentmemory_operator.services.cleanup import Cleanup
 from agentmemory_operator.services.connections import Connections
+from agentmemory_operator.services.copies import Copies
 from agentmemory_operator.services.directory import Agent, open_collection
 from agentmemory_operator.services.feeds import OperatorFeed
 from agentmemory_operator.services.handover import Handover
@@ -42,6 +44,7 @@ from agentmemory_operator.services.scratch import Scratch, ScratchSweeper
 from agentmemory_operator.services.servers import Server, Servers
 from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
 from agentmemory_operator.services.snapshots import SnapshotPasses
+from agentmemory_operator.services.storages import Storages
 from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.services.verification import Verification
 from agentmemory_operator.services.windows import Windows
@@ -81,6 +84,7 @@ class Operator:
         self.connections = Connections(self.table, secrets, open_store, namespaces=cluster)
         self.servers: Servers | None = None
         self.verification: Verification | None = None
+        self.copies: Copies | None = None
         self.snapshot_passes: SnapshotPasses | None = None
         self._sweeper: ScratchSweeper | None = None
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
@@ -131,9 +135,12 @@ class Operator:
         self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
         scratch = Scratch(self._cluster.cluster_id)
         self._sweeper = ScratchSweeper(self.table, self.servers, scratch)
-        self.verification = Verification(scratch, max_scratch_gib << 30 or None)
+        self.copies = Copies(Storages(self._secrets, S3Objects))
+        self.verification = Verification(scratch, max_scratch_gib << 30 or None, self.copies.open_copy)
         self.snapshot_passes = SnapshotPasses(
-            *(self.table, self.servers, self._cluster, self._clock, self.queues.request, self.verification)
+            *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
+            prover=self.verification,
+            copies=self.copies,
         )
         self.work_on(MEMORY_SNAPSHOT, self.snapshot_passes.run, width=SNAPSHOTS_AT_ONCE)
         return self.servers

@@ -128,6 +128,12 @@ class Copies:
             sha256 = str(known.sha256)
             yield Checked(content, named=_name_of(place), size=known.size, sha256=sha256), known
 
+    @asynccontextmanager
+    async def open_copy(self, location: Mapping[str, Any], namespace: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the bytes at a place that a status names; raises as `open` does."""
+        async with self.open(object_at(location), namespace=namespace) as (content, _):
+            yield aiter(content)
+
     async def check(self, place: S3Object, *, namespace: str, progress: Progress = silent) -> Stored:
         """Read an object whole; return what is known of it.
 

@@ -4,41 +4,57 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from agentmemory_operator.domain.collection import Marker, Observed
 from agentmemory_operator.domain.conditions import Reason, State
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of, physical_names
-from agentmemory_operator.domain.resources import AgentMemory, MemorySnapshot
+from agentmemory_operator.domain.resources import AgentMemory, MemorySnapshot, Metadata
 from agentmemory_operator.domain.safety import check_ownership
+from agentmemory_operator.domain.snapshot_spec import S3Storage
 from agentmemory_operator.domain.snapshotting import (
     DEFAULT_VERIFY,
+    QDRANT,
+    S3,
     Step,
     files_named,
+    location_of,
     lost_files,
-    owner_of,
     owner_status,
     qdrant_location,
     running,
     step_of,
 )
-from agentmemory_operator.domain.times import parse_time
-from agentmemory_operator.domain.verification import UNVERIFIED, Recorded, hash_configuration
+from agentmemory_operator.domain.storage_places import copy_location
+from agentmemory_operator.domain.verification import hash_configuration
 from agentmemory_operator.errors import NotFound, NotOwned, SpecInvalid, StoreUnavailable
 from agentmemory_operator.ports import Cluster, Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
-from agentmemory_operator.services.comparison import Subject
+from agentmemory_operator.services.copies import Copies, ServerFile
 from agentmemory_operator.services.jobs import Job
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.services.servers import Server, Servers, connection_of
-from agentmemory_operator.services.verification import Verifier
 
 # Of one collection: their files are named by the second.
 APART_S = 1.1
 # Written down for one collection alone: found out anew where that one is gone.
 _OF_COLLECTION = ("step", "attempts", "newestBefore", "physical")
+
+
+class Prover(Protocol):
+    """Proves snapshots."""
+
+    async def prove(self, server: Server, metadata: Metadata, status: Json) -> State:
+        """Return the condition Verified of a snapshot that was made, as its `status.verify` asks for.
+
+        False is one that is unfit, Unknown one of which nothing can be said.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
+        ...
 
 
 @dataclass(slots=True)
@@ -58,13 +74,15 @@ class SnapshotMaking:
     """Makes snapshots; a job that was begun is gone on with.
 
     Attributes:
-        verifier: proves what was made.
+        prover: proves what was made.
+        copies: takes it off the server.
     """
 
     table: ObjectTable
     servers: Servers
     cluster: Cluster
-    verifier: Verifier
+    prover: Prover
+    copies: Copies
     _turns: defaultdict[tuple[Key, str], _Turn] = field(default_factory=lambda: defaultdict(_Turn))
 
     async def make(self, job: Job, snapshot: MemorySnapshot) -> State:
@@ -79,9 +97,10 @@ class SnapshotMaking:
             if step_of(job.status) is None:
                 await self._prepare(job, snapshot, connection, server)
             if step_of(job.status) is Step.CREATE:
-                await self._create(job, connection, server)
-            verdict = await self.verifier.verify(subject_of(job), job.status["verify"], server)
-            return verdict.state if verdict else UNVERIFIED
+                await self._create(job, snapshot, connection, server)
+            if step_of(job.status) is Step.COPY:
+                await self._copy(job, snapshot, server)
+            return await self.prover.prove(server, job.metadata, job.status)
 
         return await self.servers.use(connection, work, namespace=job.metadata.namespace)
 
@@ -148,17 +167,55 @@ class SnapshotMaking:
         check_ownership(observed, desired_collection(memory, cluster_id=await self.cluster.cluster_id()))
         return observed, marker
 
-    async def _create(self, job: Job, connection: Key, server: Server) -> None:
+    async def _create(self, job: Job, snapshot: MemorySnapshot, connection: Key, server: Server) -> None:
         """Have the server make the file, or find the one whose making was not seen to its end."""
         physical = job.status["physical"]
         turn = self._turns[connection, physical]
         async with turn.lock:
             file = await self._found(job, server) or await self._made(job, turn, server)
             points = job.status["points"] | {"after": await server.collections.count(physical)}
-            told: Json = {"name": file.name, "sizeBytes": file.size, "points": points, "step": Step.VERIFY}
+            told: Json = {"name": file.name, "sizeBytes": file.size, "points": points}
             told |= {"sha256": file.sha256} if file.sha256 else {}
+            copy = self._copy_location(job, snapshot, file.name)
+            told |= {"locations": [qdrant_location(physical, file.name), *copy]}
             # Before the next one's turn, who might take the file for one of its own.
-            await tell(job, job.status | told | {"locations": [qdrant_location(physical, file.name)]})
+            await tell(job, job.status | told | {"step": Step.COPY if copy else Step.VERIFY})
+
+    def _copy_location(self, job: Job, snapshot: MemorySnapshot, file: str) -> list[Json]:
+        """Return where the copy off the server goes, nothing where none is asked for."""
+        storage, metadata = self._storage(job, snapshot), job.metadata
+        if storage is None:
+            return []
+        return [copy_location(storage, slug=job.status["agent"], name=metadata.name, uid=metadata.uid, file=file)]
+
+    def _storage(self, job: Job, snapshot: MemorySnapshot) -> S3Storage | None:
+        wanted = self._memory(job, snapshot).spec.snapshots
+        return wanted.storage.s3 if wanted and wanted.storage else None
+
+    async def _copy(self, job: Job, snapshot: MemorySnapshot, server: Server) -> None:
+        """Copy the file to where the status says it goes.
+
+        Raises:
+            SpecInvalid: the AgentMemory is gone, or wants no copy any more: how it is to be encrypted is not known.
+        """
+        here, there = location_of(job.status, QDRANT), location_of(job.status, S3)
+        storage = self._storage(job, snapshot)
+        if here is None or there is None or storage is None:
+            raise SpecInvalid(Reason.STORAGE_GONE, "the AgentMemory has no spec.snapshots.storage any more")
+        file = ServerFile(
+            store=server.snapshots,
+            physical=here["physical"],
+            name=here["name"],
+            size=job.status["sizeBytes"],
+            sha256=job.status.get("sha256"),
+        )
+
+        async def told(done: int, total: int) -> None:
+            await tell(job, job.status, detail=f"{done} of {total} bytes")
+
+        slug, namespace = job.status["agent"], job.metadata.namespace
+        sha256 = await self.copies.send(file, there, storage=storage, slug=slug, namespace=namespace, progress=told)
+        await tell(job, job.status | {"sha256": sha256, "step": Step.VERIFY})
 
     async def _found(self, job: Job, server: Server) -> SnapshotFile | None:
         """Return the newest file that attempts have left, None where there is none; older ones are removed."""
@@ -191,27 +248,6 @@ async def tell(
     """Write down what is about to be done, or what it waits for."""
     generation = job.metadata.generation
     await job.write(running(status, generation=generation, now=job.now, detail=detail, reason=reason, proof=proof))
-
-
-def subject_of(job: Job) -> Subject:
-    """Return what is verified of a snapshot that was made."""
-    status, points = job.status, job.status["points"]
-    recorded = Recorded(
-        begun_ms=parse_time(status["startTime"]),
-        before=points.get("before"),
-        after=points.get("after"),
-        config_hash=status.get("configHash"),
-    )
-    return Subject(
-        uid=job.metadata.uid,
-        physical=status["physical"],
-        name=status["name"],
-        size=int(status.get("sizeBytes") or 0),
-        sha256=status.get("sha256"),
-        recorded=recorded,
-        live=status["physical"],
-        owner=owner_of(status),
-    )
 
 
 def statuses_beside(table: ObjectTable, own: Key | None = None) -> Iterator[Mapping[str, Any]]:

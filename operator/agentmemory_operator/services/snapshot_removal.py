@@ -2,39 +2,22 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from agentmemory_operator.domain.snapshotting import QDRANT, S3, location_of
-from agentmemory_operator.ports import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
+from agentmemory_operator.services.copies import Copies
 from agentmemory_operator.services.retirement import keep_in_reach, remove_file
 from agentmemory_operator.services.servers import Server, Servers
 from agentmemory_operator.services.snapshot_making import recorded_connection
 
 
-class CopyRemoval(Protocol):
-    """Whoever reaches the storage off the servers."""
-
-    async def remove(self, location: Json, *, namespace: str) -> None:
-        """Remove a copy, unfinished uploads of it too; one that is gone is no error.
-
-        Args:
-            location: as a status names it.
-            namespace: of the Secret that opens it.
-        """
-        ...
-
-
 @dataclass(slots=True)
 class SnapshotRemoval:
-    """Removes what a MemorySnapshot's status says there is; every part may be gone already.
-
-    Attributes:
-        copies: None where nothing was ever copied.
-    """
+    """Removes what a MemorySnapshot's status says there is; every part may be gone already."""
 
     servers: Servers
-    copies: CopyRemoval | None = None
+    copies: Copies
 
     async def remove(self, status: Mapping[str, Any], *, namespace: str) -> None:
         """Remove a snapshot's bytes wherever they are.
@@ -46,10 +29,13 @@ class SnapshotRemoval:
             AgentMemoryError: something is left; another call goes on.
         """
         copy, place = location_of(status, S3), location_of(status, QDRANT)
-        if copy and self.copies:
-            await self.copies.remove(copy, namespace=namespace)
-        if place is not None:
-            await self.remove_files(status, place["physical"], lambda _: [place["name"]], namespace=namespace)
+        try:
+            if copy:
+                await self.copies.remove(copy, namespace=namespace)
+        finally:
+            # A storage that refuses must not keep the server's disk full.
+            if place is not None:
+                await self.remove_files(status, place["physical"], lambda _: [place["name"]], namespace=namespace)
 
     async def remove_files(
         self,

@@ -29,23 +29,26 @@ from agentmemory_operator.domain.snapshotting import (
 )
 from agentmemory_operator.errors import (
     AgentMemoryError,
+    BytesDiffer,
     LeadershipLost,
     NotOwned,
     SpecInvalid,
+    StorageRejected,
+    StorageUnavailable,
     StoreRejected,
     StoreUnavailable,
     TransientError,
 )
 from agentmemory_operator.ports import Clock, Cluster, Event
+from agentmemory_operator.services.copies import Copies
 from agentmemory_operator.services.jobs import Job, JobBook
 from agentmemory_operator.services.links import REFUSED_KEY
 from agentmemory_operator.services.objects import MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.services.retirement import keep_in_reach
 from agentmemory_operator.services.servers import Server, Servers
-from agentmemory_operator.services.snapshot_making import SnapshotMaking, recorded_connection, tell
+from agentmemory_operator.services.snapshot_making import Prover, SnapshotMaking, recorded_connection, tell
 from agentmemory_operator.services.snapshot_metering import SnapshotMeter
-from agentmemory_operator.services.snapshot_removal import CopyRemoval, SnapshotRemoval
-from agentmemory_operator.services.verification import Verifier
+from agentmemory_operator.services.snapshot_removal import SnapshotRemoval
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +89,8 @@ class SnapshotPasses:
 
     Attributes:
         request: asks for a pass over another object.
-        copies: None where nothing is copied.
+        prover: proves.
+        copies: takes bytes off the servers.
     """
 
     table: ObjectTable
@@ -94,8 +98,8 @@ class SnapshotPasses:
     cluster: Cluster
     clock: Clock
     request: Callable[[Key], None]
-    verifier: Verifier
-    copies: CopyRemoval | None = None
+    prover: Prover
+    copies: Copies
     periods: SnapshotPeriods = field(default_factory=SnapshotPeriods)
     meter: SnapshotMeter = field(default_factory=SnapshotMeter)
     making: SnapshotMaking = field(init=False)
@@ -103,7 +107,7 @@ class SnapshotPasses:
     _book: JobBook = field(init=False)
 
     def __post_init__(self) -> None:
-        self.making = SnapshotMaking(self.table, self.servers, self.cluster, self.verifier)
+        self.making = SnapshotMaking(self.table, self.servers, self.cluster, self.prover, self.copies)
         self.removal = SnapshotRemoval(self.servers, self.copies)
         self._book = JobBook(self.table, self.cluster, self.clock)
 
@@ -271,10 +275,12 @@ class SnapshotPasses:
 
 
 def is_awaited(exc: AgentMemoryError) -> bool:
-    """Tell whether what is missing may be applied in a moment."""
+    """Tell whether somebody may set it right in a moment: applies what is missing, corrects a key, makes a bucket."""
     match exc:
         case SpecInvalid():
             return exc.reason in _AWAITED
+        case StorageRejected():
+            return True
         case StoreRejected():
             return exc.status in REFUSED_KEY
         case _:
@@ -286,9 +292,13 @@ def reason_of(exc: AgentMemoryError) -> str:
     match exc:
         case SpecInvalid() | NotOwned():
             return exc.reason
+        case StorageRejected():
+            return Reason.STORAGE_REJECTED
         case StoreRejected():
             return Reason.QDRANT_REJECTED
-        case StoreUnavailable():
-            return Reason.QDRANT_UNAVAILABLE
-        case _:
+        case BytesDiffer():
+            return Reason.CHECKSUM_DIFFERS
+        case StorageUnavailable():
             return Reason.STORAGE_UNAVAILABLE
+        case _:
+            return Reason.QDRANT_UNAVAILABLE
