@@ -199,7 +199,7 @@ async def test_a_snapshot_that_is_unfit_is_removed_and_says_why(world: JobWorld)
     assert world.condition(key, "Verified") == "False/CopyDiffers"
     assert world.files() == []
     assert "locations" not in world.status(key)
-    assert world.events() == ["SnapshotFailed"]
+    assert world.events() == ["SnapshotNotMade"]
     assert world.must_get(key)["metadata"]["finalizers"] == []
 
 

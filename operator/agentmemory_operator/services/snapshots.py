@@ -206,7 +206,7 @@ class SnapshotPasses:
             message = f"{message}; what was made of it is left: {exc}"
         await job.write(failed(status, reason, message, generation=job.metadata.generation, now=job.now))
         self.meter.failed(job.age_s)
-        await self._announce(job, Event("Warning", "SnapshotFailed", f"{reason}: {message}"))
+        await self._announce(job, Event("Warning", "SnapshotNotMade", f"{reason}: {message}"))
 
     async def _announce(self, job: Job, event: Event) -> None:
         await self.cluster.post_event(MEMORY_SNAPSHOT, job.metadata, event)

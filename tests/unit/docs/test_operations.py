@@ -20,8 +20,8 @@ from agentmemory_operator.services.cleaning import CleaningMeter
 from agentmemory_operator.services.metering import FAILED, GONE, OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import Metric
 from agentmemory_operator.services.objects import Key, ObjectTable
-from agentmemory_operator.services.snapshot_schedule import ScheduleMeter
 from agentmemory_operator.services.snapshot_metering import SnapshotMeter
+from agentmemory_operator.services.snapshot_schedule import ScheduleMeter
 from agentmemory_operator.services.workqueue import WorkQueue
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
