@@ -6,7 +6,7 @@ any number of missed times the newest alone is made up for.
 
 import hashlib
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -314,32 +314,3 @@ def _verified(last: Taken) -> State:
 
 def _dated(taken: Taken) -> str:
     return f"{taken.name} of {render_second(taken.begun_ms / 1000)}"
-
-
-def users_of(name: str, *, restores: Sequence[Mapping[str, Any]], memories: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return who needs a snapshot: restores under way that name it, and agents that are to begin with it.
-
-    Args:
-        restores: MemoryRestores of its namespace as they came.
-        memories: AgentMemories of its namespace as they came.
-    """
-    found = [f"MemoryRestore {item['metadata']['name']}" for item in restores if _reads(item, name)]
-    return found + [f"AgentMemory {item['metadata']['name']}" for item in memories if _begins_with(item, name)]
-
-
-def _reads(restore: Mapping[str, Any], name: str) -> bool:
-    conditions = (restore.get("status") or {}).get("conditions") or []
-    is_ended = any(item["type"] == "Succeeded" and item["status"] != "Unknown" for item in conditions)
-    return not is_ended and _named(restore, "source", "snapshotRef") == name
-
-
-def _begins_with(memory: Mapping[str, Any], name: str) -> bool:
-    has_collection = bool((memory.get("status") or {}).get("collection"))
-    return not has_collection and _named(memory, "bootstrap", "fromSnapshot") == name
-
-
-def _named(document: Mapping[str, Any], *path: str) -> object:
-    found: Any = document.get("spec")
-    for part in (*path, "name"):
-        found = found.get(part) if isinstance(found, Mapping) else None
-    return found

@@ -31,6 +31,7 @@ from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
 from agentmemory_operator.services.metrics import Gauge, Labels, Metric
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.retention import BytesRemoval, Retention
 from agentmemory_operator.services.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class SnapshotSchedule:
     cluster: Cluster
     clock: Clock
     request: Callable[[Key], None]
+    retention: Retention | None = field(init=False, default=None)
     queue: WorkQueue[Key] = field(init=False)
     meter: ScheduleMeter = field(init=False, default_factory=ScheduleMeter)
     _slots: dict[tuple[Key, str], int] = field(init=False, default_factory=dict)
@@ -101,6 +103,15 @@ class SnapshotSchedule:
 
     def __post_init__(self) -> None:
         self.queue = WorkQueue(self.look, workers=LOOKS_AT_ONCE, width=LOOKS_AT_ONCE)
+
+    def retain_by(self, removal: BytesRemoval) -> Retention:
+        """Remove too what no rule keeps, and return what does so.
+
+        Args:
+            removal: removes the bytes.
+        """
+        self.retention = Retention(self.table, self.cluster, removal, self.outlook_of)
+        return self.retention
 
     def note(self, key: Key, document: Json, status: Json) -> Json:
         """Return an agent's new status with what there is to say of snapshots; see that they are looked after.
@@ -180,6 +191,14 @@ class SnapshotSchedule:
             known = self._versions[connection] = version, self.clock.now_ms()
         return known
 
+    def outlook_of(self, key: Key) -> Outlook | None:
+        """Return what is known of an agent's snapshots; None of one that is gone, left alone, or cannot be read."""
+        document = self.table.get(key)
+        memory = _parsed(document) if document is not None else None
+        if memory is None or memory.metadata.deletion_timestamp or memory.spec.suspend:
+            return None
+        return self._outlook(key, memory)
+
     async def look(self, key: Key) -> float | None:
         """Claim what is due; return after how many seconds something will be.
 
@@ -193,6 +212,8 @@ class SnapshotSchedule:
             return None
         outlook = self._outlook(key, memory)
         self.meter.note(key, outlook)
+        if self.retention is not None:
+            self.retention.queue.request(key)
         claims = self._claims(key, outlook) if self._is_served(key, outlook) else []
         for claim in claims:
             if claim.due_ms <= outlook.now_ms:
