@@ -14,6 +14,8 @@ IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
 DEFAULT_API_URL = "http://127.0.0.1:8080"
+# Of one connection; each keeps a disk busy, and its verification another time.
+SNAPSHOTS_AT_ONCE = 4
 
 
 class SettingInvalid(ValueError):
@@ -29,6 +31,7 @@ class Settings:
         max_requests, max_body_mib: of the retrieval API, under way at once.
         max_caller_rate: requests a second of one caller; 0 is any number.
         max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
+        snapshots_at_once: snapshots under way at once, of the agents of one connection.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         models: folder of the models of provider fastembed and of the cross-encoders.
         api_url: the retrieval API that `search` and `remember` ask.
@@ -47,6 +50,7 @@ class Settings:
     max_body_mib: int = 32
     max_caller_rate: int = 0
     max_scratch_gib: int = 0
+    snapshots_at_once: int = SNAPSHOTS_AT_ONCE
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
     models: Path | None = None
@@ -76,6 +80,7 @@ class Settings:
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
             max_caller_rate=_number(environ, "AGENTMEMORY_MAX_CALLER_RATE", least=0, is_in_cluster=is_in_cluster),
             max_scratch_gib=_number(environ, "AGENTMEMORY_MAX_SCRATCH_GIB", least=0),
+            snapshots_at_once=_number(environ, "AGENTMEMORY_SNAPSHOTS_AT_ONCE"),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
@@ -115,6 +120,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_MAX_BODY_MIB", "32", "32"),
     Variable("AGENTMEMORY_MAX_CALLER_RATE", "0", "200"),
     Variable("AGENTMEMORY_MAX_SCRATCH_GIB", "0", "0"),
+    Variable("AGENTMEMORY_SNAPSHOTS_AT_ONCE", str(SNAPSHOTS_AT_ONCE), str(SNAPSHOTS_AT_ONCE)),
     Variable("OPENAI_API_KEY"),
     Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),
     Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),

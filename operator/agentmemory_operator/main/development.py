@@ -36,7 +36,11 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         stores = Stores(stack, url=url, api_key=key, watch=watch, meter=meter)
         operator = Operator(folder, folder, stores.collections, tracer=tracer)
         operator.clean_up(stores.points)
-        operator.open_servers(stores.server, max_scratch_gib=settings.max_scratch_gib)
+        operator.open_servers(
+            stores.server,
+            max_scratch_gib=settings.max_scratch_gib,
+            snapshots_at_once=settings.snapshots_at_once,
+        )
         api = Api(settings, folder, stores.points, meter=meter)
         tasks = [
             asyncio.create_task(work)

@@ -49,11 +49,9 @@ from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.services.verification import Verification
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.workqueue import WorkQueue
-from agentmemory_operator.settings import Settings
+from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE, Settings
 
 HEALTH_PORT = 8081
-# Of one connection; each keeps a disk busy.
-SNAPSHOTS_AT_ONCE = 4
 
 
 class Operator:
@@ -125,12 +123,19 @@ class Operator:
         self._passes.cleaning = cleaning
         return cleaning
 
-    def open_servers(self, open_server: Callable[[Endpoint], Server], *, max_scratch_gib: int = 0) -> Servers:
+    def open_servers(
+        self,
+        open_server: Callable[[Endpoint], Server],
+        *,
+        max_scratch_gib: int = 0,
+        snapshots_at_once: int = SNAPSHOTS_AT_ONCE,
+    ) -> Servers:
         """Reach whole servers too, as snapshots and restores need them.
 
         Args:
             open_server: opens the server of an endpoint.
             max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
+            snapshots_at_once: of the agents of one connection.
         """
         self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
         scratch = Scratch(self._cluster.cluster_id)
@@ -142,7 +147,8 @@ class Operator:
             prover=self.verification,
             copies=self.copies,
         )
-        self.work_on(MEMORY_SNAPSHOT, self.snapshot_passes.run, width=SNAPSHOTS_AT_ONCE)
+        self.work_on(MEMORY_SNAPSHOT, self.snapshot_passes.run, width=snapshots_at_once)
+        self.snapshots.retain_by(self.snapshot_passes.removal)
         return self.servers
 
     def work_on(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
@@ -159,7 +165,7 @@ class Operator:
         """Run passes, and cleanups where they are made, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.queues.run())
-            group.create_task(self.snapshots.queue.run())
+            group.create_task(self.snapshots.run())
             if self._passes.cleaning is not None:
                 group.create_task(self._passes.cleaning.queue.run())
             if self._sweeper is not None:
@@ -191,11 +197,15 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         handover_store = KubernetesHandover(transport, options.api_namespace or own_namespace())
         operator = Operator(cluster, cluster, stores.collections, tracer=tracer, handover_store=handover_store)
         cleaning = operator.clean_up(stores.points)
-        operator.open_servers(stores.server, max_scratch_gib=settings.max_scratch_gib)
+        operator.open_servers(
+            stores.server,
+            max_scratch_gib=settings.max_scratch_gib,
+            snapshots_at_once=settings.snapshots_at_once,
+        )
         metrics = [
             *operator.meter.metrics(operator.queue, lambda: leadership.is_leading),
             *cleaning.meter.metrics,
-            *operator.snapshots.meter.metrics,
+            *operator.snapshots.metrics,
             *(operator.snapshot_passes.meter.metrics if operator.snapshot_passes else ()),
             calls,
         ]

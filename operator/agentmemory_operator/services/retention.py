@@ -47,6 +47,11 @@ class BytesRemoval(Protocol):
         ...
 
 
+def removed_counter() -> Counter:
+    """Return the counter of what is removed."""
+    return Counter("agentmemory_snapshots_removed_total", "Snapshots that retention removed.", ())
+
+
 @dataclass(slots=True)
 class Retention:
     """Removes what no rule keeps, of few agents at a time.
@@ -60,11 +65,10 @@ class Retention:
     removal: BytesRemoval
     outlook_of: Callable[[Key], Outlook | None]
     queue: WorkQueue[Key] = field(init=False)
-    _removed: Counter = field(init=False)
+    _removed: Counter = field(init=False, default_factory=removed_counter)
 
     def __post_init__(self) -> None:
         self.queue = WorkQueue(self.run, workers=AGENTS_AT_ONCE, width=AGENTS_AT_ONCE)
-        self._removed = Counter("agentmemory_snapshots_removed_total", "Snapshots that retention removed.", ())
 
     @property
     def metrics(self) -> list[Metric]:

@@ -5,6 +5,7 @@ claims the time of the schedule that is due by creating an object named after it
 miss.
 """
 
+import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -112,6 +113,18 @@ class SnapshotSchedule:
         """
         self.retention = Retention(self.table, self.cluster, removal, self.outlook_of)
         return self.retention
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Everything that is counted."""
+        return [*self.meter.metrics, *(self.retention.metrics if self.retention else ())]
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.queue.run())
+            if self.retention is not None:
+                group.create_task(self.retention.queue.run())
 
     def note(self, key: Key, document: Json, status: Json) -> Json:
         """Return an agent's new status with what there is to say of snapshots; see that they are looked after.

@@ -20,6 +20,7 @@ from agentmemory_operator.services.cleaning import CleaningMeter
 from agentmemory_operator.services.metering import FAILED, GONE, OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import Metric
 from agentmemory_operator.services.objects import Key, ObjectTable
+from agentmemory_operator.services.retention import removed_counter
 from agentmemory_operator.services.snapshot_metering import SnapshotMeter
 from agentmemory_operator.services.snapshot_schedule import ScheduleMeter
 from agentmemory_operator.services.workqueue import WorkQueue
@@ -32,7 +33,7 @@ def metrics() -> list[Metric]:
         return None
 
     passes = OperatorMeter(ObjectTable()).metrics(WorkQueue(run), lambda: True)
-    snapshots = [*ScheduleMeter().metrics, *SnapshotMeter().metrics]
+    snapshots = [*ScheduleMeter().metrics, *SnapshotMeter().metrics, removed_counter()]
     return [*passes, *CleaningMeter().metrics, *snapshots, call_counter()]
 
 

@@ -1,0 +1,165 @@
+"""A thousand agents on one schedule: how many snapshots are made at once, whether all are, and none twice."""
+
+import argparse
+import contextlib
+import json
+import secrets
+import signal
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agentmemory_operator.domain.naming import ALIAS_PREFIX, SCRATCH_PREFIX
+from agentmemory_operator.domain.resources import API_VERSION
+from bench.clients import Client
+from bench.herds import NAMESPACE, Herd, herding, wait
+from bench.progress import say
+from bench.tables import GOAL_HEAD, Cells, machine, render
+from tests.support.workspace import conditions_of
+
+Json = dict[str, Any]
+
+AGENTS, AHEAD_S = 1_000, 60
+SNAPSHOTS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/memorysnapshots"
+
+
+@dataclass(slots=True)
+class Snapshots:
+    """Every snapshot as the API server tells of it, in order; followed in a thread.
+
+    Attributes:
+        begun: those that have a step under way.
+        most: of these at any time.
+        ended: how each ended, and after how many seconds.
+    """
+
+    herd: Herd
+    begun: set[str] = field(default_factory=set)
+    most: int = 0
+    ended: dict[str, tuple[str, float]] = field(default_factory=dict)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def follow(self) -> None:
+        """Read events until the run ends."""
+        while not self.is_over.is_set():
+            with contextlib.suppress(httpx.HTTPError):
+                self._read()
+            self.is_over.wait(0.1)
+
+    def _read(self) -> None:
+        with self.herd.plane.http.stream("GET", SNAPSHOTS, params={"watch": "true"}, timeout=None) as answer:
+            answer.raise_for_status()
+            for line in answer.iter_lines():
+                self._take(json.loads(line)["object"])
+
+    def _take(self, document: Json) -> None:
+        name, status = document["metadata"]["name"], document.get("status") or {}
+        succeeded = conditions_of(document).get("Succeeded", "")
+        if succeeded.startswith(("True", "False")):
+            took = datetime.fromisoformat(status["endTime"]) - datetime.fromisoformat(status["startTime"])
+            self.ended[name] = succeeded, took.total_seconds()
+        (self.begun.add if status.get("step") else self.begun.discard)(name)
+        self.most = max(self.most, len(self.begun))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """One time of the schedule.
+
+    Attributes:
+        took_s: from that time until the last snapshot had ended.
+        files: snapshots that Qdrant has of each agent.
+        left: scratch collections.
+    """
+
+    took_s: float
+    files: list[int]
+    left: int
+    names: list[str]
+
+
+def main() -> None:
+    """Run the command."""
+    args = parse_args()
+    # So that the servers are stopped and the folder is removed then too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    prefix = f"bench-{secrets.token_hex(2)}"
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder,
+        herding(Path(folder), prefix, args.qdrant) as herd,
+    ):
+        print(f"{machine()}, {herd.engine}", flush=True)
+        names = [f"{prefix}-{number:04d}" for number in range(args.agents)]
+        herd.connect(herd.qdrant_url)
+        for name in names:
+            herd.create(name)
+        for name in names:
+            herd.watch.wait(name, 1)
+        say(f"{len(names):,} agents serve")
+        snapshots = Snapshots(herd)
+        threading.Thread(target=snapshots.follow, daemon=True).start()
+        made = measure(herd, names, snapshots, verify=args.verify)
+        snapshots.is_over.set()
+        herd.stop_operator()
+    say("done\n")
+    print(render(GOAL_HEAD, rows(args, made, snapshots, peak_mib=herd.peak_mib)))
+
+
+def measure(herd: Herd, names: list[str], snapshots: Snapshots, *, verify: str) -> Round:
+    """Give all agents one schedule, kill the operator midway, and see what comes of it."""
+    slot = (datetime.now(UTC) + timedelta(seconds=AHEAD_S + 60)).replace(second=0, microsecond=0)
+    for name in names:
+        herd.change(name, {"snapshots": {"schedule": f"{slot.minute} {slot.hour} * * *", "verify": verify}})
+    say(f"all of them have a schedule, due at {slot:%H:%M} UTC")
+    wait(lambda: len(snapshots.ended) >= len(names) // 2, "half of the snapshots have not ended")
+    say("half of them are made: the operator is killed, and another one started")
+    herd.note_memory()
+    herd.operator.kill()
+    herd.start_operator()
+    wait(lambda: len(snapshots.ended) >= len(names), "not every snapshot has ended")
+    took_s = time.time() - slot.timestamp()
+    say(f"all have ended {took_s:.0f} s after the schedule's time")
+    items = herd.plane.http.get(SNAPSHOTS).raise_for_status().json()["items"]
+    with Client(herd.qdrant_url) as qdrant:
+        files = [len(qdrant.call("GET", f"/collections/{ALIAS_PREFIX}{name}/snapshots")["result"]) for name in names]
+        collections = [row["name"] for row in qdrant.call("GET", "/collections")["result"]["collections"]]
+    left = sum(name.startswith(SCRATCH_PREFIX) for name in collections)
+    return Round(took_s=took_s, files=files, left=left, names=[item["metadata"]["name"] for item in items])
+
+
+def rows(args: argparse.Namespace, made: Round, snapshots: Snapshots, *, peak_mib: float) -> list[Cells]:
+    """Return what was aimed at beside what was measured."""
+    many = f"{args.agents:,}"
+    good = sum(how.startswith("True") for how, _ in snapshots.ended.values())
+    doubled = len(made.names) - args.agents + sum(max(number - 1, 0) for number in made.files)
+    seconds = [took_s for _, took_s in snapshots.ended.values()]
+    return [
+        (f"snapshots of {many} agents of one schedule that succeeded", f"{good:,}", many),
+        ("made twice, though the operator was killed midway", str(doubled), "0"),
+        ("under way at once, at most", str(snapshots.most), "4"),
+        ("scratch collections left", str(made.left), "0"),
+        (f"from the schedule's time to the last one, verify {args.verify}", f"{made.took_s:.0f} s", ""),
+        ("one of them, median / worst", f"{statistics.median(seconds):.0f} / {max(seconds):.0f} s", ""),
+        ("the operator's memory, largest", f"{peak_mib:.0f} MiB", "at most 200 MiB"),
+    ]
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.schedule", description=__doc__)
+    parser.add_argument("--agents", type=int, default=AGENTS, help="(default: %(default)s)")
+    parser.add_argument("--verify", choices=("Full", "Checksum", "None"), default="Full", help="(default: %(default)s)")
+    parser.add_argument("--qdrant", metavar="URL", help="a real server, by http (default: the dev server)")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
