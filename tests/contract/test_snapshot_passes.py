@@ -462,3 +462,32 @@ async def test_the_connection_s_trouble_is_waited_for(world: JobWorld) -> None:
     await passes.run(key)
 
     assert world.condition(key, "Succeeded") == "Unknown/ConnectionNotFound"
+
+
+async def ask_again(world: JobWorld, key: Key, request: str) -> None:
+    document = world.must_get(key)
+    annotations = {"agentmemory.dev/verify-requested-at": request}
+    world.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
+
+
+@pytest.mark.parametrize(("verify", "how"), [("Full", "Full"), ("Checksum", "Checksum"), ("None", "Full")])
+async def test_a_snapshot_is_verified_again_once_for_each_time_that_it_is_asked_for(
+    world: JobWorld, verify: str, how: str
+) -> None:
+    await world.create_agent()
+    said = Said([GOOD, GOOD, BAD])
+    passes = passes_of(world, said)
+    key = await made(world, passes, verify=verify)
+
+    for request in ("1", "1", "2"):
+        await ask_again(world, key, request)
+        await passes.run(key)
+
+    assert said.asked == [verify, how, how]
+    assert (world.condition(key, "Succeeded"), world.condition(key, "Verified")) == (
+        "True/SnapshotTaken",
+        "False/CopyDiffers",
+    )
+    assert world.status(key)["verifyRequest"] == "2"
+    assert len(world.files()) == 1
+    assert world.events() == ["SnapshotMade", "SnapshotVerified", "SnapshotVerified"]

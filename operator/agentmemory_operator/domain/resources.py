@@ -35,6 +35,7 @@ RECONCILE_REQUESTED_AT = f"{GROUP}/reconcile-requested-at"
 TAKEOVER = f"{GROUP}/takeover"
 APPROVE_PLAN = f"{GROUP}/approve-plan"
 CLEANUP_REQUESTED_AT = f"{GROUP}/cleanup-requested-at"
+VERIFY_REQUESTED_AT = f"{GROUP}/verify-requested-at"
 APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
 ROLLBACK = f"{GROUP}/rollback"
 

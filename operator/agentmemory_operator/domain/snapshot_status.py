@@ -82,6 +82,9 @@ class MemorySnapshotStatus(WholeStatus):
     newest_before: int | None = Field(
         default=None, description="When the newest file that was there before was made, Unix milliseconds of Qdrant's."
     )
+    verify_request: str | None = Field(
+        default=None, description="The annotation verify-requested-at that it was last verified again for."
+    )
     start_time: str | None = Field(
         default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
     )

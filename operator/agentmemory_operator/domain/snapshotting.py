@@ -110,6 +110,16 @@ def made(status: Mapping[str, Any], proof: State, *, generation: int, now: str) 
     return _ended(_told(status, states, proof=proof, generation=generation, now=now), now)
 
 
+def proven_again(status: Mapping[str, Any], proof: State, *, request: str, generation: int, now: str) -> Json:
+    """Return the status of one that was made before and verified again.
+
+    Args:
+        request: what asked for it.
+    """
+    states = [State(SUCCEEDED, True, Reason.SNAPSHOT_TAKEN, _message_of(status))]
+    return _told({**status, "verifyRequest": request}, states, proof=proof, generation=generation, now=now)
+
+
 def lost(status: Mapping[str, Any], *, generation: int, now: str) -> Json:
     """Return the status of one that was made, and whose bytes are nowhere any more."""
     told = {**status, "locations": []}

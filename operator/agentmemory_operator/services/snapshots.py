@@ -11,7 +11,9 @@ from datetime import datetime
 
 from agentmemory_operator.domain.conditions import Reason, State
 from agentmemory_operator.domain.manifests import parse_snapshot
+from agentmemory_operator.domain.resources import VERIFY_REQUESTED_AT
 from agentmemory_operator.domain.snapshotting import (
+    DEFAULT_VERIFY,
     FINALIZER,
     QDRANT,
     S3,
@@ -24,6 +26,7 @@ from agentmemory_operator.domain.snapshotting import (
     location_of,
     lost,
     made,
+    proven_again,
     step_of,
     without_location,
 )
@@ -224,6 +227,7 @@ class SnapshotPasses:
 
     async def _look_after(self, job: Job) -> float:
         """See that a finished one is deleted as it is to be, and that its file stays in reach."""
+        await self._prove_again(job)
         keeps = job.document["spec"].get("deletionPolicy") != "Delete" or not has_succeeded(job.status)
         await job.set_finalizer(FINALIZER, is_wanted=not keeps)
         place, connection = location_of(job.status, QDRANT), recorded_connection(job.status)
@@ -241,6 +245,32 @@ class SnapshotPasses:
         if place["name"] not in files:
             await self._miss(job)
         return self.periods.rest_s
+
+    async def _prove_again(self, job: Job) -> None:
+        """Verify one that was made, where somebody asks for it; whatever comes of it, its bytes stay.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
+        request, connection = job.metadata.annotations.get(VERIFY_REQUESTED_AT), recorded_connection(job.status)
+        if (
+            request is None
+            or request == job.status.get("verifyRequest")
+            or not has_succeeded(job.status)
+            or connection is None
+        ):
+            return
+        # Asked for by hand, None is no answer.
+        how = job.status.get("verify") if job.status.get("verify") != "None" else DEFAULT_VERIFY
+
+        async def prove(server: Server) -> State:
+            return await self.prover.prove(server, job.metadata, job.status | {"verify": how})
+
+        proof = await self.servers.use(connection, prove, namespace=job.metadata.namespace)
+        generation = job.metadata.generation
+        await job.write(proven_again(job.status, proof, request=request, generation=generation, now=job.now))
+        kind = "Warning" if proof.status is False else "Normal"
+        await self._announce(job, Event(kind, "SnapshotVerified", f"{proof.reason}: {proof.message}"))
 
     async def _miss(self, job: Job) -> None:
         """Take from the record a file that the server has no more."""
