@@ -113,8 +113,8 @@ def test_kubectl_explains_every_field(control_plane: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("resource", "wide", "headings"),
     [
-        ("amem", False, "NAME AGENT PRESET READY POINTS AGE"),
-        ("amem", True, "NAME AGENT PRESET READY POINTS AGE ALIAS PHYSICAL STATE DRIFT GENERATION"),
+        ("amem", False, "NAME AGENT PRESET READY POINTS LAST-SNAPSHOT AGE"),
+        ("amem", True, "NAME AGENT PRESET READY POINTS LAST-SNAPSHOT AGE ALIAS PHYSICAL STATE DRIFT GENERATION"),
         ("qconn", False, "NAME URL READY VERSION PEERS AGE"),
     ],
 )
@@ -130,10 +130,11 @@ def test_kubectl_get_shows_the_columns(
     assert done.stdout.splitlines()[0].split() == headings.split()
 
 
-def test_both_kinds_are_one_category(control_plane: ControlPlane) -> None:
+def test_all_kinds_are_one_category(control_plane: ControlPlane) -> None:
     done = control_plane.kubectl("api-resources", "--categories=memory", "-o", "name")
 
-    assert sorted(done.stdout.split()) == ["agentmemories.agentmemory.dev", "qdrantconnections.agentmemory.dev"]
+    plurals = ("agentmemories", "memoryrestores", "memorysnapshots", "qdrantconnections")
+    assert sorted(done.stdout.split()) == [f"{plural}.agentmemory.dev" for plural in plurals]
 
 
 def test_a_full_status_is_kept_as_written(control_plane: ControlPlane, namespace: str) -> None:

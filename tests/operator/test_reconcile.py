@@ -91,7 +91,7 @@ class TestCreation:
 
         printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace).stdout.splitlines()
 
-        assert printed[0].split() == ["NAME", "AGENT", "PRESET", "READY", "POINTS", "AGE"]
+        assert printed[0].split() == ["NAME", "AGENT", "PRESET", "READY", "POINTS", "LAST-SNAPSHOT", "AGE"]
         assert printed[1].split()[:5] == ["memory", workspace.slug, "cortex", "True", "0"]
 
     def test_kubectl_shows_names_and_state_in_the_wide_table(self, workspace: Workspace) -> None:
