@@ -1,19 +1,22 @@
 """Passes over MemorySnapshots against a server: made once, gone on with, failed, looked after, deleted."""
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.domain.conditions import State
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.domain.snapshotting import FINALIZER
 from agentmemory_operator.errors import AgentMemoryError, StoreUnavailable
 from agentmemory_operator.ports import Json
+from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.services.copies import Copies
+from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import Key
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.scratch import Scratch
@@ -267,6 +270,50 @@ async def test_a_specification_that_is_no_good_fails(world: JobWorld) -> None:
     key = await made(world, passes_of(world), verify="Perhaps")
 
     assert world.condition(key, "Succeeded") == "False/InvalidSpec"
+
+
+class TestSnapshotsThatQdrantKeepsInObjectStorage:
+    """The server tells their size, and no checksum."""
+
+    @pytest.fixture
+    async def world(self, qdrant_url: str) -> AsyncIterator[JobWorld]:
+        world = WorldWithoutChecksums(qdrant_url)
+        yield world
+        await world.close()
+
+    async def test_it_is_recognised_and_not_called_on_the_same_disk(self, world: JobWorld) -> None:
+        await world.create_agent()
+
+        key = await made(world, passes_of(world))
+
+        status = world.status(key)
+        assert [place["keptIn"] for place in status["locations"]] == ["ObjectStorage"]
+        assert "sha256" not in status
+        told = next(item["message"] for item in status["conditions"] if item["type"] == "Succeeded")
+        assert told.endswith("in the object storage that Qdrant itself keeps snapshots in")
+
+    async def test_a_copy_of_it_has_the_sha256_of_its_bytes(self, world: JobWorld, storage: S3Server) -> None:
+        await TestCopies.create_agent(world, storage)
+
+        key = await made(world, passes_of(world))
+
+        _, there = world.status(key)["locations"]
+        assert world.status(key)["sha256"] == sha256(storage.file(there["key"]).read_bytes()).hexdigest()
+
+
+class WorldWithoutChecksums(JobWorld):
+    """Its server keeps snapshots in an object storage of its own."""
+
+    def open_server(self, endpoint: Endpoint) -> Server:
+        self.opened.append(replace(super().open_server(endpoint), snapshots=SnapshotsWithoutChecksums(endpoint.url)))
+        return self.opened[-1]
+
+
+class SnapshotsWithoutChecksums(QdrantSnapshots):
+    """As Qdrant with `snapshots_storage: s3`."""
+
+    async def create(self, physical: str) -> SnapshotFile:
+        return replace(await super().create(physical), sha256=None)
 
 
 class TestCopies:

@@ -26,6 +26,9 @@ class LocationStatus(StatusModel):
     type: str | None = Field(default=None, description="Qdrant, on the server, or S3.")
     physical: str | None = Field(default=None, description="Of Qdrant: the collection that it is listed under.")
     name: str | None = Field(default=None, description="Of Qdrant: the file's name.")
+    kept_in: str | None = Field(
+        default=None, description="Of Qdrant: ObjectStorage where Qdrant's own configuration keeps snapshots there."
+    )
     endpoint: str | None = Field(default=None, description="Of S3: URL of the storage.")
     bucket: str | None = Field(default=None, description="Of S3: the bucket.")
     region: str | None = Field(default=None, description="Of S3: the bucket's region.")

@@ -23,6 +23,7 @@ Json = dict[str, Any]
 
 FINALIZER = f"{GROUP}/snapshot"
 QDRANT, S3 = "Qdrant", "S3"
+OBJECT_STORAGE = "ObjectStorage"
 DEFAULT_VERIFY = "Full"
 SUCCEEDED, VERIFIED = "Succeeded", "Verified"
 
@@ -133,6 +134,8 @@ def _message_of(status: Mapping[str, Any]) -> str:
     size = f"{status.get('sizeBytes', 0)} bytes"
     if S3 in places:
         return f"{size}, off the server too" if QDRANT in places else f"{size}, off the server"
+    if (location_of(status, QDRANT) or {}).get("keptIn") == OBJECT_STORAGE:
+        return f"{size}, in the object storage that Qdrant itself keeps snapshots in"
     return (
         f"{size}, on the same disk as the memories alone: what loses that disk loses both; see spec.snapshots.storage"
     )
@@ -179,9 +182,14 @@ def owner_of(status: Mapping[str, Any]) -> Marker | None:
     return marker_from_json({**owner, "embedding": status.get("embedding")}) if owner else None
 
 
-def qdrant_location(physical: str, name: str) -> Json:
-    """Return the place of a file on the server."""
-    return {"type": QDRANT, "physical": physical, "name": name}
+def qdrant_location(physical: str, name: str, *, is_on_disk: bool = True) -> Json:
+    """Return the place of a file on the server.
+
+    Args:
+        is_on_disk: it lies on the server's disk, not in an object storage that Qdrant keeps snapshots in.
+    """
+    kept = {} if is_on_disk else {"keptIn": OBJECT_STORAGE}
+    return {"type": QDRANT, "physical": physical, "name": name, **kept}
 
 
 def location_of(status: Mapping[str, Any], kind: str) -> Json | None:

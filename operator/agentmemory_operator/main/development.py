@@ -38,6 +38,7 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         operator.clean_up(stores.points)
         operator.open_servers(
             stores.server,
+            stores.objects,
             max_scratch_gib=settings.max_scratch_gib,
             snapshots_at_once=settings.snapshots_at_once,
         )

@@ -16,7 +16,6 @@ from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_
 from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_tokens import QdrantTokens
-from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.cli import OperatorOptions
 from agentmemory_operator.entrypoints.health import Probes, create_health_app
@@ -24,6 +23,7 @@ from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import Cluster, CollectionStore, HandoverStore, PointStore, Secrets, Tracer
+from agentmemory_operator.ports.objects import Bucket, ObjectStore
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.cleaning import Cleaning
 from agentmemory_operator.services.cleanup import Cleanup
@@ -126,6 +126,7 @@ class Operator:
     def open_servers(
         self,
         open_server: Callable[[Endpoint], Server],
+        open_objects: Callable[[Bucket], ObjectStore],
         *,
         max_scratch_gib: int = 0,
         snapshots_at_once: int = SNAPSHOTS_AT_ONCE,
@@ -134,13 +135,14 @@ class Operator:
 
         Args:
             open_server: opens the server of an endpoint.
+            open_objects: opens a bucket of an object storage.
             max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
             snapshots_at_once: of the agents of one connection.
         """
         self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
         scratch = Scratch(self._cluster.cluster_id)
         self._sweeper = ScratchSweeper(self.table, self.servers, scratch)
-        self.copies = Copies(Storages(self._secrets, S3Objects))
+        self.copies = Copies(Storages(self._secrets, open_objects))
         self.verification = Verification(scratch, max_scratch_gib << 30 or None, self.copies.open_copy)
         self.snapshot_passes = SnapshotPasses(
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
@@ -199,6 +201,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         cleaning = operator.clean_up(stores.points)
         operator.open_servers(
             stores.server,
+            stores.objects,
             max_scratch_gib=settings.max_scratch_gib,
             snapshots_at_once=settings.snapshots_at_once,
         )

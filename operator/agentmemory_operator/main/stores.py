@@ -1,7 +1,7 @@
 """Stores and clusters, opened for as long as a verb runs."""
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from weakref import WeakSet
@@ -14,7 +14,6 @@ from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
-from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.ports import AgentMemories, EngineMeter, PointStore
 from agentmemory_operator.ports.jobs import JobObjects
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
@@ -82,6 +81,10 @@ class Stores:
         self._open.add(snapshots)
         return Server(place, self.collections(endpoint), snapshots, self.points(endpoint))
 
+    def objects(self, bucket: Bucket) -> ObjectStore:
+        """Return a bucket, which whoever opened it closes."""
+        return open_objects(bucket, before_write=self._watch.before_write if self._watch else lambda: None)
+
     async def _close(self) -> None:
         for store in list(self._open):
             await store.close()
@@ -121,9 +124,12 @@ async def open_snapshots(endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
         yield Stores(stack).server(endpoint).snapshots
 
 
-def open_objects(bucket: Bucket) -> ObjectStore:
+def open_objects(bucket: Bucket, *, before_write: Callable[[], None] = lambda: None) -> ObjectStore:
     """Open a bucket, which whoever opens it closes."""
-    return S3Objects(bucket)
+    # 10 MiB of memory that most have no use for.
+    from agentmemory_operator.adapters.s3_objects import S3Objects
+
+    return S3Objects(bucket, before_write=before_write)
 
 
 @contextlib.asynccontextmanager

@@ -177,7 +177,9 @@ class SnapshotMaking:
             told: Json = {"name": file.name, "sizeBytes": file.size, "points": points}
             told |= {"sha256": file.sha256} if file.sha256 else {}
             copy = self._copy_location(job, snapshot, file.name)
-            told |= {"locations": [qdrant_location(physical, file.name), *copy]}
+            # Qdrant tells the checksum of every file that it makes, unless it keeps them in an object storage.
+            here = qdrant_location(physical, file.name, is_on_disk=file.sha256 is not None)
+            told |= {"locations": [here, *copy]}
             # Before the next one's turn, who might take the file for one of its own.
             await tell(job, job.status | told | {"step": Step.COPY if copy else Step.VERIFY})
 
