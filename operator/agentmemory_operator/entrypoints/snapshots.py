@@ -22,6 +22,7 @@ from agentmemory_operator.entrypoints.jobs import (
     new_object,
     stamped,
 )
+from agentmemory_operator.entrypoints.snapshot_deletion import add_delete
 from agentmemory_operator.entrypoints.snapshot_lists import snapshot_sections, snapshots_document
 from agentmemory_operator.entrypoints.tables import show
 from agentmemory_operator.ports import Json
@@ -68,6 +69,7 @@ def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -
     add_verb(snapshots, "create", Create, partial(_create, open_jobs))
     add_verb(snapshots, "list", List, partial(_list, open_jobs))
     add_download(snapshots, open_jobs, downloads)
+    add_delete(snapshots, open_jobs)
     cli.add_typer(snapshots, name="snapshot")
 
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from agentmemory_operator.domain.conditions import Reason, State
 from agentmemory_operator.domain.manifests import parse_snapshot
-from agentmemory_operator.domain.resources import VERIFY_REQUESTED_AT
+from agentmemory_operator.domain.resources import CONFIRM_DELETE, VERIFY_REQUESTED_AT
 from agentmemory_operator.domain.snapshotting import (
     DEFAULT_VERIFY,
     FINALIZER,
@@ -228,8 +228,7 @@ class SnapshotPasses:
     async def _look_after(self, job: Job) -> float:
         """See that a finished one is deleted as it is to be, and that its file stays in reach."""
         await self._prove_again(job)
-        keeps = job.document["spec"].get("deletionPolicy") != "Delete" or not has_succeeded(job.status)
-        await job.set_finalizer(FINALIZER, is_wanted=not keeps)
+        await job.set_finalizer(FINALIZER, is_wanted=takes_bytes(job) and has_succeeded(job.status))
         place, connection = location_of(job.status, QDRANT), recorded_connection(job.status)
         if not has_succeeded(job.status) or place is None or connection is None:
             return self.periods.rest_s
@@ -292,7 +291,7 @@ class SnapshotPasses:
         since = datetime.fromisoformat(job.metadata.deletion_timestamp or job.now)
         is_overdue = self.clock.now_ms() / 1000 > since.timestamp() + self.periods.release_s
         try:
-            if job.document["spec"].get("deletionPolicy") == "Delete" or not is_ended(job.status):
+            if takes_bytes(job) or not is_ended(job.status):
                 await self._remove(job)
         except LeadershipLost:
             raise
@@ -302,6 +301,12 @@ class SnapshotPasses:
             event = Event("Warning", "SnapshotKept", f"the object goes, its bytes stay: {exc}")
             await self.cluster.post_event(MEMORY_SNAPSHOT, job.metadata, event)
         await job.set_finalizer(FINALIZER, is_wanted=False)
+
+
+def takes_bytes(job: Job) -> bool:
+    """Tell whether the bytes go with the object: its policy says so, or somebody confirmed it since by annotation."""
+    is_confirmed = job.metadata.annotations.get(CONFIRM_DELETE) == job.metadata.name
+    return is_confirmed or job.document["spec"].get("deletionPolicy") == "Delete"
 
 
 def is_awaited(exc: AgentMemoryError) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints import jobs
+from agentmemory_operator.entrypoints import jobs, snapshot_deletion
 from agentmemory_operator.entrypoints.job_progress import outcome_of, stage_of
 from agentmemory_operator.entrypoints.snapshot_lists import places_of, state_of
 from tests.support.job_folder import JobFolder, condition
@@ -213,3 +213,26 @@ def test_a_share_of_the_whole_is_read_from_the_progress(progress: str, share: tu
     stage = stage_of({"status": {"progress": progress}})
 
     assert (stage.text, stage.done, stage.total) == (progress, *share)
+
+
+class TestDelete:
+    def test_nothing_goes_without_a_yes(self, folder: JobFolder) -> None:
+        make(folder, one="2026-11-22T03:00:00Z")
+
+        done = folder.run("snapshot", "delete", "one")
+
+        assert done.exit_code == 1
+        assert "Delete MemorySnapshot agents/one and its bytes (same disk)?" in done.output
+        assert folder.written(KIND)["metadata"].get("annotations") is None
+
+    def test_an_object_that_no_operator_holds_is_not_deleted(
+        self, folder: JobFolder, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(snapshot_deletion, "HELD_WITHIN_S", 0.1)
+        make(folder, one="2026-11-22T03:00:00Z")
+
+        done = folder.run("snapshot", "delete", "one", "--yes")
+
+        assert done.exit_code == 1
+        assert "was not deleted: no operator has taken note" in done.output
+        assert folder.written(KIND)["metadata"]["name"] == "one"

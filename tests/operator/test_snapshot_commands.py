@@ -1,0 +1,86 @@
+"""The verbs of snapshots on a real API server and a Qdrant server, and what kubectl shows of them."""
+
+import hashlib
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from tests.support.operator import run_command as run
+from tests.support.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+def do(workspace: Workspace, *arguments: str) -> str:
+    """Run a command of ours in the workspace's namespace; return what it printed."""
+    status, told, error = run(workspace.control_plane, *arguments, "-n", workspace.namespace)
+    assert status == 0, error + told
+    return told
+
+
+def kubectl(workspace: Workspace, *arguments: str) -> list[list[str]]:
+    """Return the cells of what kubectl prints."""
+    environment = os.environ | {"KUBECONFIG": str(workspace.control_plane.kubeconfig), "KUBERC": "off"}
+    command = [str(workspace.control_plane.assets / "kubectl"), "-n", workspace.namespace, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return [line.split() for line in done.stdout.splitlines()]
+
+
+def filled(workspace: Workspace) -> Workspace:
+    """Have an agent with points."""
+    workspace.create_ready()
+    workspace.store_points(7)
+    return workspace
+
+
+def test_a_snapshot_is_made_waited_for_and_listed(workspace: Workspace) -> None:
+    filled(workspace)
+
+    told = do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
+    heading, line = do(workspace, "snapshot", "list", "memory").splitlines()
+
+    assert told.startswith(f"created MemorySnapshot {workspace.namespace}/one\n")
+    assert f"MemorySnapshot {workspace.namespace}/one has succeeded" in told
+    assert heading.split()[:3] == ["SNAPSHOT", "TIME", "POINTS"]
+    assert (line.split()[0], line.split()[2]) == ("one", "7")
+    assert "yes" in line
+    assert "same disk" in line
+
+
+def test_kubectl_shows_what_is_asked_first(workspace: Workspace) -> None:
+    filled(workspace)
+    do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
+
+    heading, cells = kubectl(workspace, "get", "msnap")
+    size = workspace.status("one", "MemorySnapshot")["sizeBytes"]
+
+    assert heading == ["NAME", "AGENT-MEMORY", "SUCCEEDED", "VERIFIED", "POINTS", "BYTES", "AGE"]
+    assert cells[:6] == ["one", "memory", "True", "True", "7", str(size)]
+
+
+def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    filled(workspace)
+    do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
+    path = tmp_path / "one.snapshot"
+
+    do(workspace, "snapshot", "download", "one", "-o", str(path))
+
+    status = workspace.status("one", "MemorySnapshot")
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == status["sha256"]
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_deleting_removes_the_bytes_of_a_retained_snapshot_too(workspace: Workspace) -> None:
+    filled(workspace)
+    do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
+    files = f"/collections/{workspace.physical}/snapshots"
+    assert len(workspace.qdrant.get(files).json()["result"]) == 1
+
+    told = do(workspace, "snapshot", "delete", "one", "--yes")
+
+    assert told == f"deleted MemorySnapshot {workspace.namespace}/one and its bytes (same disk)\n"
+    assert workspace.get("one", "MemorySnapshot") is None
+    assert workspace.qdrant.get(files).json()["result"] == []
