@@ -66,7 +66,7 @@ class QdrantSnapshots:
         path = f"{_snapshots(physical)}?wait=true"
         told = await self._transport.result("POST", path, timeout_s=self._deadline_s)
         with understood():
-            return _file(told)
+            return read_file(told)
 
     async def files(self, physical: str) -> list[SnapshotFile]:
         """Return the collection's snapshots, sorted by time; none where the collection is gone."""
@@ -75,7 +75,7 @@ class QdrantSnapshots:
         except NotFound:
             return []
         with understood():
-            return sorted(map(_file, told), key=lambda file: (file.created_ms, file.name))
+            return sorted(map(read_file, told), key=lambda file: (file.created_ms, file.name))
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a snapshot's bytes."""
@@ -154,7 +154,7 @@ def _snapshot(physical: str, name: str) -> str:
     return f"{_snapshots(physical)}/{quote(name, safe='')}"
 
 
-def _file(told: Mapping[str, Any]) -> SnapshotFile:
+def read_file(told: Mapping[str, Any]) -> SnapshotFile:
     """Return a snapshot as the server tells it."""
     created = told.get("creation_time")
     # The server tells UTC without saying so.

@@ -8,6 +8,9 @@ ALIAS_PREFIX = "agent_memory_"
 PLACEHOLDER_KEY = "placeholder"
 """In the marker's place: an empty collection that keeps the snapshots of its name in reach, and nobody's memories."""
 
+SHARD_SETS = "agentmemory_shard_snapshots"
+"""Reserved: holds on record, in its metadata, which shard snapshots of a cluster belong together."""
+
 SCRATCH_PREFIX = "agentmemory_scratch__"
 """Reserved: collections that a snapshot is restored into to be looked at, and nobody's memories."""
 

@@ -9,6 +9,25 @@ from agentmemory_operator.ports import Json
 
 
 @dataclass(frozen=True, slots=True)
+class ShardFile:
+    """The snapshot of one shard.
+
+    Attributes:
+        peer: number of the node that has it; None of a server that is alone.
+        size: bytes.
+        sha256: hex; None where the server does not tell.
+        created_ms: Unix milliseconds.
+    """
+
+    shard: int
+    peer: int | None
+    name: str
+    size: int
+    sha256: str | None
+    created_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class SnapshotFile:
     """One snapshot as the server lists it.
 
@@ -16,12 +35,14 @@ class SnapshotFile:
         size: bytes.
         sha256: hex; None where the server does not tell.
         created_ms: Unix milliseconds; servers tell whole seconds.
+        shards: of a cluster, what it consists of.
     """
 
     name: str
     size: int
     sha256: str | None
     created_ms: int
+    shards: tuple[ShardFile, ...] = ()
 
 
 class SnapshotStore(Protocol):

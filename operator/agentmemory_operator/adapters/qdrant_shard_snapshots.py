@@ -1,0 +1,378 @@
+"""Snapshots of a Qdrant cluster: of each shard one, from an active replica, all or nothing, kept and named as one.
+
+A restore creates the collection with the same shards and replicas first, and then recovers shard by shard: a node that
+recovers its part of a whole collection's snapshot leaves a replica too many, and wrong counts for a while. It ends when
+every replica is active.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from agentmemory_operator.adapters.qdrant_calls import CallWatch
+from agentmemory_operator.adapters.qdrant_nodes import ACTIVE, QdrantNode, View, views_of
+from agentmemory_operator.adapters.qdrant_snapshots import DEADLINE_S, QdrantSnapshots
+from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
+from agentmemory_operator.adapters.shard_archives import END, ArchiveReader, entry_of, head, manifest_bytes, padding
+from agentmemory_operator.adapters.shard_sets import ShardSet, ShardSets
+from agentmemory_operator.domain.collection import METADATA_KEY
+from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
+from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports import Json
+from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
+
+# Of a location that only this store understands.
+SCHEME = "shards:"
+LOOK_S = 0.25
+_SETTINGS = ("hnsw_config", "wal_config", "quantization_config", "strict_mode_config", "metadata")
+
+
+class QdrantShardSnapshots:
+    """Implements ports.SnapshotStore for a cluster; a set of shard snapshots is one file to whoever uses it.
+
+    Args:
+        url: http(s) address of the cluster, of any node.
+        nodes: addresses of the nodes, each its own.
+        api_key: a key that may manage collections, or None.
+        timeout_s: of each call that takes no time.
+        ca_pem: certificates of the authorities that may vouch for the nodes; None is the system's.
+        deadline_s: of each shard, and of waiting for the replicas.
+
+    Raises:
+        SpecInvalid: `ca_pem` holds no certificate.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        nodes: tuple[str, ...],
+        *,
+        api_key: str | None = None,
+        timeout_s: int = 10,
+        ca_pem: str | None = None,
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
+        def transport(address: str) -> QdrantTransport:
+            return QdrantTransport(address, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem)
+
+        self._whole = QdrantSnapshots(url, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem)
+        self._front = transport(url)
+        self._sets = ShardSets(self._front)
+        self._nodes = tuple(
+            QdrantNode(address, transport(address), api_key=api_key, deadline_s=deadline_s) for address in nodes
+        )
+        self._deadline_s = deadline_s
+
+    def watch_calls(self, watch: CallWatch) -> None:
+        """Do around each call what the watch says."""
+        self._whole.watch_calls(watch)
+        for transport in self._transports():
+            transport.watch = watch
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        await self._whole.close()
+        for transport in self._transports():
+            await transport.close()
+
+    async def create(self, physical: str) -> SnapshotFile:
+        """Make a snapshot of every shard; where one cannot be made, none is left."""
+        await self._remove_unfinished(physical)
+        sources = _sources(await views_of(self._nodes, physical), physical)
+        record = await self._begin(physical, sources)
+        try:
+            for shard, node in sources.items():
+                made = await node.create(physical, shard)
+                source = record.sources[str(shard)]
+                record = record.with_file(
+                    ShardFile(shard, source, made.name, made.size, made.sha256, created_ms=made.created_ms)
+                )
+                await self._sets.write(record)
+            return _told(await self._finish(record))
+        except AgentMemoryError:
+            # What cannot be removed now, the next one removes.
+            with suppress(AgentMemoryError):
+                await self._remove_unfinished(physical)
+            raise
+
+    async def files(self, physical: str) -> list[SnapshotFile]:
+        """Return the sets whose files are all there, oldest first; none where the collection is gone."""
+        whole = [each for each in await self._sets.of(physical) if each.is_whole]
+        there = {(file.shard, file.peer) for each in whole for file in each.files}
+        listed = {place: await self._names(physical, *place) for place in there}
+        return [_told(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)]
+
+    @asynccontextmanager
+    async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the bytes of a set: one archive."""
+        yield self._archive(await self._require(physical, name))
+
+    async def recover(self, physical: str, location: str, *, sha256: str | None, api_key: str | None = None) -> None:
+        """Have the nodes fetch the files of a set and make the collection of them."""
+        if not location.startswith(SCHEME):
+            raise StoreRejected(
+                400, f"{location} is a snapshot of one server: a cluster is restored from a snapshot of its shards"
+            )
+        source, _, name = location.removeprefix(SCHEME).partition("/")
+        try:
+            record = await self._require(source, name)
+        except NotFound as exc:
+            raise StoreRejected(404, str(exc)) from exc
+        if sha256 not in (None, record.sha256):
+            raise StoreRejected(400, f"checksum mismatch: expected {sha256}, {name} has {record.sha256}")
+        async with self._prepared(physical, record.configuration, record.indexes):
+            for file in record.files:
+                address = (await self._node(file.peer)).location(source, file)
+                node = await self._holder(physical, file.shard)
+                await node.recover(physical, file.shard, address, sha256=file.sha256)
+            await self._await_active(physical)
+
+    async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
+        """Send the nodes what an archive of a set holds, which make the collection of it."""
+        digest = hashlib.sha256()
+        reader = ArchiveReader(_hashed(content, digest.update))
+        manifest = await reader.manifest()
+        with understood():
+            configuration, indexes, shards = manifest["configuration"], manifest["indexes"], manifest["shards"]
+        async with self._prepared(physical, configuration, indexes):
+            for told in shards:
+                shard, size = int(told["shard"]), int(told["size"])
+                part = await reader.open(entry_of(shard), size)
+                node = await self._holder(physical, shard)
+                await node.upload(physical, shard, part, sha256=told["sha256"])
+            await reader.end()
+            if sha256 not in (None, digest.hexdigest()):
+                raise StoreRejected(400, f"checksum mismatch: expected {sha256}, got {digest.hexdigest()}")
+            await self._await_active(physical)
+
+    async def delete_file(self, physical: str, name: str) -> None:
+        """Delete a set's files, and take it off the record; one that is gone is no error."""
+        if record := await self._sets.find(physical, name):
+            await self._remove(record)
+
+    async def own_location(self, physical: str, name: str) -> str:
+        """Return where this store finds a set; nobody else understands it."""
+        return f"{SCHEME}{physical}/{name}"
+
+    async def collections(self) -> list[str]:
+        """Return the names of all collections, sorted."""
+        return await self._whole.collections()
+
+    async def create_placeholder(self, physical: str) -> None:
+        """Make an empty collection of which every node has every shard, so that all of its files can be reached."""
+        shards = [len(each.sources) for each in await self._sets.of(physical)]
+        body: Json = {
+            "vectors": {"size": 1, "distance": "Dot"},
+            "shard_number": max(shards, default=1),
+            "replication_factor": len(self._nodes),
+            "metadata": {METADATA_KEY: {PLACEHOLDER_KEY: True}},
+        }
+        try:
+            await self._front.result("PUT", _collection(physical), body)
+        except StoreRejected as exc:
+            if exc.status != 409:
+                raise
+
+    async def metadata(self, physical: str) -> Json | None:
+        """Return a collection's metadata, None where it does not exist."""
+        return await self._whole.metadata(physical)
+
+    async def write_metadata(self, physical: str, changes: Json) -> None:
+        """Merge into a collection's metadata; a key that is null is deleted."""
+        await self._whole.write_metadata(physical, changes)
+
+    def _transports(self) -> tuple[QdrantTransport, ...]:
+        return (self._front, *(node.transport for node in self._nodes))
+
+    async def _begin(self, physical: str, sources: Mapping[int, QdrantNode]) -> ShardSet:
+        """Put on record what is about to be made."""
+        told = await self._front.result("GET", _collection(physical))
+        with understood():
+            configuration, indexes = _configuration(told["config"]), _indexes(told["payload_schema"])
+        known = {
+            str(shard): [file.name for file in await node.files(physical, shard)] for shard, node in sources.items()
+        }
+        record = ShardSet(
+            physical=physical,
+            name=f"{physical}-shards-{datetime.now(UTC):%Y-%m-%d-%H-%M-%S}.snapshot",
+            configuration=configuration,
+            indexes=indexes,
+            sources={str(shard): await node.peer() for shard, node in sources.items()},
+            known=known,
+        )
+        await self._sets.write(record)
+        return record
+
+    async def _finish(self, record: ShardSet) -> ShardSet:
+        """Read every file once: the archive has a SHA-256 like any other, and it can be read."""
+        digest = hashlib.sha256()
+        async for chunk in self._archive(record):
+            digest.update(chunk)
+        whole = record.finished(digest.hexdigest())
+        await self._sets.write(whole)
+        return whole
+
+    async def _archive(self, record: ShardSet) -> AsyncIterator[bytes]:
+        yield manifest_bytes(record.manifest)
+        for file in record.files:
+            yield head(entry_of(file.shard), file.size)
+            left, node = file.size, await self._node(file.peer)
+            async with node.download(record.physical, file) as content:
+                async for chunk in content:
+                    left -= len(chunk)
+                    yield chunk
+            if left:
+                raise StoreUnavailable(f"{file.name} has {file.size - left} bytes instead of {file.size}")
+            yield padding(file.size)
+        yield END
+
+    async def _remove_unfinished(self, physical: str) -> None:
+        for record in await self._sets.of(physical):
+            if not record.is_whole:
+                await self._remove(record)
+
+    async def _remove(self, record: ShardSet) -> None:
+        """Delete the files of a set, those too whose making was not seen to its end."""
+        named = {file.name for each in await self._sets.of(record.physical) for file in each.files}
+        for shard, peer in record.sources.items():
+            own = {file.name for file in record.files if file.shard == int(shard)}
+            if not record.is_whole:
+                there = await self._names(record.physical, int(shard), peer)
+                own |= there - named - set(record.known.get(shard, ()))
+            for name in sorted(own):
+                await (await self._node(peer)).delete(record.physical, int(shard), name)
+        await self._sets.drop(record.physical, record.name)
+
+    async def _names(self, physical: str, shard: int, peer: int | None) -> set[str]:
+        node = await self._node(peer)
+        return {file.name for file in await node.files(physical, shard)}
+
+    async def _require(self, physical: str, name: str) -> ShardSet:
+        if record := await self._sets.find(physical, name):
+            return record
+        raise NotFound(f"there is no set of shard snapshots {name} of {physical}")
+
+    async def _node(self, peer: int | None) -> QdrantNode:
+        """Return the node of a peer.
+
+        Raises:
+            StoreUnavailable: it cannot be reached, or the connection does not list it.
+        """
+        told = await asyncio.gather(*(node.peer() for node in self._nodes), return_exceptions=True)
+        for node, number in zip(self._nodes, told, strict=True):
+            if not isinstance(number, BaseException) and number == peer:
+                return node
+        raise StoreUnavailable(f"node {peer} of the cluster is away, or spec.nodes of the connection does not list it")
+
+    async def _holder(self, physical: str, shard: int) -> QdrantNode:
+        """Return a node that has a replica of a shard."""
+        for node, view in await views_of(self._nodes, physical):
+            if shard in view.local:
+                return node
+        raise StoreUnavailable(f"no node that can be reached has shard {shard} of {physical}")
+
+    @asynccontextmanager
+    async def _prepared(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
+        """Create the collection, or see that the one there fits; a new one goes again when the work on it fails."""
+        try:
+            there = await self._front.result("GET", _collection(physical))
+        except NotFound:
+            try:
+                await self._make(physical, configuration, indexes)
+                yield
+            except AgentMemoryError:
+                with suppress(AgentMemoryError):
+                    await self._front.result("DELETE", _collection(physical))
+                raise
+            return
+        with understood():
+            own = there["config"]["params"]
+        for what in ("vectors", "shard_number"):
+            if own.get(what) != configuration.get(what):
+                told = f"{physical} has {what} {own.get(what)}, the snapshot {configuration.get(what)}"
+                raise StoreRejected(400, f"the snapshot does not fit: {told}")
+        yield
+
+    async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
+        await self._front.result("PUT", _collection(physical), configuration)
+        await self._await_active(physical)
+        for field, schema in indexes.items():
+            body = {"field_name": field, "field_schema": schema}
+            await self._front.result("PUT", f"{_collection(physical)}/index?wait=true", body)
+
+    async def _await_active(self, physical: str) -> None:
+        """Wait until every replica is active and every node says so."""
+        loop = asyncio.get_running_loop()
+        ends_s = loop.time() + self._deadline_s
+        while waits := await self._inactive(physical):
+            if loop.time() > ends_s:
+                raise StoreUnavailable(f"replicas of {physical} are not active: {waits}")
+            await asyncio.sleep(LOOK_S)
+
+    async def _inactive(self, physical: str) -> str:
+        try:
+            views = await views_of(self._nodes, physical)
+        except NotFound:
+            return "a node does not know the collection yet"
+        found = sorted(
+            {f"shard {shard} {state}" for _, view in views for shard, states in view.states.items() for state in states}
+            - {f"shard {shard} {ACTIVE}" for _, view in views for shard in view.states}
+        )
+        moving = max(view.transfers for _, view in views)
+        return ", ".join(found + ([f"{moving} transfers"] if moving else []))
+
+
+def _sources(views: list[tuple[QdrantNode, View]], physical: str) -> dict[int, QdrantNode]:
+    """Return of each shard a node that has an active replica.
+
+    Raises:
+        StoreUnavailable: of one there is none.
+    """
+    found: dict[int, QdrantNode] = {}
+    for shard in sorted({shard for _, view in views for shard in view.states}):
+        node = next((node for node, view in views if view.local.get(shard) == ACTIVE), None)
+        if node is None:
+            raise StoreUnavailable(
+                f"shard {shard} of {physical} has no active replica on a node that can be reached: spec.nodes of the "
+                f"connection is to list every node"
+            )
+        found[shard] = node
+    return found
+
+
+def _told(record: ShardSet) -> SnapshotFile:
+    return SnapshotFile(record.name, record.size, record.sha256, record.created_ms, shards=record.files)
+
+
+def _configuration(config: Mapping[str, Any]) -> Json:
+    """Return what makes a collection of the same settings."""
+    body = dict(config["params"])
+    body |= {name: config[name] for name in _SETTINGS if config.get(name) is not None}
+    body["optimizers_config"] = config["optimizer_config"]
+    return _without_nulls(body)
+
+
+def _indexes(schema: Mapping[str, Any]) -> Json:
+    return {field: _without_nulls(told.get("params") or {}) or told["data_type"] for field, told in schema.items()}
+
+
+def _without_nulls(document: Mapping[str, Any]) -> Json:
+    return {
+        key: _without_nulls(value) if isinstance(value, Mapping) else value
+        for key, value in document.items()
+        if value is not None
+    }
+
+
+def _collection(physical: str) -> str:
+    return f"/collections/{quote(physical, safe='')}"
+
+
+async def _hashed(content: AsyncIterator[bytes], update: Callable[[bytes], None]) -> AsyncIterator[bytes]:
+    async for chunk in content:
+        update(chunk)
+        yield chunk

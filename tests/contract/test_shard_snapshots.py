@@ -1,0 +1,297 @@
+"""Snapshots of a cluster's shards, on the nodes that QDRANT_URLS lists, else on a simulated cluster."""
+
+import asyncio
+import hashlib
+import itertools
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.qdrant_calls import CallWatch
+from agentmemory_operator.adapters.qdrant_shard_snapshots import QdrantShardSnapshots
+from agentmemory_operator.domain.naming import SHARD_SETS
+from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports.snapshots import SnapshotFile
+from agentmemory_operator.services.tracing import NO_TRACES
+from tests.devserver.conftest import Server
+
+NAME, COPY = "agent_memory_shards__1", "agent_memory_shards__2"
+COUNT = 200
+BODY = {
+    "vectors": {"size": 2, "distance": "Dot"},
+    "sparse_vectors": {"words": {"modifier": "idf"}},
+    "shard_number": 3,
+    "replication_factor": 2,
+    "hnsw_config": {"m": 24},
+    "metadata": {"owner": "a"},
+}
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    """The nodes of a cluster."""
+    if given := os.environ.get("QDRANT_URLS"):
+        yield tuple(given.split(","))
+        return
+    folder = tmp_path_factory.mktemp("cluster")
+    running = Server(folder, "--peers", "3", "--activation-seconds", "0.4")
+    yield tuple(running.urls)
+    running.stop()
+
+
+@pytest.fixture
+def http(urls: tuple[str, ...]) -> Iterator[httpx.Client]:
+    """The first node, with a collection of three shards; nothing of it is left."""
+    with httpx.Client(base_url=urls[0], timeout=30) as client:
+        ask(client, "PUT", f"/collections/{NAME}", BODY)
+        points = [{"id": n, "vector": {"": [n, 1.0]}, "payload": {"n": n}} for n in range(COUNT)]
+        ask(client, "PUT", f"/collections/{NAME}/points?wait=true", {"points": points})
+        index = {"field_name": "n", "field_schema": {"type": "integer", "is_principal": True}}
+        ask(client, "PUT", f"/collections/{NAME}/index?wait=true", index)
+        yield client
+        for name in (NAME, COPY, SHARD_SETS):
+            client.delete(f"/collections/{name}")
+
+
+@pytest.fixture
+async def store(urls: tuple[str, ...], http: httpx.Client) -> AsyncIterator[QdrantShardSnapshots]:
+    opened = QdrantShardSnapshots(urls[1], urls, deadline_s=20)
+    yield opened
+    for file in await opened.files(NAME):
+        await opened.delete_file(NAME, file.name)
+    await opened.close()
+
+
+def ask(client: httpx.Client, method: str, path: str, body: Any = None) -> Any:
+    answer = client.request(method, path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]
+
+
+def points_of(client: httpx.Client, name: str) -> Any:
+    body = {"limit": 10_000, "with_vector": True, "with_payload": True}
+    return ask(client, "POST", f"/collections/{name}/points/scroll", body)["points"]
+
+
+def shard_files(urls: tuple[str, ...], name: str = NAME) -> list[str]:
+    """Every shard snapshot that any node has."""
+    found = []
+    for url in urls:
+        seen = httpx.get(f"{url}/collections/{name}/cluster").json()["result"]
+        for shard in seen["local_shards"]:
+            told = httpx.get(f"{url}/collections/{name}/shards/{shard['shard_id']}/snapshots").json()["result"]
+            found += [each["name"] for each in told]
+    return sorted(found)
+
+
+async def read(store: QdrantShardSnapshots, file: SnapshotFile) -> bytes:
+    async with store.download(NAME, file.name) as content:
+        return b"".join([chunk async for chunk in content])
+
+
+async def pieces(content: bytes, size: int = 1000) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), size):
+        yield content[start : start + size]
+
+
+def check_copy(http: httpx.Client, urls: tuple[str, ...]) -> None:
+    """Every node has every point of the copy, with exactly the replicas asked for, all of them active."""
+    for url in urls:
+        with httpx.Client(base_url=url) as client:
+            assert ask(client, "POST", f"/collections/{COPY}/points/count", {"exact": True})["count"] == COUNT
+    seen = ask(http, "GET", f"/collections/{COPY}/cluster")
+    states = [shard["state"] for shard in [*seen["local_shards"], *seen["remote_shards"]]]
+    assert states == ["Active"] * 6
+    assert points_of(http, COPY) == points_of(http, NAME)
+    original, copy = (ask(http, "GET", f"/collections/{name}") for name in (NAME, COPY))
+    assert copy["config"] == original["config"]
+    assert copy["payload_schema"] == original["payload_schema"]
+
+
+async def test_a_snapshot_is_one_file_of_each_shard_from_an_active_replica(
+    store: QdrantShardSnapshots, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+
+    assert [file.shard for file in made.shards] == [0, 1, 2]
+    assert sorted(file.name for file in made.shards) == shard_files(urls)
+    assert all(file.sha256 for file in made.shards)
+    assert await store.files(NAME) == [made]
+
+
+async def test_its_bytes_have_the_size_and_checksum_that_it_tells(store: QdrantShardSnapshots) -> None:
+    made = await store.create(NAME)
+
+    content = await read(store, made)
+
+    assert len(content) == made.size
+    assert hashlib.sha256(content).hexdigest() == made.sha256
+    assert await read(store, made) == content
+
+
+async def test_a_recovery_ends_when_every_replica_is_active_and_every_point_is_there(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+    work = asyncio.create_task(store.recover(COPY, await store.own_location(NAME, made.name), sha256=made.sha256))
+    early = set()
+    async with httpx.AsyncClient(base_url=urls[2]) as client:
+        while not work.done():
+            seen = (await client.get(f"/collections/{COPY}/cluster")).json().get("result")
+            replicas = [*seen["local_shards"], *seen["remote_shards"]] if seen else []
+            early |= {shard["state"] for shard in replicas}
+            await asyncio.sleep(0.02)
+    await work
+
+    assert early - {"Active"}
+    check_copy(http, urls)
+
+
+async def test_its_bytes_make_the_collection_again_where_the_files_are_gone(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+    content = await read(store, made)
+    await store.delete_file(NAME, made.name)
+
+    await store.upload(COPY, pieces(content), sha256=made.sha256)
+
+    assert shard_files(urls) == []
+    check_copy(http, urls)
+
+
+async def test_a_recovery_in_place_brings_the_points_back(store: QdrantShardSnapshots, http: httpx.Client) -> None:
+    made, before = await store.create(NAME), points_of(http, NAME)
+    ask(http, "POST", f"/collections/{NAME}/points/delete?wait=true", {"points": list(range(150))})
+
+    await store.recover(NAME, await store.own_location(NAME, made.name), sha256=made.sha256)
+
+    assert points_of(http, NAME) == before
+
+
+@pytest.mark.parametrize("cut", [100, 5_000, -700, -1500])
+async def test_an_archive_that_is_cut_off_is_refused_and_leaves_no_collection(
+    store: QdrantShardSnapshots, cut: int
+) -> None:
+    content = await read(store, await store.create(NAME))
+
+    with pytest.raises(AgentMemoryError):
+        await store.upload(COPY, pieces(content[:cut]), sha256=hashlib.sha256(content).hexdigest())
+
+    assert COPY not in await store.collections()
+
+
+async def test_other_bytes_than_the_checksum_says_leave_no_collection(store: QdrantShardSnapshots) -> None:
+    made = await store.create(NAME)
+    content = bytearray(await read(store, made))
+    content[len(content) // 2] ^= 1
+
+    with pytest.raises(StoreRejected):
+        await store.upload(COPY, pieces(bytes(content)), sha256=made.sha256)
+    with pytest.raises(StoreRejected):
+        await store.recover(COPY, await store.own_location(NAME, made.name), sha256="0" * 64)
+    with pytest.raises(StoreRejected, match="no snapshot of a cluster"):
+        await store.upload(COPY, pieces(b"x" * 9000), sha256=None)
+    with pytest.raises(StoreRejected, match="a snapshot of one server"):
+        await store.recover(COPY, "https://elsewhere/file.snapshot", sha256=None)
+
+    assert COPY not in await store.collections()
+
+
+async def test_a_collection_of_other_vectors_or_shards_is_not_recovered_into(
+    store: QdrantShardSnapshots, http: httpx.Client
+) -> None:
+    made = await store.create(NAME)
+    ask(http, "PUT", f"/collections/{COPY}", BODY | {"shard_number": 2})
+
+    with pytest.raises(StoreRejected, match="shard_number 2, the snapshot 3"):
+        await store.recover(COPY, await store.own_location(NAME, made.name), sha256=None)
+
+    assert COPY in await store.collections()
+
+
+async def test_where_one_shard_fails_no_file_is_left(store: QdrantShardSnapshots, urls: tuple[str, ...]) -> None:
+    failing(store, StoreUnavailable("the node is away"), at=6)
+
+    with pytest.raises(StoreUnavailable):
+        await store.create(NAME)
+
+    assert shard_files(urls) == []
+    assert await store.files(NAME) == []
+
+
+@pytest.mark.parametrize("at", range(3, 11))
+async def test_what_a_kill_at_any_write_left_is_removed_by_the_next_and_taken_for_nothing(
+    store: QdrantShardSnapshots, urls: tuple[str, ...], at: int
+) -> None:
+    killed = QdrantShardSnapshots(urls[0], urls)
+    failing(killed, Killed(), at=at)
+    with pytest.raises(Killed):
+        await killed.create(NAME)
+    await killed.close()
+
+    assert await store.files(NAME) == []
+    made = await store.create(NAME)
+
+    assert shard_files(urls) == sorted(file.name for file in made.shards)
+    await store.delete_file(NAME, made.name)
+    assert shard_files(urls) == []
+
+
+async def test_its_files_are_in_reach_after_the_collection_is_replaced(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+    before = points_of(http, NAME)
+
+    ask(http, "DELETE", f"/collections/{NAME}")
+    await store.create_placeholder(NAME)
+
+    assert [file.name for file in await store.files(NAME)] == [made.name]
+    await store.recover(COPY, await store.own_location(NAME, made.name), sha256=made.sha256)
+    assert points_of(http, COPY) == before
+
+
+async def test_what_is_not_there_is_told(store: QdrantShardSnapshots) -> None:
+    with pytest.raises(NotFound):
+        await store.create(COPY)
+    with pytest.raises(NotFound):
+        async with store.download(NAME, "none.snapshot"):
+            pass
+    with pytest.raises(StoreRejected):
+        await store.recover(COPY, await store.own_location(NAME, "none.snapshot"), sha256=None)
+    await store.delete_file(NAME, "none.snapshot")
+    assert await store.files(COPY) == []
+
+
+async def test_a_shard_without_an_active_replica_on_a_listed_node_is_told(
+    store: QdrantShardSnapshots, urls: tuple[str, ...]
+) -> None:
+    one_node = QdrantShardSnapshots(urls[0], urls[:1])
+
+    with pytest.raises(StoreUnavailable, match=r"spec\.nodes of the connection is to list every node"):
+        await one_node.create(NAME)
+
+    await one_node.close()
+    assert shard_files(urls) == []
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+def failing(store: QdrantShardSnapshots, fault: BaseException, *, at: int) -> None:
+    """Let one write fail before it is sent.
+
+    Those of the first snapshot: the record, refused, made, written; a file and its record, three times; the record.
+    """
+    count = itertools.count(1)
+
+    def before_write() -> None:
+        if next(count) == at:
+            raise fault
+
+    store.watch_calls(CallWatch(before_write=before_write, count_call=lambda *_: None, tracer=NO_TRACES))
