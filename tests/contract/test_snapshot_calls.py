@@ -18,6 +18,7 @@ from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,
     NotFound,
+    SpecInvalid,
     StoreRejected,
     StoreUnavailable,
     TransientError,
@@ -48,9 +49,12 @@ class Server:
 
     answer: Callable[[], Response] = lambda: JSONResponse({"result": True})
     delay_s: float = 0
+    cluster: dict[str, Any] = field(default_factory=lambda: {"status": "disabled"})
     calls: list[tuple[str, str, bytes, str]] = field(default_factory=list)
 
     async def take(self, request: Request) -> Response:
+        if request.url.path == "/cluster":
+            return JSONResponse({"result": self.cluster})
         body = await request.body()
         await asyncio.sleep(self.delay_s)
         target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
@@ -246,3 +250,20 @@ async def test_who_lost_the_lease_changes_nothing() -> None:
                 await CALLS[call](store)
 
     assert server.calls == []
+
+
+@pytest.mark.parametrize("call", ["create", "recover", "upload"])
+async def test_one_node_of_several_is_not_taken_for_the_whole(call: str) -> None:
+    server = Server(cluster={"status": "enabled", "peers": {"1": {}, "2": {}}})
+    async with server.opened() as store:
+        with pytest.raises(SpecInvalid, match=r"cluster of 2 nodes.*spec\.nodes") as caught:
+            await CALLS[call](store)
+
+    assert caught.value.reason == "NodesNotListed"
+    assert server.calls == []
+
+
+async def test_a_cluster_of_one_node_is_like_a_server_that_is_alone() -> None:
+    server = Server(lambda: JSONResponse({"result": FILE}), cluster={"status": "enabled", "peers": {"1": {}}})
+    async with server.opened() as store:
+        assert (await store.create(NAME)).name == "bot.snapshot"

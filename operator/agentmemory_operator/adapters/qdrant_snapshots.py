@@ -9,8 +9,9 @@ from urllib.parse import quote
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
 from agentmemory_operator.domain.collection import METADATA_KEY
+from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
-from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import NotFound, SpecInvalid, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 
@@ -63,6 +64,7 @@ class QdrantSnapshots:
 
     async def create(self, physical: str) -> SnapshotFile:
         """Make a snapshot and wait for it."""
+        await self._check_alone()
         path = f"{_snapshots(physical)}?wait=true"
         told = await self._transport.result("POST", path, timeout_s=self._deadline_s)
         with understood():
@@ -83,6 +85,7 @@ class QdrantSnapshots:
 
     async def recover(self, physical: str, location: str, *, sha256: str | None, api_key: str | None = None) -> None:
         """Have the server fetch a snapshot and make the collection of it; its own file it fetches with our key."""
+        await self._check_alone()
         body: Json = {"location": location, "priority": PRIORITY}
         if sha256:
             body["checksum"] = sha256
@@ -96,9 +99,26 @@ class QdrantSnapshots:
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
         """Send a snapshot to the server, which makes the collection of it."""
+        await self._check_alone()
         checked = f"&checksum={sha256}" if sha256 else ""
         path = f"{_snapshots(physical)}/upload?wait=true&priority={PRIORITY}{checked}"
         await self._transport.send_file(path, "snapshot", content, timeout_s=self._deadline_s)
+
+    async def _check_alone(self) -> None:
+        """Pass where one node has everything: what a node of several makes or takes is its part alone.
+
+        Raises:
+            SpecInvalid: it is one of a cluster.
+        """
+        told = await self._transport.result("GET", "/cluster")
+        with understood():
+            count = len(told.get("peers") or ())
+        if count > 1:
+            raise SpecInvalid(
+                Reason.NODES_NOT_LISTED,
+                f"{self._url} is a cluster of {count} nodes, and each makes and takes its part of a snapshot alone: "
+                f"list the URL of each in spec.nodes of the connection",
+            )
 
     async def delete_file(self, physical: str, name: str) -> None:
         """Delete a snapshot; one that is gone is no error."""

@@ -40,6 +40,7 @@ class Reason(StrEnum):
     VERSION_MISMATCH = "VersionMismatch"
     SNAPSHOT_NOT_OWNED = "SnapshotNotOwned"
     SNAPSHOT_UNFIT = "SnapshotUnfit"
+    NODES_NOT_LISTED = "NodesNotListed"
     SOURCE_NOT_ALLOWED = "SourceNotAllowed"
     NO_ALIAS = "NoAlias"
     VERIFIED = "Verified"

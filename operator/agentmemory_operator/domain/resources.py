@@ -49,6 +49,14 @@ ProviderUrl = Annotated[
 QdrantUrl = Annotated[
     str, Field(max_length=2048, json_schema_extra=validated(rules.is_url("url", "http://qdrant.qdrant.svc:6333")))
 ]
+NodeUrl = Annotated[
+    str,
+    Field(
+        max_length=512,
+        description="Base URL of one node.",
+        json_schema_extra=validated(rules.is_url("nodes", "http://qdrant-0.qdrant.svc:6333")),
+    ),
+]
 
 
 class SecretKeyRef(Model):
@@ -314,6 +322,11 @@ class QdrantConnectionSpec(Model):
     model_config = ConfigDict(json_schema_extra=validated(*rules.CONNECTION))
 
     url: QdrantUrl = Field(description="Base URL of Qdrant's REST API, as http://qdrant.qdrant.svc:6333.")
+    nodes: Annotated[tuple[NodeUrl, ...], Field(min_length=1, max_length=64)] | None = Field(
+        default=None,
+        description="Base URL of each node of a cluster, under its own name: snapshots are made node by node. Without,"
+        " a cluster has none. Default: the server is alone.",
+    )
     api_key_secret_ref: SecretKeyRef | None = Field(default=None, description="The API key. Default: none is sent.")
     timeout_seconds: int | None = Field(
         default=None, ge=1, le=300, description="Seconds until a request to Qdrant is given up, 1..300. Default: 10."

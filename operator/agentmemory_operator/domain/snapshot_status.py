@@ -54,6 +54,16 @@ class VectorSpaceStatus(StatusModel):
     dimensions: int | None = Field(default=None, description="Numbers in a vector.")
 
 
+class ShardStatus(StatusModel):
+    """The snapshot of one shard."""
+
+    shard: int = Field(description="Number of the shard.")
+    peer: str | None = Field(default=None, description="Number of the node that has the file.")
+    name: str | None = Field(default=None, description="The file's name there.")
+    size_bytes: int | None = Field(default=None, description="Size of the file.")
+    sha256: str | None = Field(default=None, description="SHA-256 of its bytes, hexadecimal.")
+
+
 class PointsStatus(StatusModel):
     """Points of the collection."""
 
@@ -74,6 +84,9 @@ class MemorySnapshotStatus(WholeStatus):
     name: str | None = Field(default=None, description="The file's name in Qdrant.")
     size_bytes: int | None = Field(default=None, description="Size of the file.")
     sha256: str | None = Field(default=None, description="SHA-256 of its bytes, hexadecimal.")
+    shards: Annotated[tuple[ShardStatus, ...], Field(max_length=1024, json_schema_extra=keyed_by("shard"))] | None = (
+        Field(default=None, description="Of a cluster: the file of each shard, which the name stands for.")
+    )
     points: PointsStatus | None = Field(default=None, description="Points of the collection, tombstones left out.")
     qdrant_version: str | None = Field(default=None, description="Version of the server that made it.")
     config_hash: str | None = Field(default=None, description="Hash of the collection's settings.")

@@ -13,6 +13,7 @@ from agentmemory_operator.adapters.manifest_files import ManifestFiles
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.adapters.qdrant_shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.ports import AgentMemories, EngineMeter, PointStore
 from agentmemory_operator.ports.jobs import JobObjects
@@ -41,7 +42,7 @@ class Stores:
         meter: EngineMeter | None = None,
     ) -> None:
         # Those whose connection has changed are closed by whoever used them, and are no more.
-        self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots] = WeakSet()
+        self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots | QdrantShardSnapshots] = WeakSet()
         stack.push_async_callback(self._close)
         self._url = url
         self._api_key = api_key
@@ -75,7 +76,7 @@ class Stores:
     def server(self, endpoint: Endpoint) -> Server:
         """Return everything of an endpoint's server."""
         place = self._place(endpoint)
-        snapshots = QdrantSnapshots(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
+        snapshots = _snapshots(place)
         if self._watch is not None:
             snapshots.watch_calls(self._watch)
         self._open.add(snapshots)
@@ -91,6 +92,14 @@ class Stores:
 
     def _place(self, endpoint: Endpoint) -> Endpoint:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
+
+
+def _snapshots(place: Endpoint) -> QdrantSnapshots | QdrantShardSnapshots:
+    if place.nodes:
+        return QdrantShardSnapshots(
+            place.url, place.nodes, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem
+        )
+    return QdrantSnapshots(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
 
 
 @contextlib.asynccontextmanager

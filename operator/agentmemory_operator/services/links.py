@@ -40,12 +40,14 @@ class Endpoint:
         api_key: never logged.
         timeout_s: of each call.
         ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+        nodes: of a cluster, the URL of each; empty of a server that is alone.
     """
 
     url: str
     api_key: str | None = field(repr=False)
     timeout_s: int
     ca_pem: str | None = field(default=None, repr=False)
+    nodes: tuple[str, ...] = ()
 
 
 async def endpoint_of(connection: QdrantConnection, secrets: Secrets) -> Endpoint:
@@ -60,7 +62,7 @@ async def endpoint_of(connection: QdrantConnection, secrets: Secrets) -> Endpoin
         return await secrets.read(namespace, ref.name, ref.key) if ref else None
 
     api_key, ca_pem = await read(spec.api_key_secret_ref), await read(spec.tls.ca_secret_ref if spec.tls else None)
-    return Endpoint(spec.url, api_key, spec.timeout_seconds or DEFAULT_TIMEOUT_S, ca_pem)
+    return Endpoint(spec.url, api_key, spec.timeout_seconds or DEFAULT_TIMEOUT_S, ca_pem, spec.nodes or ())
 
 
 @dataclass(slots=True)

@@ -176,6 +176,7 @@ class SnapshotMaking:
             points = job.status["points"] | {"after": await server.collections.count(physical)}
             told: Json = {"name": file.name, "sizeBytes": file.size, "points": points}
             told |= {"sha256": file.sha256} if file.sha256 else {}
+            told |= {"shards": shards_status(file)} if file.shards else {}
             copy = self._copy_location(job, snapshot, file.name)
             # Qdrant tells the checksum of every file that it makes, unless it keeps them in an object storage.
             here = qdrant_location(physical, file.name, is_on_disk=file.sha256 is not None)
@@ -265,3 +266,13 @@ def recorded_connection(status: Mapping[str, Any]) -> Key | None:
     told = status.get("connection") or {}
     name = told.get("name")
     return Key(QDRANT_CONNECTION, told.get("namespace") or "default", name) if name else None
+
+
+def shards_status(file: SnapshotFile) -> list[Json]:
+    """Return the files of a cluster's shards as a status tells them."""
+    return [
+        {"shard": each.shard, "name": each.name, "sizeBytes": each.size}
+        | ({} if each.peer is None else {"peer": str(each.peer)})
+        | ({"sha256": each.sha256} if each.sha256 else {})
+        for each in file.shards
+    ]
