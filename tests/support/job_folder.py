@@ -49,6 +49,14 @@ class JobFolder:
         self.stack.scan()
         asyncio.run(self.stack.write_status(kind, Metadata(name=name, namespace=NAMESPACE), status))
 
+    def label(self, kind: str, name: str, **labels: str) -> None:
+        """Give an object that a command has written labels, as the operator gives its own."""
+        path = self.path / f"{NAMESPACE}.{name}.{kind.lower()}.yaml"
+        document = yaml.safe_load(path.read_text())
+        document["metadata"]["labels"] = labels
+        path.write_text(yaml.safe_dump(document))
+        self.stack.scan()
+
     def written(self, kind: str) -> dict[str, Any]:
         """Return the one object of a kind that a command has written."""
         (path,) = self.path.glob(f"*.{kind.lower()}.yaml")

@@ -118,15 +118,18 @@ async def create(objects: JobObjects, document: Json) -> None:
     typer.echo(f"created {titled(document)}")
 
 
-async def follow(objects: JobObjects, document: Json) -> Json:
+async def follow(objects: JobObjects, document: Json, *, until: Callable[[Json], bool] = lambda _: True) -> Json:
     """Return the object once it has ended, showing meanwhile how far it is.
+
+    Args:
+        until: what has to hold besides.
 
     Raises:
         AgentMemoryError: it failed, or was deleted before its end; says why.
     """
     kind, metadata = document["kind"], document["metadata"]
     with Progress(titled(document)) as progress:
-        while (outcome := outcome_of(document)) is None:
+        while (outcome := outcome_of(document)) is None or not until(document):
             progress.show(document)
             await asyncio.sleep(POLL_S)
             document = await _read_again(objects, document)
@@ -146,6 +149,11 @@ async def _read_again(objects: JobObjects, document: Json) -> Json:
     except TransientError:
         # It goes on, whether it can be seen or not.
         return document
+
+
+def status_of(document: Json) -> Json:
+    """Return an object's status, empty before there is one."""
+    return document.get("status") or {}
 
 
 def titled(document: Json) -> str:

@@ -1,26 +1,48 @@
 """How `agentmemory snapshot list` shows snapshots."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.filesize import decimal
 
+from agentmemory_operator.domain.retention import Verdict
 from agentmemory_operator.entrypoints.job_progress import stage_of
 from agentmemory_operator.entrypoints.tables import Section
 from agentmemory_operator.ports import Json
 
-COLUMNS = ("SNAPSHOT", "TIME", "POINTS", "SIZE", "VERIFIED", "WHERE", "QDRANT")
+COLUMNS = ("SNAPSHOT", "TIME", "POINTS", "SIZE", "VERIFIED", "WHERE", "QDRANT", "KEPT")
 SAME_DISK = "same disk"
+NO_RULES = "no rules"
 
 
-def snapshots_document(documents: Sequence[Json]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The snapshots of an agent.
+
+    Attributes:
+        verdicts: what becomes of each by its name; none where no rule holds.
+    """
+
+    documents: Sequence[Json]
+    verdicts: Mapping[str, Verdict]
+
+    def kept(self, document: Json) -> str:
+        """Return why one stays, or that it goes and why."""
+        verdict = self.verdicts.get(document["metadata"]["name"])
+        if verdict is None:
+            return NO_RULES
+        return verdict.text if verdict.is_kept else f"goes: {verdict.text}"
+
+
+def snapshots_document(listed: Listed) -> dict[str, Any]:
     """Return the snapshots for programs, newest first."""
-    return {"snapshots": [_entry(document) for document in _newest_first(documents)]}
+    return {"snapshots": [_entry(document, listed) for document in _newest_first(listed.documents)]}
 
 
-def snapshot_sections(documents: Sequence[Json]) -> list[Section]:
+def snapshot_sections(listed: Listed) -> list[Section]:
     """Return the snapshots for people, newest first."""
-    rows = tuple(_row(document) for document in _newest_first(documents))
+    rows = tuple((*_row(document), listed.kept(document)) for document in _newest_first(listed.documents))
     if not rows:
         return [Section("There is no snapshot. `agentmemory snapshot create NAME` makes one.")]
     return [Section("", columns=COLUMNS, rows=rows)]
@@ -36,9 +58,10 @@ def time_of(document: Json) -> str:
     return str(begun or document["metadata"].get("creationTimestamp") or "")
 
 
-def _entry(document: Json) -> dict[str, Any]:
+def _entry(document: Json, listed: Listed) -> dict[str, Any]:
     status, metadata = document.get("status") or {}, document["metadata"]
     conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
+    verdict = listed.verdicts.get(metadata["name"])
     entry = {
         "name": metadata["name"],
         "namespace": metadata["namespace"],
@@ -50,6 +73,8 @@ def _entry(document: Json) -> dict[str, Any]:
         "verified": conditions.get("Verified", "Unknown"),
         "locations": status.get("locations") or [],
         "qdrantVersion": status.get("qdrantVersion"),
+        "kept": verdict.is_kept if verdict else True,
+        "reasons": [str(reason) for reason in verdict.reasons] if verdict else [],
     }
     return {name: value for name, value in entry.items() if value is not None}
 

@@ -9,6 +9,12 @@ import typer
 import yaml
 from rich.console import Console
 
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.resources import VERIFY_REQUESTED_AT, AgentMemory, Metadata
+from agentmemory_operator.domain.retained import reasons_of
+from agentmemory_operator.domain.snapshotting import has_succeeded
+from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.entrypoints.downloads import Downloads, add_download
 from agentmemory_operator.entrypoints.inspection import TableJsonOrYaml, print_json
 from agentmemory_operator.entrypoints.jobs import (
@@ -21,13 +27,17 @@ from agentmemory_operator.entrypoints.jobs import (
     in_place,
     new_object,
     stamped,
+    status_of,
+    titled,
 )
 from agentmemory_operator.entrypoints.snapshot_deletion import add_delete
-from agentmemory_operator.entrypoints.snapshot_lists import snapshot_sections, snapshots_document
+from agentmemory_operator.entrypoints.snapshot_lists import Listed, snapshot_sections, snapshots_document
 from agentmemory_operator.entrypoints.tables import show
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports import Json
 from agentmemory_operator.ports.jobs import JobObjects
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
+from agentmemory_operator.services.servers import connection_of
 
 Name = Annotated[str, typer.Argument(help="Of the AgentMemory.")]
 
@@ -63,11 +73,21 @@ class List:
     output: Annotated[TableJsonOrYaml, typer.Option("-o", "--output")] = TableJsonOrYaml.TABLE
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prove:
+    """Have a snapshot that was made verified once more."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    snapshot: Annotated[str, typer.Argument(help="Of the MemorySnapshot.")]
+    wait: Wait = False
+
+
 def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
     """Add the verbs to the command line."""
     snapshots = typer.Typer(no_args_is_help=True, help="Make snapshots of an agent's memories, and see what there is.")
     add_verb(snapshots, "create", Create, partial(_create, open_jobs))
     add_verb(snapshots, "list", List, partial(_list, open_jobs))
+    add_verb(snapshots, "verify", Prove, partial(_prove, open_jobs))
     add_download(snapshots, open_jobs, downloads)
     add_delete(snapshots, open_jobs)
     cli.add_typer(snapshots, name="snapshot")
@@ -89,15 +109,66 @@ def _create(open_jobs: OpenJobs, asked: Create, place: Place) -> None:
 
 
 def _list(open_jobs: OpenJobs, asked: List, place: Place) -> None:
-    async def work(objects: JobObjects, namespace: str) -> list[Json]:
-        found = await objects.list_in(MEMORY_SNAPSHOT, namespace)
-        return [one for one in found if one["spec"]["agentMemoryRef"]["name"] == asked.name]
-
-    found = in_place(open_jobs, place, work)
+    listed = in_place(open_jobs, place, partial(_listed, asked))
     if asked.output is TableJsonOrYaml.TABLE:
-        show(snapshot_sections(found), Console())
+        show(snapshot_sections(listed), Console())
     else:
-        print_document(snapshots_document(found), asked.output)
+        print_document(snapshots_document(listed), asked.output)
+
+
+async def _listed(asked: List, objects: JobObjects, namespace: str) -> Listed:
+    found = await objects.list_in(MEMORY_SNAPSHOT, namespace)
+    snapshots = [one for one in found if one["spec"]["agentMemoryRef"]["name"] == asked.name]
+    try:
+        memory = parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, asked.name))
+    except NotFound:
+        # Its snapshots outlive an agent, and no rule removes them then.
+        return Listed(snapshots, {})
+    verdicts = reasons_of(
+        memory,
+        snapshots,
+        restores=await objects.list_in(MEMORY_RESTORE, namespace),
+        memories=await objects.list_in(AGENT_MEMORY, namespace),
+        running=await _running(objects, memory),
+        now_ms=SystemClock().now_ms(),
+    )
+    return Listed(snapshots, verdicts)
+
+
+async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
+    """Return the version of the agent's server, None where the operator has not told it, or we may not ask."""
+    connection = connection_of(memory)
+    try:
+        document = await objects.read_object(connection.kind, connection.namespace, connection.name)
+    except (NotFound, TransientError):
+        return None
+    version: str | None = (document.get("status") or {}).get("version")
+    return version
+
+
+def _prove(open_jobs: OpenJobs, asked: Prove, place: Place) -> None:
+    async def work(objects: JobObjects, namespace: str) -> None:
+        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.snapshot)
+        _check_provable(document, asked.name)
+        request = render_time(SystemClock().now_ms())
+        metadata = Metadata.model_validate(document["metadata"])
+        await objects.annotate(MEMORY_SNAPSHOT, metadata, {VERIFY_REQUESTED_AT: request})
+        typer.echo(f"asked for a verification of {titled(document)}")
+        if asked.wait:
+            await follow(objects, document, until=lambda now: status_of(now).get("verifyRequest") == request)
+
+    see = f"`agentmemory snapshot list {asked.name}{place.options}` shows what it came to"
+    in_place(open_jobs, place, work, going_on=f"the verification goes on; {see}")
+    if not asked.wait:
+        typer.echo(see)
+
+
+def _check_provable(document: Json, name: str) -> None:
+    owner = document["spec"]["agentMemoryRef"]["name"]
+    if owner != name:
+        raise AgentMemoryError(f"{titled(document)} is of {owner}, not of {name}")
+    if not has_succeeded(status_of(document)):
+        raise AgentMemoryError(f"{titled(document)} was not made: see its conditions; there is nothing to verify")
 
 
 def print_document(document: Any, output: TableJsonOrYaml) -> None:

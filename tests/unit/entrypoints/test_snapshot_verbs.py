@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from agentmemory_operator.domain.snapshot_facts import RETENTION_LABEL, UNDER_RETENTION
 from agentmemory_operator.entrypoints import jobs, snapshot_deletion
 from agentmemory_operator.entrypoints.job_progress import outcome_of, stage_of
 from agentmemory_operator.entrypoints.snapshot_lists import places_of, state_of
@@ -133,9 +134,9 @@ class TestList:
 
         heading, *lines = folder.run("snapshot", "list", "bot").output.splitlines()
 
-        assert heading.split() == ["SNAPSHOT", "TIME", "POINTS", "SIZE", "VERIFIED", "WHERE", "QDRANT"]
+        assert heading.split() == ["SNAPSHOT", "TIME", "POINTS", "SIZE", "VERIFIED", "WHERE", "QDRANT", "KEPT"]
         assert lines[0].split() == [
-            *("new", "2026-11-22T03:00:00Z", "7", "12.3", "MB", "yes", "same", "disk", "1.18.3")
+            *("new", "2026-11-22T03:00:00Z", "7", "12.3", "MB", "yes", "same", "disk", "1.18.3", "no", "rules")
         ]
         assert lines[1].split()[0] == "old"
 
@@ -147,6 +148,26 @@ class TestList:
 
         assert (one["name"], one["points"], one["sizeBytes"], one["verified"]) == ("one", 7, 12_345_678, "True")
         assert also == [one]
+
+    def test_it_is_said_why_each_is_kept_and_what_goes(self, folder: JobFolder) -> None:
+        retention = {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}
+        spec = {"connectionRef": {"name": "main"}, "snapshots": {"retention": retention}}
+        folder.declare("AgentMemory", "bot", spec)
+        folder.declare("QdrantConnection", "main", {"url": "http://qdrant:6333"})
+        folder.report("QdrantConnection", "main", version="1.18.3")
+        make(folder, old="2026-11-20T03:00:00Z", older="2026-11-19T03:00:00Z", new="2026-11-22T03:00:00Z")
+        for name in ("old", "new"):
+            folder.label(KIND, name, **{RETENTION_LABEL: UNDER_RETENTION})
+
+        lines = folder.run("snapshot", "list", "bot").output.splitlines()[1:]
+        listed = json.loads(folder.run("snapshot", "list", "bot", "-o", "json").output)["snapshots"]
+
+        assert [line.partition("1.18.3")[2].strip() for line in lines] == [
+            *("the newest, the last verified one that the server can restore, keepLast 1/1", "goes: no rule keeps it"),
+            "not made by the schedule",
+        ]
+        assert [one["kept"] for one in listed] == [True, False, True]
+        assert listed[2]["reasons"] == ["not made by the schedule"]
 
     def test_another_agent_s_are_left_out(self, folder: JobFolder) -> None:
         folder.run("snapshot", "create", "bot", "--name", "one")
@@ -236,3 +257,37 @@ class TestDelete:
         assert done.exit_code == 1
         assert "was not deleted: no operator has taken note" in done.output
         assert folder.written(KIND)["metadata"]["name"] == "one"
+
+
+class TestVerify:
+    def test_it_asks_for_a_verification_and_waits_for_the_answer_to_this_request(self, folder: JobFolder) -> None:
+        make(folder, one="2026-11-22T03:00:00Z")
+
+        def answer() -> None:
+            while "annotations" not in folder.written(KIND)["metadata"]:
+                time.sleep(0.01)
+            request = folder.written(KIND)["metadata"]["annotations"]["agentmemory.dev/verify-requested-at"]
+            bad = [condition("Succeeded", "True"), condition("Verified", "False", "SampleDiffers", "3 points differ")]
+            folder.report(KIND, "one", **MADE | {"conditions": bad, "verifyRequest": request})
+
+        player = threading.Thread(target=answer)
+        player.start()
+        done = folder.run("snapshot", "verify", "bot", "one", "--wait")
+        player.join()
+
+        assert done.exit_code == 1
+        assert "asked for a verification of MemorySnapshot agents/one" in done.output
+        assert "is not verified (SampleDiffers): 3 points differ" in done.output
+
+    @pytest.mark.parametrize(
+        ("agent", "status", "said"),
+        [("other", "True", "is of bot, not of other"), ("bot", "False", "was not made: see its conditions")],
+    )
+    def test_what_cannot_be_verified_is_said(self, folder: JobFolder, agent: str, status: str, said: str) -> None:
+        folder.run("snapshot", "create", "bot", "--name", "one")
+        folder.report(KIND, "one", conditions=[condition("Succeeded", status)])
+
+        done = folder.run("snapshot", "verify", agent, "one")
+
+        assert done.exit_code == 1
+        assert said in done.output
