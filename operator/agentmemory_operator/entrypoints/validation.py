@@ -14,6 +14,7 @@ from agentmemory_operator.domain.manifests import errors_of, parse_agent_memory
 from agentmemory_operator.domain.resources import GROUP
 from agentmemory_operator.domain.scoring_choice import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.domain.scoring_models import name_of
+from agentmemory_operator.domain.snapshot_schedule import snapshots_fault
 from agentmemory_operator.errors import FieldError
 from agentmemory_operator.services.objects import AGENT_MEMORY
 
@@ -70,13 +71,14 @@ def findings_in(path: Path) -> Iterator[Finding]:
 
 
 def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
-    """Return what keeps an object that admission takes from being followed: its scoring expression, its schedule."""
+    """Return what keeps an object that admission takes from being followed: its scoring expression, its schedules."""
     if not _is_memory(document):
         return []
     memory = parse_agent_memory(document)
-    scoring, lifecycle = scoring_choice(memory).fault, lifecycle_fault(effective_lifecycle(memory))
+    scoring = scoring_choice(memory).fault
+    schedules = (lifecycle_fault(effective_lifecycle(memory)), snapshots_fault(memory.spec.snapshots))
     found = [FieldError(SCORING_EXPRESSION, scoring)] if scoring else []
-    return found + ([FieldError(*lifecycle)] if lifecycle else [])
+    return found + [FieldError(*fault) for fault in schedules if fault]
 
 
 def warnings_in(path: Path) -> Iterator[Finding]:

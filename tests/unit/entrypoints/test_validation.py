@@ -101,14 +101,15 @@ def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_pla
 
 
 @pytest.mark.parametrize(
-    ("lifecycle", "says"),
+    ("block", "says"),
     [
-        ("{schedule: 0 3 30 2 *}", "a.yaml:6 spec.lifecycle.schedule: '0 3 30 2 *'"),
-        ("{timeZone: Europe/Berlun}", "a.yaml:6 spec.lifecycle.timeZone: 'Europe/Berlun' is no time zone"),
+        ("lifecycle: {schedule: 0 3 30 2 *}", "a.yaml:6 spec.lifecycle.schedule: '0 3 30 2 *'"),
+        ("lifecycle: {timeZone: Europe/Berlun}", "a.yaml:6 spec.lifecycle.timeZone: 'Europe/Berlun' is no time zone"),
+        ("snapshots: {schedule: 0 3 30 2 *}", "a.yaml:6 spec.snapshots.schedule: '0 3 30 2 *'"),
     ],
 )
-def test_a_schedule_that_cannot_be_followed_is_refused(tmp_path: pathlib.Path, lifecycle: str, says: str) -> None:
-    spec = f"spec:\n  connectionRef: {{name: main}}\n  lifecycle: {lifecycle}\n"
+def test_a_schedule_that_cannot_be_followed_is_refused(tmp_path: pathlib.Path, block: str, says: str) -> None:
+    spec = f"spec:\n  connectionRef: {{name: main}}\n  {block}\n"
 
     (found,) = findings(tmp_path, GOOD.replace("spec: {connectionRef: {name: main}}\n", spec))
 
