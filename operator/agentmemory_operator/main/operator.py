@@ -30,6 +30,8 @@ from agentmemory_operator.services.cleanup import Cleanup
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.copies import Copies
 from agentmemory_operator.services.directory import Agent, open_collection
+from agentmemory_operator.services.erasure_mirror import ErasureMirror
+from agentmemory_operator.services.erasures import Erasures
 from agentmemory_operator.services.feeds import OperatorFeed
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.leadership import Leadership
@@ -84,6 +86,7 @@ class Operator:
         self.verification: Verification | None = None
         self.copies: Copies | None = None
         self.snapshot_passes: SnapshotPasses | None = None
+        self.mirror: ErasureMirror | None = None
         self._sweeper: ScratchSweeper | None = None
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
         self.queues = Queues(self.queue)
@@ -142,7 +145,10 @@ class Operator:
         self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
         scratch = Scratch(self._cluster.cluster_id)
         self._sweeper = ScratchSweeper(self.table, self.servers, scratch)
-        self.copies = Copies(Storages(self._secrets, open_objects))
+        storages = Storages(self._secrets, open_objects)
+        self.copies = Copies(storages)
+        erasures = Erasures(self._clock)
+        self.mirror = ErasureMirror(self.table, self.servers, storages, erasures, self._clock)
         self.verification = Verification(scratch, max_scratch_gib << 30 or None, self.copies.open_copy)
         self.snapshot_passes = SnapshotPasses(
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
@@ -172,6 +178,8 @@ class Operator:
                 group.create_task(self._passes.cleaning.queue.run())
             if self._sweeper is not None:
                 group.create_task(self._sweeper.run())
+            if self.mirror is not None:
+                group.create_task(self.mirror.run())
 
     def _forget_connection(self, key: Key) -> None:
         self.connections.forget(key)
