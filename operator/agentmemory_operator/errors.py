@@ -9,6 +9,7 @@ AgentMemoryError
 ├── NotFound                   unknown agent or memory, or another user's; HTTP 404
 ├── Forbidden                  the caller may see the agent, but not do this; HTTP 403
 ├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
+├── RestoreUnderWay            a collection comes with a restore, and no empty one is made meanwhile
 ├── StoreRejected              the engine refused a call for good (its message, its status)
 │   └── StorageRejected        the object storage did
 ├── BytesDiffer                bytes are not those that were recorded; nothing was made of them
@@ -104,6 +105,10 @@ class Forbidden(AgentMemoryError):
 
 class Conflict(AgentMemoryError):
     """The request contradicts what is stored."""
+
+
+class RestoreUnderWay(AgentMemoryError):
+    """An agent's collection is being made of a snapshot; says by which restore."""
 
 
 class StoreRejected(AgentMemoryError):

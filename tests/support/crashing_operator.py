@@ -102,6 +102,9 @@ class CrashingStore:
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
         return await self._store.observe(alias, likely, is_linked=is_linked)
 
+    async def names(self) -> list[str]:
+        return await self._store.names()
+
     async def count(self, physical: str) -> int:
         return await self._store.count(physical)
 

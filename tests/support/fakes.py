@@ -139,6 +139,10 @@ class FakeCollectionStore:
             state=self.states.get(physical),
         )
 
+    async def names(self) -> list[str]:
+        self._called("names", "")
+        return sorted(self.collections)
+
     async def apply(self, physical: str, change: Change) -> None:
         if self.fails_after is not None and len(self.changes) >= self.fails_after:
             raise self.error_on_change

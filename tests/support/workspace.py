@@ -109,10 +109,10 @@ class Workspace:
         path = f"{self._path(kind, name)}/status"
         self.control_plane.http.patch(path, json={"status": status}, headers=MERGE).raise_for_status()
 
-    def annotate(self, name: str = AGENT, **annotations: str | None) -> None:
-        """Set annotations of ours; None removes one."""
+    def annotate(self, name: str = AGENT, *, of: str = "AgentMemory", **annotations: str | None) -> None:
+        """Set annotations of ours on an object of kind `of`; None removes one."""
         named = {f"agentmemory.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-        self._patch("AgentMemory", name, {"metadata": {"annotations": named}})
+        self._patch(of, name, {"metadata": {"annotations": named}})
 
     def request_pass(self, name: str = AGENT) -> None:
         """Ask for a pass as people do."""

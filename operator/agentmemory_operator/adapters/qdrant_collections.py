@@ -16,11 +16,12 @@ from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, unde
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import (
     KEYWORD_VECTOR,
+    METADATA_KEY,
     Collection,
     Marker,
     Observed,
 )
-from agentmemory_operator.domain.naming import ALIAS_PREFIX
+from agentmemory_operator.domain.naming import ALIAS_PREFIX, PLACEHOLDER_KEY
 from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.planning import (
     Change,
@@ -112,12 +113,17 @@ class QdrantCollections:
         Args:
             is_linked: the alias was pointed at `likely` a moment ago: where it leads is not asked.
         """
-        if info := await self._get(alias):
+        if (info := await self._get(alias)) and not _is_placeholder(info):
             physical = likely if is_linked else await self._behind(alias, likely)
             return _observed(info, physical=physical, is_aliased=physical != alias)
-        if info := await self._get(likely):
-            return _observed(info, physical=likely, is_aliased=False)
-        return None
+        info = await self._get(likely)
+        return _observed(info, physical=likely, is_aliased=False) if info and not _is_placeholder(info) else None
+
+    async def names(self) -> list[str]:
+        """Return the names of all collections, placeholders included, sorted."""
+        told = await self._transport.result("GET", "/collections")
+        with understood():
+            return sorted(str(entry["name"]) for entry in told["collections"])
 
     async def _get(self, name: str) -> Mapping[str, Any] | None:
         try:
@@ -267,6 +273,12 @@ class QdrantCollections:
 
 def _path(name: str) -> str:
     return f"/collections/{quote(name, safe='')}"
+
+
+def _is_placeholder(info: Mapping[str, Any]) -> bool:
+    with understood():
+        marker = (info["config"].get("metadata") or {}).get(METADATA_KEY)
+    return isinstance(marker, dict) and bool(marker.get(PLACEHOLDER_KEY))
 
 
 def _observed(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observed:

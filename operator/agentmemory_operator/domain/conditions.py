@@ -37,6 +37,7 @@ class Reason(StrEnum):
     SCORING_REJECTED = "ScoringRejected"
     TYPE_REMOVED = "TypeRemoved"
     SCHEDULE_REJECTED = "ScheduleRejected"
+    BOOTSTRAP_FAILED = "BootstrapFailed"
     VERSION_MISMATCH = "VersionMismatch"
     SNAPSHOT_NOT_OWNED = "SnapshotNotOwned"
     SNAPSHOT_UNFIT = "SnapshotUnfit"
@@ -67,6 +68,18 @@ class Reason(StrEnum):
     STORAGE_UNAVAILABLE = "StorageUnavailable"
     STORAGE_REJECTED = "StorageRejected"
     STORAGE_GONE = "StorageGone"
+    RESTORING = "Restoring"
+    RETRYING = "Retrying"
+    RESTORED = "Restored"
+    ALREADY_APPLIED = "AlreadyApplied"
+    WAITS_FOR_RESTORE = "WaitsForRestore"
+    SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
+    SNAPSHOT_NOT_READY = "SnapshotNotReady"
+    SNAPSHOT_REFUSED = "SnapshotRefused"
+    TARGET_GONE = "TargetGone"
+    ROLLED_BACK = "RolledBack"
+    PREVIOUS_GONE = "PreviousGone"
+    NOT_LIVE = "NotLive"
 
 
 @dataclass(frozen=True, slots=True)

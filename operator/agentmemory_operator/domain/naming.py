@@ -1,7 +1,7 @@
 """Names of collections: the alias that clients use and the numbered physical names behind it."""
 
 import hashlib
-import re
+from collections.abc import Iterable
 
 ALIAS_PREFIX = "agent_memory_"
 
@@ -13,8 +13,6 @@ SHARD_SETS = "agentmemory_shard_snapshots"
 
 SCRATCH_PREFIX = "agentmemory_scratch__"
 """Reserved: collections that a snapshot is restored into to be looked at, and nobody's memories."""
-
-_NUMBERED = re.compile(r"^(?P<alias>.+)__(?P<number>\d+)$")
 
 
 def alias_of(slug: str) -> str:
@@ -29,12 +27,23 @@ def physical_names(alias: str, last: str | None) -> tuple[str, str]:
         alias: the stable name.
         last: the physical name that the last pass reported, None at the first.
     """
-    first = f"{alias}__1"
-    if last is None:
-        return first, first
-    match = _NUMBERED.match(last)
-    number = int(match["number"]) + 1 if match else 1
-    return last, f"{alias}__{number}"
+    return last or f"{alias}__1", next_physical(alias, (last,))
+
+
+def number_of(physical: str, alias: str) -> int | None:
+    """Return the number in a physical name of an alias, None of a name that is no such one."""
+    name, found, number = physical.rpartition("__")
+    return int(number) if found and name == alias and number.isascii() and number.isdigit() else None
+
+
+def next_physical(alias: str, names: Iterable[str | None]) -> str:
+    """Return a physical name that nothing bears or bore.
+
+    Args:
+        names: of collections, placeholders included, of statuses, of snapshots: every name that is known of.
+    """
+    numbers = (number_of(name, alias) for name in names if name)
+    return f"{alias}__{max((number for number in numbers if number is not None), default=0) + 1}"
 
 
 def scratch_prefix(cluster_id: str) -> str:

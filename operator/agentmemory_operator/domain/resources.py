@@ -11,11 +11,12 @@ from pydantic.alias_generators import to_camel
 from pydantic.config import JsonDict
 
 from agentmemory_operator.domain import rules
+from agentmemory_operator.domain.access_spec import Access
 from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.lifecycle_spec import LifecycleSpec, TtlSpec
 from agentmemory_operator.domain.model import Model
-from agentmemory_operator.domain.names import NamespaceName, ObjectName
-from agentmemory_operator.domain.restore_spec import MemoryRestoreSpec
+from agentmemory_operator.domain.names import HostName, NamespaceName, ObjectName
+from agentmemory_operator.domain.restore_spec import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.domain.rules import (
     FASTEMBED_DEFAULT_MODEL,
     OPENAI_DEFAULT_MODEL,
@@ -23,7 +24,6 @@ from agentmemory_operator.domain.rules import (
     WORDLLAMA_MODEL,
 )
 from agentmemory_operator.domain.schema import distinct, keyed_by, validated, words_or_object
-from agentmemory_operator.domain.scopes import SCOPE_PATTERN
 from agentmemory_operator.domain.scoring_spec import ScoringSpec
 from agentmemory_operator.domain.snapshot_spec import MemorySnapshotSpec, SnapshotsSpec
 
@@ -190,47 +190,6 @@ class TypeSpec(Model):
     ttl: TtlSpec | None = Field(default=None, description="How long memories of this type answer. Default: for ever.")
 
 
-ScopeName = Annotated[str, Field(min_length=1, max_length=69, pattern=SCOPE_PATTERN, description="One shared scope.")]
-VerbName = Annotated[Literal["read", "write", "admin"], Field(description="One thing that it may do.")]
-
-
-class AccessSubject(Model):
-    """Somebody who may call the API for this agent."""
-
-    kind: Literal["ServiceAccount"] = Field(description="What it is: a ServiceAccount.")
-    namespace: NamespaceName = Field(description="Its namespace.")
-    name: ObjectName = Field(description="Its name.")
-    verbs: tuple[VerbName, ...] = Field(
-        strict=False,
-        min_length=1,
-        max_length=3,
-        description="What it may do, each verb by itself: read (get, list, search), write (store, delete one), admin"
-        " (what destroys many memories at once).",
-        json_schema_extra=distinct(),
-    )
-    scopes: tuple[ScopeName, ...] | None = Field(
-        default=None,
-        strict=False,
-        max_length=64,
-        description="The shared scopes that its verbs hold for, beside every user's own memories: global, group:NAME;"
-        " at most 64. Default: none.",
-        json_schema_extra=distinct(),
-    )
-
-
-class Access(Model):
-    """Who may call the API for this agent, where it checks ServiceAccounts (AGENTMEMORY_AUTH=kubernetes)."""
-
-    subjects: tuple[AccessSubject, ...] | None = Field(
-        default=None,
-        strict=False,
-        max_length=256,
-        description="Who may do what; each ServiceAccount once, at most 256. A change acts on the next request."
-        " Default: nobody.",
-        json_schema_extra=keyed_by("kind", "namespace", "name"),
-    )
-
-
 class AgentMemorySpec(Model):
     """One agent's long-term memory."""
 
@@ -268,6 +227,9 @@ class AgentMemorySpec(Model):
     )
     snapshots: SnapshotsSpec | None = Field(
         default=None, description="When snapshots are made, and how long they stay. Default: none is made."
+    )
+    bootstrap: Bootstrap | None = Field(
+        default=None, description="What the collection is made of where none exists. Default: an empty one is made."
     )
     access: Access | None = Field(
         default=None, description="Who may call the API for this agent. Default: nobody, where identities are checked."
@@ -333,6 +295,14 @@ class QdrantConnectionSpec(Model):
     )
     tls: Tls | None = Field(
         default=None, description="Whom an https server has to be vouched for by. Default: the system's authorities."
+    )
+    restore_sources: tuple[HostName, ...] | None = Field(
+        default=None,
+        strict=False,
+        max_length=32,
+        description="Hosts that a MemoryRestore by url may name, as backups.example.com or backups.example.com:8443;"
+        " without a port it is 443; at most 32. The server fetches from them. Default: none.",
+        json_schema_extra=distinct(),
     )
     allowed_namespaces: Literal["Same", "All"] | NamespaceSelector | None = Field(
         default=None,

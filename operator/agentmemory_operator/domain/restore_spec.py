@@ -51,3 +51,11 @@ class MemoryRestoreSpec(Model):
         default=None,
         description="How many hours the collection that a Swap replaces is kept for a way back, 0..8760. Default: 24.",
     )
+
+
+class Bootstrap(Model):
+    """What an agent's collection is made of, where none exists."""
+
+    from_snapshot: SnapshotRef = Field(
+        description="A MemorySnapshot of the object's own namespace; acts only when there is no collection."
+    )

@@ -5,7 +5,13 @@ from typing import Annotated
 from pydantic import Field
 
 from agentmemory_operator.domain.schema import keyed_by
-from agentmemory_operator.domain.snapshot_status import GENERATION, JOB_CONDITIONS, JobConditions, PointsStatus
+from agentmemory_operator.domain.snapshot_status import (
+    GENERATION,
+    JOB_CONDITIONS,
+    ConnectionStatus,
+    JobConditions,
+    PointsStatus,
+)
 from agentmemory_operator.domain.status import WholeStatus
 from agentmemory_operator.domain.status_model import StatusModel
 
@@ -28,8 +34,17 @@ class PreviousStatus(StatusModel):
     until: str | None = Field(
         default=None, description="Until when it is kept.", json_schema_extra={"format": "date-time"}
     )
+    since: str | None = Field(
+        default=None,
+        description="The last moment whose writes the snapshot holds.",
+        json_schema_extra={"format": "date-time"},
+    )
     writes_since: int | None = Field(
-        default=None, description="Memories written in it since the snapshot: they are there alone."
+        default=None,
+        description="Memories changed in it after that, by a write or an access: the changes are there alone.",
+    )
+    removed_time: str | None = Field(
+        default=None, description="When it was removed.", json_schema_extra={"format": "date-time"}
     )
 
 
@@ -41,6 +56,8 @@ class MemoryRestoreStatus(WholeStatus):
     steps: Annotated[tuple[StepStatus, ...], Field(max_length=32, json_schema_extra=keyed_by("name"))] | None = Field(
         default=None, description="What was done, in order."
     )
+    connection: ConnectionStatus | None = Field(default=None, description="The connection of the target's server.")
+    target_uid: str | None = Field(default=None, description="uid of the AgentMemory that it restores into.")
     physical: str | None = Field(default=None, description="The collection that it restores into.")
     points: PointsStatus | None = Field(default=None, description="Points of the agent before and after.")
     previous_collection: PreviousStatus | None = Field(default=None, description="The collection that was replaced.")
@@ -48,4 +65,7 @@ class MemoryRestoreStatus(WholeStatus):
         default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
     )
     end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
+    rolled_back_time: str | None = Field(
+        default=None, description="When it was taken back.", json_schema_extra={"format": "date-time"}
+    )
     progress: str | None = Field(default=None, description="What it is at.")

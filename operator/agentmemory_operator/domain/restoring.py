@@ -169,22 +169,6 @@ def _record_from(document: Mapping[str, Any]) -> Record:
     )
 
 
-def number_of(physical: str, alias: str) -> int | None:
-    """Return the number in a physical name of an alias, None of a name that is no such one."""
-    name, found, number = physical.rpartition("__")
-    return int(number) if found and name == alias and number.isascii() and number.isdigit() else None
-
-
-def next_physical(alias: str, names: Iterable[str | None]) -> str:
-    """Return a physical name that nothing bears or bore.
-
-    Args:
-        names: of collections, placeholders included, of statuses, of snapshots: every name that is known of.
-    """
-    numbers = (number_of(name, alias) for name in names if name)
-    return f"{alias}__{max((number for number in numbers if number is not None), default=0) + 1}"
-
-
 def check_version(source: str | None, server: str) -> None:
     """Pass unless the server cannot restore what another version made.
 

@@ -38,10 +38,12 @@ from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.metering import OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import render
-from agentmemory_operator.services.objects import MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.objects import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.queues import Queues
+from agentmemory_operator.services.restore_sources import RestoreSources
+from agentmemory_operator.services.restores import RestorePasses
 from agentmemory_operator.services.scratch import Scratch, ScratchSweeper
 from agentmemory_operator.services.servers import Server, Servers
 from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
@@ -54,6 +56,8 @@ from agentmemory_operator.services.workqueue import WorkQueue
 from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE, Settings
 
 HEALTH_PORT = 8081
+# Of one connection; each keeps a disk busy.
+RESTORES_AT_ONCE = 4
 
 
 class Operator:
@@ -157,6 +161,12 @@ class Operator:
         )
         self.work_on(MEMORY_SNAPSHOT, self.snapshot_passes.run, width=snapshots_at_once)
         self.snapshots.retain_by(self.snapshot_passes.removal)
+        restores = RestorePasses(
+            *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
+            sources=RestoreSources(self.table, self.servers, self.copies),
+            locks=self._passes.locks,
+        )
+        self.work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
         return self.servers
 
     def work_on(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:

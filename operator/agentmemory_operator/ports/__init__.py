@@ -275,11 +275,15 @@ class CollectionStore(Protocol):
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
         """Return what lies behind the alias, else the collection `likely` that has no alias yet, else None.
 
-        Never modifies anything.
+        Never modifies anything. A placeholder, which only keeps snapshots in reach, is nothing.
 
         Args:
             is_linked: the alias was pointed at `likely` a moment ago: where it leads is not asked.
         """
+        ...
+
+    async def names(self) -> list[str]:
+        """Return the names of all collections, placeholders included, sorted."""
         ...
 
     async def apply(self, physical: str, change: Change) -> None:

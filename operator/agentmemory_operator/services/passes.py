@@ -29,6 +29,7 @@ from agentmemory_operator.errors import (
     AgentMemoryError,
     DeletionWaiting,
     NotOwned,
+    RestoreUnderWay,
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
@@ -36,11 +37,13 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.ports import Clock, Cluster, CollectionStore, Event, Json
+from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.bootstrap import check_creation
 from agentmemory_operator.services.cleaning import Cleaning
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.news import events_of
-from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of
+from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of, slug_of
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, release
 from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
@@ -96,6 +99,7 @@ class Passes:
         handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
         cleaning: told of each object, when its next cleanup is due; None cleans nothing up.
         snapshots: told of each object, what there is to say of its snapshots; None makes none.
+        locks: of the aliases; one for all who move them.
     """
 
     table: ObjectTable
@@ -107,6 +111,7 @@ class Passes:
     handover: Handover | None = None
     cleaning: Cleaning | None = None
     snapshots: SnapshotSchedule | None = None
+    locks: AliasLocks = field(default_factory=AliasLocks)
     turns: Turns = field(init=False)
 
     def __post_init__(self) -> None:
@@ -220,7 +225,10 @@ class Passes:
         deadline_s = since.timestamp() + self.periods.release_s
         is_overdue = self.clock.now_ms() / 1000 > deadline_s
         try:
-            await release(document, metadata, connections=self.connections, cluster=self.cluster, is_overdue=is_overdue)
+            async with self.locks.of(slug_of(document)):
+                await release(
+                    document, metadata, connections=self.connections, cluster=self.cluster, is_overdue=is_overdue
+                )
         except StoreUnavailable as exc:
             waiting = DeletionWaiting(
                 f"the deletion waits for Qdrant until {render_second(deadline_s)}; then the object goes, and its "
@@ -249,25 +257,28 @@ class Passes:
         if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
             await self.cluster.write_finalizers(AGENT_MEMORY, memory.metadata, [*others, *wanted])
         await self.connections.check_embedding_secret(memory)
-        last = memory.status.get("collection") or {}
-        cluster_id = await self.cluster.cluster_id()
-        desired = newest_collection(memory, cluster_id=cluster_id)
 
         async def bring_about(store: CollectionStore) -> Reconciled:
-            done = await reconcile(
-                alias_of(memory.slug),
-                desired,
-                store=store,
-                last_physical=last.get("physical"),
-                last_points=last.get("points") or 0,
-                permit=Permit(
-                    terms=terms_of(memory, cluster_id=cluster_id),
-                    turn=lambda: self._take_turn(key, document, memory, store),
-                ),
-            )
+            async with self.locks.of(memory.slug):
+                done = await self._bring_about(key, document, memory, store)
             return replace(done, unlisted=await count_unlisted(memory, done.observed, store))
 
         return await self.connections.use(memory, bring_about)
+
+    async def _bring_about(self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore) -> Reconciled:
+        last, cluster_id = memory.status.get("collection") or {}, await self.cluster.cluster_id()
+        return await reconcile(
+            alias_of(memory.slug),
+            newest_collection(memory, cluster_id=cluster_id),
+            store=store,
+            last_physical=last.get("physical"),
+            last_points=last.get("points") or 0,
+            permit=Permit(
+                terms=terms_of(memory, cluster_id=cluster_id),
+                turn=lambda: self._take_turn(key, document, memory, store),
+                check_creation=lambda: check_creation(key, memory, table=self.table, cluster=self.cluster),
+            ),
+        )
 
     async def _report(
         self, key: Key, document: Json, memory: AgentMemory, done: Reconciled, *, opened_by: str | None
@@ -366,6 +377,8 @@ def reason_of(exc: AgentMemoryError) -> tuple[str, bool]:
             return Reason.QDRANT_REJECTED, True
         case DeletionWaiting():
             return Reason.DELETION_WAITING, False
+        case RestoreUnderWay():
+            return Reason.RESTORING, False
         case StoreUntrusted():
             return Reason.TLS_FAILED, True
         case _:

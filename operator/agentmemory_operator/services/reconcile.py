@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy, differences, is_drift, without_drift
-from agentmemory_operator.domain.naming import physical_names
+from agentmemory_operator.domain.naming import next_physical, physical_names
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
     Change,
@@ -44,10 +44,12 @@ class Permit:
 
     Attributes:
         turn: asked before a Reindex of a collection that holds something; None asks nobody.
+        check_creation: raises where no empty collection is to be made; None lets one be made.
     """
 
     terms: Terms = field(default_factory=Terms)
     turn: Turn | None = None
+    check_creation: Callable[[], Awaitable[None]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +165,10 @@ async def reconcile(
     likely, fresh = physical_names(alias, last_physical)
     observed = before = await store.observe(alias, likely)
     found = draft(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=permit.terms)
+    if observed is None:
+        fresh = await _free_name(alias, fresh, store, permit)
+        plan = plan_changes(desired, None, alias=alias, physical=fresh)
+        found = replace(found, plan=plan, todo=plan.changes)
     queued, waits_for = await _queued(found, permit.turn)
     todo = tuple(change for change in found.todo if change not in queued)
     for change in todo:
@@ -189,6 +195,19 @@ async def reconcile(
     is_shown = permit.terms.drift_policy is not DriftPolicy.IGNORE
     stays = differences(found.wish, observed.collection, whole.changes) if is_shown else ()
     return replace(done, corrected=differences(found.wish, before.collection, todo), drift=stays)
+
+
+async def _free_name(alias: str, fresh: str, store: CollectionStore, permit: Permit) -> str:
+    """Return the name that a new collection gets, if one may be made: a placeholder keeps the name of one that is gone.
+
+    What an interrupted creation has left bears the name too, and is gone on with.
+    """
+    if permit.check_creation is not None:
+        await permit.check_creation()
+    names = await store.names()
+    while fresh in names and await store.observe(fresh, fresh, is_linked=True) is None:
+        fresh = next_physical(alias, (fresh,))
+    return fresh
 
 
 async def _queued(found: Draft, turn: Turn | None) -> tuple[tuple[Change, ...], str]:

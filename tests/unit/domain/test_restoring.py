@@ -6,6 +6,7 @@ import pytest
 
 from agentmemory_operator.domain.collection import Collection, Marker
 from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.naming import next_physical
 from agentmemory_operator.domain.restoring import (
     MOST_RECORDS,
     Contender,
@@ -21,7 +22,6 @@ from agentmemory_operator.domain.restoring import (
     check_version,
     digest_of,
     merged_records,
-    next_physical,
     one_before,
     records_from,
     records_to_json,

@@ -17,6 +17,7 @@ from agentmemory_operator.errors import (
     OutcomeUnknown,
     RequestInvalid,
     RerankerUnavailable,
+    RestoreUnderWay,
     SecretMissing,
     SpecInvalid,
     StorageRejected,
@@ -57,7 +58,7 @@ def test_no_error_is_forgotten() -> None:
     # Answered as their parents are: a SpecInvalid, a StoreUnavailable; a search goes on without a reranker; the others
     # only the operator meets.
     of_storage = {StorageUnavailable, StorageRejected, BytesDiffer}
-    unanswered = {SecretMissing, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost}
+    unanswered = {SecretMissing, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost, RestoreUnderWay}
     assert raised - set(PROBLEM_OF) == unanswered | of_storage
 
 

@@ -1,0 +1,188 @@
+"""The status of a MemoryRestore, from what it was and what happened. Pure: times are arguments."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.domain.conditions import Reason, State, is_true, merge_conditions
+from agentmemory_operator.domain.restore_status import MemoryRestoreStatus
+from agentmemory_operator.domain.restoring import Record, Step
+
+Json = dict[str, Any]
+
+SUCCEEDED, PROGRESSING = "Succeeded", "Progressing"
+ALREADY_APPLIED, ROLLED_BACK = "AlreadyApplied", "RolledBack"
+ROLL_BACK = "RollBack"
+"""Name of the step that takes a restore back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """When a status is written, and of which generation it speaks.
+
+    Attributes:
+        now: RFC 3339.
+    """
+
+    generation: int
+    now: str
+
+
+def begun_status(
+    old: Mapping[str, Any], *, physical: str, previous: str | None, target_uid: str, connection: Json, at: Moment
+) -> Json:
+    """Return the status that names what is about to be made; it is written before anything is.
+
+    Args:
+        physical: the collection that it restores into.
+        previous: what the alias leads to, None where there is nothing.
+        target_uid: of the AgentMemory.
+        connection: namespace and name.
+    """
+    replaced = {"previousCollection": {"physical": previous}} if previous else {}
+    named = {"physical": physical, "targetUid": target_uid, "connection": connection, "startTime": at.now}
+    return _told({**old, **named, **replaced}, [_progressing(Reason.RESTORING, "names are chosen")], at)
+
+
+def step_status(old: Mapping[str, Any], step: Step, at: Moment, *, came_to: str = "") -> Json:
+    """Return the status that says which step begins.
+
+    Args:
+        came_to: what the step before came to.
+    """
+    number = list(Step).index(step) + 1
+    progress = f"step {number} of {len(Step)}: {step}"
+    steps = [*_ended(old, at, came_to, but=step), _begun(old, step, at)]
+    return _told({**old, "steps": steps, "progress": progress}, [_progressing(Reason.RESTORING, progress)], at)
+
+
+def waiting_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
+    """Return the status of a restore that waits, or that is tried again."""
+    return _told({**old, "progress": message[:256]}, [_progressing(reason, message)], at)
+
+
+def noted_status(old: Mapping[str, Any], found: Mapping[str, Any]) -> Json:
+    """Return the status with what a step has found out."""
+    return _dumped({**old, **found})
+
+
+def succeeded_status(old: Mapping[str, Any], message: str, at: Moment, *, came_to: str) -> Json:
+    """Return the status of a restore that was applied.
+
+    Args:
+        came_to: what the last step came to.
+    """
+    done = {**old, "steps": _ended(old, at, came_to), "endTime": at.now, "progress": "done"}
+    return _told(done, [State(SUCCEEDED, True, Reason.RESTORED, message)], at)
+
+
+def applied_status(old: Mapping[str, Any], record: Record, at: Moment) -> Json:
+    """Return the status of a restore that was applied before: nothing was done."""
+    told = ", and taken back since" if record.rolled_back else ""
+    message = (
+        f"applied {record.applied_at} from {record.source}{told}: nothing was done. To restore once more, create a "
+        f"MemoryRestore of another name"
+    )
+    states = [
+        State(SUCCEEDED, True, Reason.ALREADY_APPLIED, message),
+        State(ALREADY_APPLIED, True, Reason.ALREADY_APPLIED, message),
+    ]
+    return _told({**old, "endTime": at.now, "progress": "applied before"}, states, at)
+
+
+def failed_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
+    """Return the status of a restore that failed for good; the live collection is as it was."""
+    done = {**old, "steps": _ended(old, at, "failed"), "endTime": at.now, "progress": "failed"}
+    return _told(done, [State(SUCCEEDED, False, reason, message)], at)
+
+
+def rolling_back_status(old: Mapping[str, Any], at: Moment) -> Json:
+    """Return the status that says that a restore is being taken back; written before anything is done."""
+    steps = [*(step for step in _steps(old) if step["name"] != ROLL_BACK), {"name": ROLL_BACK, "startTime": at.now}]
+    return _told({**old, "steps": steps}, _kept(old), at)
+
+
+def rolled_back_status(
+    old: Mapping[str, Any], message: str, at: Moment, *, kept: str, until: str, writes_since: int
+) -> Json:
+    """Return the status of a restore that was taken back.
+
+    Args:
+        kept: the collection that it had restored, which is the previous one now.
+        until: when that one goes.
+        writes_since: memories changed in it since the restore.
+    """
+    previous = {"physical": kept, "until": until, "writesSince": writes_since}
+    steps = [{**step, "endTime": at.now} if step["name"] == ROLL_BACK else step for step in _steps(old)]
+    done = {**old, "steps": steps, "previousCollection": previous, "rolledBackTime": at.now}
+    return _told(done, [*_kept(old), State(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
+
+
+def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
+    """Return the status of a restore that cannot be taken back."""
+    return _told(dict(old), [*_kept(old), State(ROLLED_BACK, False, reason, message)], at)
+
+
+def removed_status(old: Mapping[str, Any], at: Moment) -> Json:
+    """Return the status once the previous collection is gone."""
+    previous = {**(old.get("previousCollection") or {}), "removedTime": at.now}
+    return _told({**old, "previousCollection": previous}, _kept(old, ROLLED_BACK), at)
+
+
+def has_ended(status: Mapping[str, Any]) -> bool:
+    """Tell whether the restore was applied, or failed for good."""
+    return any(condition["type"] == SUCCEEDED for condition in status.get("conditions") or [])
+
+
+def has_succeeded(status: Mapping[str, Any]) -> bool:
+    """Tell whether the restore was applied."""
+    return is_true(status.get("conditions") or [], SUCCEEDED)
+
+
+def current_step(status: Mapping[str, Any]) -> Step | None:
+    """Return the step that was begun last, None before the first."""
+    names = [step["name"] for step in _steps(status)]
+    return next((Step(name) for name in reversed(names) if name in set(Step)), None)
+
+
+def _kept(old: Mapping[str, Any], *more: str) -> list[State]:
+    """Return what is known of the end."""
+    wanted = (SUCCEEDED, ALREADY_APPLIED, *more)
+    return [
+        State(found["type"], found["status"] == "True", found["reason"], found["message"])
+        for found in old.get("conditions") or []
+        if found["type"] in wanted
+    ]
+
+
+def _progressing(reason: str, message: str) -> State:
+    return State(PROGRESSING, True, reason, message)
+
+
+def _steps(status: Mapping[str, Any]) -> list[Json]:
+    return list(status.get("steps") or ())
+
+
+def _begun(old: Mapping[str, Any], step: Step, at: Moment) -> Json:
+    """Return the step as it begins; one that is gone on with keeps its time."""
+    before = next((found for found in _steps(old) if found["name"] == step), {})
+    return {"name": str(step), "startTime": before.get("startTime", at.now)}
+
+
+def _ended(old: Mapping[str, Any], at: Moment, came_to: str, *, but: Step | None = None) -> list[Json]:
+    """Return the steps, those that have not ended ended now."""
+    told = {"message": came_to} if came_to else {}
+    steps = [step for step in _steps(old) if but is None or step["name"] != but]
+    return [step if "endTime" in step else {**step, "endTime": at.now, **told} for step in steps]
+
+
+def _told(status: Json, states: list[State], at: Moment) -> Json:
+    old = status.get("conditions") or []
+    conditions = merge_conditions(old, states, generation=at.generation, now=at.now)
+    return _dumped({**status, "conditions": conditions, "observedGeneration": at.generation})
+
+
+def _dumped(status: Json) -> Json:
+    """Return the status as the schema has it."""
+    dumped: Json = MemoryRestoreStatus.model_validate(status).model_dump(mode="json", by_alias=True, exclude_none=True)
+    return dumped

@@ -1,0 +1,78 @@
+"""Whether a restore may go on: its AgentMemory, and the other restores into it."""
+
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.restore_reporting import ROLL_BACK, has_ended
+from agentmemory_operator.domain.restoring import Contender, one_before
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable, slug_of
+from agentmemory_operator.services.restore_jobs import RestoreJob
+
+
+def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
+    """Return reason and message of what a restore waits for, None where it may go on."""
+    key = Key(AGENT_MEMORY, job.key.namespace, job.restore.spec.target.name)
+    document = table.get(key)
+    if document is None or document["metadata"].get("deletionTimestamp"):
+        if job.physical is not None:
+            return None
+        return Reason.AGENT_MEMORY_NOT_FOUND, f"there is no AgentMemory {key.name}: create it, or delete this restore"
+    spec = document.get("spec") or {}
+    if spec.get("suspend"):
+        return Reason.SUSPENDED, f"AgentMemory {key.name} is suspended: set its spec.suspend to false"
+    owner = table.owner_of(slug_of(document))
+    if owner != key:
+        return Reason.SLUG_TAKEN, f"agent {slug_of(document)!r} belongs to the older AgentMemory {owner}"
+    before = one_before(_contender(job.key, table), _others(job.key, key, table))
+    if before is not None:
+        told = f"MemoryRestore {before.name} into {key.name} is under way: it goes first"
+        return Reason.WAITS_FOR_RESTORE, told
+    return None
+
+
+def restore_under_way(target: Key, table: ObjectTable) -> Key | None:
+    """Return a restore that is making a collection for an AgentMemory, None where there is none."""
+    begun = (one for one in _unended(target, table) if _has_begun(table.get(one) or {}))
+    return next(begun, None)
+
+
+def target_fault(job: RestoreJob, table: ObjectTable) -> str | None:
+    """Return why the AgentMemory of a restore that has begun is not to be restored any more, None where it is."""
+    name = job.restore.spec.target.name
+    document = table.get(Key(AGENT_MEMORY, job.key.namespace, name))
+    if document is None or document["metadata"].get("deletionTimestamp"):
+        return f"AgentMemory {name} was deleted: what was made is removed"
+    uid, wanted = document["metadata"].get("uid", ""), job.status.get("targetUid")
+    if wanted is not None and uid != wanted:
+        return f"AgentMemory {name} was deleted and created again: what was made is removed"
+    return None
+
+
+def _unended(target: Key, table: ObjectTable) -> list[Key]:
+    restores = (key for key in table.keys(MEMORY_RESTORE) if table.memory_of(key) == target)
+    return [key for key in restores if _is_under_way(table.get(key) or {})]
+
+
+def _is_under_way(document: Json) -> bool:
+    status = document.get("status") or {}
+    is_rolling = any(step["name"] == ROLL_BACK and "endTime" not in step for step in status.get("steps") or ())
+    return not document["metadata"].get("deletionTimestamp") and (not has_ended(status) or is_rolling)
+
+
+def _has_begun(document: Json) -> bool:
+    return bool((document.get("status") or {}).get("physical"))
+
+
+def _others(own: Key, target: Key, table: ObjectTable) -> list[Contender]:
+    return [_contender(key, table) for key in _unended(target, table) if key != own]
+
+
+def _contender(key: Key, table: ObjectTable) -> Contender:
+    document = table.get(key) or {"metadata": {}}
+    metadata = document["metadata"]
+    return Contender(
+        namespace=key.namespace,
+        name=key.name,
+        created=metadata.get("creationTimestamp") or "",
+        uid=metadata.get("uid") or "",
+        has_begun=_has_begun(document),
+    )

@@ -1,0 +1,612 @@
+"""A restore over a real engine: live by one move of the alias, killed anywhere and gone on with, and taken back."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.s3_objects import S3Objects
+from agentmemory_operator.domain.desired import newest_collection
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.times import render_second
+from agentmemory_operator.errors import StoreUnavailable, TransientError
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.copies import Copies
+from agentmemory_operator.services.links import Endpoint
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.services.reconcile import reconcile
+from agentmemory_operator.services.restore_sources import RestoreSources
+from agentmemory_operator.services.restores import RestorePasses
+from agentmemory_operator.services.servers import Server
+from agentmemory_operator.services.storages import Storages
+from tests.support.fakes import FakeSecrets, memory_document
+from tests.support.job_world import EMBEDDING, NAMESPACE, JobWorld
+
+POINTS = 10
+SNAPSHOT = {"snapshotRef": {"name": "before"}}
+PLACEHOLDER: Json = {
+    "vectors": {"size": 1, "distance": "Dot"},
+    "metadata": {"agentmemory": {"placeholder": True}},
+}
+CHANGING = {
+    *("apply", "delete", "recover", "upload", "write_metadata", "create_placeholder", "delete_file"),
+    *("write_status", "write_finalizers", "post_event", "create_object"),
+}
+
+
+class Killed(BaseException):
+    """The operator was killed."""
+
+
+class Watched:
+    """Passes calls on; those that change something are moments at which the operator may be killed."""
+
+    def __init__(self, inner: object, world: "RestoreWorld") -> None:
+        self._inner, self._world = inner, world
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in CHANGING:
+            return found
+        return self._world.watched(name, found)
+
+
+class RestoreWorld(JobWorld):
+    """The agent, a snapshot of it, and what restores it."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        self.crash_at, self.calls = 0, 0
+        self.fails: dict[str, Exception] = {}
+        self.restores = self.passes()
+
+    def watched(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return the call with a moment before and one after it."""
+
+        async def carried_out(*args: Any, **more: Any) -> Any:
+            self._moment()
+            if name in self.fails:
+                raise self.fails[name]
+            answer = await call(*args, **more)
+            self._moment()
+            return answer
+
+        return carried_out
+
+    def _moment(self) -> None:
+        self.calls += 1
+        if self.calls == self.crash_at:
+            raise Killed
+
+    def open_server(self, endpoint: Endpoint) -> Server:
+        opened = super().open_server(endpoint)
+        collections: Any = Watched(opened.collections, self)
+        snapshots: Any = Watched(opened.snapshots, self)
+        return replace(opened, collections=collections, snapshots=snapshots)
+
+    def passes(self) -> RestorePasses:
+        """Return what a new operator would work with."""
+        return RestorePasses(
+            table=self.table,
+            servers=self.servers,
+            cluster=Watched(self.cluster, self),  # type: ignore[arg-type]
+            clock=self.clock,
+            request=self.requested.append,
+            sources=RestoreSources(self.table, self.servers, Copies(Storages(FakeSecrets(), S3Objects))),
+            locks=AliasLocks(),
+        )
+
+    async def snapshot(self, name: str = "before", **changes: Any) -> None:
+        """Take a snapshot, and apply the MemorySnapshot that tells of it."""
+        physical = self.aliases()[self.alias]
+        file = await self.with_server(lambda server: server.snapshots.create(physical))
+        key = self.apply(MEMORY_SNAPSHOT, name, agentMemoryRef={"name": self.agent})
+        count = self.count()
+        status = {
+            "conditions": [{"type": "Succeeded", "status": "True", "reason": "SnapshotTaken", "message": ""}],
+            "agent": self.agent,
+            "connection": {"namespace": NAMESPACE, "name": "main"},
+            "physical": physical,
+            "sha256": file.sha256,
+            "points": {"before": count, "after": count},
+            "qdrantVersion": "1.18.3",
+            "locations": [{"type": "Qdrant", "physical": physical, "name": file.name}],
+            "startTime": "2026-01-01T00:00:00Z",
+        }
+        self.table.put(self.must_get(key) | {"status": status | changes})
+
+    def restore(self, name: str = "undo", *, annotations: dict[str, str] | None = None, **spec: Any) -> Key:
+        """Apply a MemoryRestore."""
+        asked = {"target": {"name": self.agent}, "source": SNAPSHOT} | spec
+        return self.apply(MEMORY_RESTORE, name, annotations=annotations, **asked)
+
+    async def run(self, key: Key, *, passes: int = 12) -> None:
+        """Do passes until none is due soon."""
+        for _ in range(passes):
+            due_s = await self.restores.run(key)
+            if due_s is None or due_s > 1:
+                return
+
+    def count(self, collection: str | None = None) -> int:
+        answer = self.http.post(f"/collections/{collection or self.alias}/points/count", json={"exact": True})
+        return int(answer.raise_for_status().json()["result"]["count"])
+
+    def aliases(self) -> dict[str, str]:
+        found = self.http.get("/aliases").json()["result"]["aliases"]
+        return {item["alias_name"]: item["collection_name"] for item in found if self.agent in item["alias_name"]}
+
+    def metadata(self, collection: str) -> Json:
+        found: Json = self.http.get(f"/collections/{collection}").json()["result"]["config"]["metadata"]
+        return found
+
+    def message(self, key: Key, kind: str) -> str:
+        found = [item for item in self.status(key)["conditions"] if item["type"] == kind]
+        return str(found[0]["message"])
+
+    def change(self, **spec: Any) -> None:
+        """Change the AgentMemory."""
+        document = self.must_get(self.memory)
+        self.table.put(document | {"spec": document["spec"] | spec})
+
+    def annotate(self, key: Key, annotations: dict[str, str]) -> None:
+        document = self.must_get(key)
+        self.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
+
+    def created(self, key: Key) -> None:
+        """Let an object have been created now."""
+        document, stamp = self.must_get(key), {"creationTimestamp": render_second(self.clock.now_ms() / 1000)}
+        self.table.put(document | {"metadata": document["metadata"] | stamp})
+
+    def remark(self, owner: Json) -> None:
+        """Write another owner into the collection."""
+        marker = self.metadata(self.alias)["agentmemory"] | owner
+        body = {"metadata": {"agentmemory": marker}}
+        self.http.patch(f"/collections/{self.physical}", json=body).raise_for_status()
+
+    def check_untouched(self, key: Key) -> None:
+        """Fail unless a refused restore left the live collection as it was, and nothing beside it."""
+        assert self.collections() == [self.physical]
+        assert self.aliases() == {self.alias: self.physical}
+        assert self.count() == POINTS + 5
+        assert not self.must_get(key)["metadata"].get("finalizers")
+
+    @property
+    def memory(self) -> Key:
+        return Key(AGENT_MEMORY, NAMESPACE, self.agent)
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
+    made = RestoreWorld(qdrant_url)
+    await made.create_agent(POINTS)
+    await made.snapshot()
+    made.store(5, first=100)
+    yield made
+    await made.close()
+
+
+class TestSwap:
+    async def test_the_alias_leads_to_what_the_snapshot_had_and_the_previous_is_kept(self, world: RestoreWorld) -> None:
+        key = world.restore()
+
+        await world.run(key)
+
+        restored = f"{world.alias}__2"
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        assert world.aliases() == {world.alias: restored}
+        assert (world.count(), world.count(world.physical)) == (POINTS, POINTS + 5)
+        status = world.status(key)
+        assert status["points"] == {"before": POINTS + 5, "after": POINTS}
+        assert status["previousCollection"]["physical"] == world.physical
+        assert [step["name"] for step in status["steps"]][-1] == "Settle"
+        assert all("endTime" in step for step in status["steps"])
+        assert world.must_get(key)["metadata"]["finalizers"] == []
+        assert world.memory in world.requested
+
+    async def test_what_changed_since_is_counted_and_said_where_it_remains(self, world: RestoreWorld) -> None:
+        since = {"updatedAt": 1_767_225_700_000}
+        world.http.post(
+            f"/collections/{world.alias}/points/payload?wait=true", json={"payload": since, "points": [1, 2]}
+        )
+        key = world.restore()
+
+        await world.run(key)
+
+        assert world.status(key)["previousCollection"]["writesSince"] == 2
+        assert "2 memories changed in it since the snapshot" in world.message(key, "Succeeded")
+
+    async def test_the_marker_is_the_agent_s_and_the_restore_is_on_record(self, world: RestoreWorld) -> None:
+        before = world.metadata(world.alias)["agentmemory"]
+
+        await world.run(world.restore())
+
+        found = world.metadata(world.alias)
+        assert found["agentmemory"] == before
+        assert [record["name"] for record in found["agentmemoryRestores"]] == ["undo"]
+        assert "agentmemoryOrigin" not in found
+        assert world.metadata(world.physical)["agentmemoryPrevious"]["restore"].endswith("/undo")
+
+    async def test_what_the_object_asks_for_since_is_carried_out_before_the_alias_moves(
+        self, world: RestoreWorld
+    ) -> None:
+        world.change(index={"hnsw": {"m": 24}})
+
+        await world.run(world.restore())
+
+        config = world.http.get(f"/collections/{world.alias}").json()["result"]["config"]
+        assert config["hnsw_config"]["m"] == 24
+
+    async def test_a_lost_collection_comes_back(self, world: RestoreWorld) -> None:
+        world.http.delete(f"/collections/{world.physical}")
+        world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
+        key = world.restore()
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        assert world.aliases() == {world.alias: f"{world.alias}__2"}
+        assert world.count() == POINTS
+        assert "previousCollection" not in world.status(key)
+
+    async def test_the_same_restore_applied_again_does_nothing(self, world: RestoreWorld) -> None:
+        await world.run(world.restore())
+        world.store(1, first=200)
+        world.table.remove(Key(MEMORY_RESTORE, NAMESPACE, "undo"))
+        # The snapshot went with the old cluster: nothing is asked of it.
+        world.table.remove(Key(MEMORY_SNAPSHOT, NAMESPACE, "before"))
+
+        again = world.restore()
+        await world.run(again)
+
+        assert world.condition(again, "AlreadyApplied") == "True/AlreadyApplied"
+        assert world.condition(again, "Succeeded") == "True/AlreadyApplied"
+        assert world.count() == POINTS + 1
+
+    async def test_a_restore_from_before_another_one_does_not_let_that_one_be_applied_again(
+        self, world: RestoreWorld
+    ) -> None:
+        await world.run(world.restore("first"))
+        await world.run(world.restore("second"))
+        world.table.remove(Key(MEMORY_RESTORE, NAMESPACE, "first"))
+
+        await world.run(again := world.restore("first"))
+
+        assert world.condition(again, "AlreadyApplied") == "True/AlreadyApplied"
+        assert world.aliases() == {world.alias: f"{world.alias}__3"}
+
+
+class TestKills:
+    async def test_an_operator_killed_at_any_step_is_followed_by_one_that_ends_it(self, world: RestoreWorld) -> None:
+        number, reached_end = 0, False
+        while not reached_end:
+            number += 1
+            world.crash_at = number
+            key = world.restore(f"r{number}")
+            before = world.aliases()[world.alias]
+            try:
+                await world.run(key)
+                reached_end = True
+            except Killed:
+                # Whatever the moment, clients are served by one whole collection or the other.
+                assert world.count() >= POINTS
+            world.crash_at, world.restores = 0, world.passes()
+
+            await world.run(key)
+
+            assert world.condition(key, "Succeeded") == "True/Restored", (number, world.status(key))
+            assert world.count() == POINTS
+            live = world.aliases()[world.alias]
+            assert world.status(key)["previousCollection"]["physical"] == before
+            assert world.collections() == sorted({world.physical, before, live})
+            if before != world.physical:
+                world.http.delete(f"/collections/{before}")
+            world.calls = 0
+        assert number > 30
+
+
+class TestRefusals:
+    async def test_a_snapshot_of_another_minor_is_refused_and_nothing_is_made(self, world: RestoreWorld) -> None:
+        await world.snapshot("old", qdrantVersion="1.17.0")
+
+        await world.run(key := world.restore(source={"snapshotRef": {"name": "old"}}))
+
+        assert world.condition(key, "Succeeded") == "False/VersionMismatch"
+        world.check_untouched(key)
+
+    async def test_bytes_that_are_not_those_recorded_are_refused(self, world: RestoreWorld) -> None:
+        await world.snapshot("bad", sha256="0" * 64)
+
+        await world.run(key := world.restore(source={"snapshotRef": {"name": "bad"}}))
+
+        assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
+        world.check_untouched(key)
+
+    async def test_fewer_memories_than_were_counted_are_refused(self, world: RestoreWorld) -> None:
+        await world.snapshot("short", points={"before": 99, "after": 99})
+
+        await world.run(key := world.restore(source={"snapshotRef": {"name": "short"}}))
+
+        assert world.condition(key, "Succeeded") == "False/CopyDiffers"
+        world.check_untouched(key)
+
+    async def test_vectors_of_another_size_are_refused(self, world: RestoreWorld) -> None:
+        world.change(embedding={"provider": "none", "dimensions": 7})
+        world.http.delete(f"/collections/{world.physical}").raise_for_status()
+        world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
+
+        await world.run(key := world.restore())
+
+        assert world.condition(key, "Succeeded") == "False/SnapshotUnfit"
+        assert "embedding.dimensions 4" in world.message(key, "Succeeded")
+        assert world.collections() == [world.physical]
+
+    async def test_a_snapshot_that_failed_or_was_not_proven_is_refused(self, world: RestoreWorld) -> None:
+        succeeded = {"type": "Succeeded", "status": "True", "reason": "SnapshotTaken", "message": ""}
+        unproven = [succeeded, {"type": "Verified", "status": "False", "reason": "Differs", "message": "3 are missing"}]
+        await world.snapshot("unproven", conditions=unproven)
+
+        await world.run(key := world.restore(source={"snapshotRef": {"name": "unproven"}}))
+
+        assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
+        assert "3 are missing" in world.message(key, "Succeeded")
+
+    async def test_a_snapshot_that_is_nowhere_is_waited_for_and_then_refused(self, world: RestoreWorld) -> None:
+        key = world.restore(source={"snapshotRef": {"name": "none"}})
+        world.created(key)
+
+        await world.restores.run(key)
+        assert world.condition(key, "Progressing") == "True/SnapshotNotReady"
+        world.clock.move(ms=61_000)
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "False/SnapshotNotFound"
+
+    async def test_a_url_of_a_host_that_is_not_listed_is_refused(self, world: RestoreWorld) -> None:
+        source = {"url": "https://backups.example.com/a.snapshot", "sha256": "ab" * 32}
+
+        await world.run(key := world.restore(source=source))
+
+        assert world.condition(key, "Succeeded") == "False/SourceNotAllowed"
+        world.check_untouched(key)
+
+    async def test_what_qdrant_cannot_do_for_now_is_tried_again_until_it_is_given_up(self, world: RestoreWorld) -> None:
+        world.fails["recover"] = world.fails["upload"] = StoreUnavailable("no space left on device")
+        key = world.restore()
+
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+        assert world.condition(key, "Progressing") == "True/Retrying"
+        assert "no space left" in world.message(key, "Progressing")
+        world.clock.move(ms=1_801_000)
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "False/DeadlineExceeded"
+        world.check_untouched(key)
+
+    async def test_it_goes_on_once_there_is_space(self, world: RestoreWorld) -> None:
+        world.fails["recover"] = world.fails["upload"] = StoreUnavailable("no space left on device")
+        key = world.restore()
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+
+        world.fails.clear()
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+
+
+class TestDeletions:
+    async def test_a_restore_deleted_midway_leaves_nothing(self, world: RestoreWorld) -> None:
+        world.fails["apply"] = StoreUnavailable("away for a moment")
+        key = world.restore()
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+        assert world.collections() == [world.physical, f"{world.alias}__2"]
+
+        world.delete(key)
+        world.fails.clear()
+        await world.run(key)
+
+        assert world.table.get(key) is None
+        assert world.collections() == [world.physical]
+        assert world.count() == POINTS + 5
+
+    async def test_an_agent_deleted_midway_is_not_restored(self, world: RestoreWorld) -> None:
+        world.fails["apply"] = StoreUnavailable("away for a moment")
+        key = world.restore()
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+
+        world.table.remove(world.memory)
+        world.fails.clear()
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "False/TargetGone"
+        assert world.collections() == [world.physical]
+        assert world.aliases() == {world.alias: world.physical}
+
+    async def test_an_agent_created_again_midway_is_not_restored(self, world: RestoreWorld) -> None:
+        world.fails["apply"] = StoreUnavailable("away for a moment")
+        key = world.restore()
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+
+        document = world.must_get(world.memory)
+        world.table.put(document | {"metadata": document["metadata"] | {"uid": "another"}})
+        world.fails.clear()
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "False/TargetGone"
+        assert world.collections() == [world.physical]
+
+
+class TestQueue:
+    async def test_the_second_of_two_waits_and_says_for_what(self, world: RestoreWorld) -> None:
+        world.fails["apply"] = StoreUnavailable("away for a moment")
+        first, second = world.restore("first"), world.restore("second")
+        with pytest.raises(TransientError):
+            await world.restores.run(first)
+
+        await world.restores.run(second)
+        assert world.condition(second, "Progressing") == "True/WaitsForRestore"
+        assert "MemoryRestore first" in world.message(second, "Progressing")
+        world.fails.clear()
+        await world.run(first)
+        await world.run(second)
+
+        assert world.condition(second, "Succeeded") == "True/Restored"
+        assert world.status(second)["previousCollection"]["physical"] == world.status(first)["physical"]
+
+    async def test_a_restore_waits_for_its_agent_and_for_one_that_is_suspended(self, world: RestoreWorld) -> None:
+        orphan = world.restore("orphan", target={"name": "nobody"})
+        world.change(suspend=True)
+        key = world.restore()
+
+        await world.restores.run(orphan)
+        await world.restores.run(key)
+
+        assert world.condition(orphan, "Progressing") == "True/AgentMemoryNotFound"
+        assert world.condition(key, "Progressing") == "True/Suspended"
+        assert world.collections() == [world.physical]
+
+
+class TestRollback:
+    async def test_one_annotation_brings_the_previous_collection_back(self, world: RestoreWorld) -> None:
+        await world.run(key := world.restore())
+
+        world.annotate(key, {"agentmemory.dev/rollback": "yes"})
+        await world.run(key)
+
+        assert world.condition(key, "RolledBack") == "True/RolledBack"
+        assert world.aliases() == {world.alias: world.physical}
+        assert world.count() == POINTS + 5
+        assert world.status(key)["previousCollection"]["physical"] == f"{world.alias}__2"
+        assert "agentmemoryPrevious" not in world.metadata(world.physical)
+
+    async def test_a_second_rollback_does_nothing(self, world: RestoreWorld) -> None:
+        await world.run(key := world.restore())
+        world.annotate(key, {"agentmemory.dev/rollback": "yes"})
+        await world.run(key)
+        status = world.status(key)
+
+        world.annotate(key, {"agentmemory.dev/rollback": "again"})
+        await world.run(key)
+
+        assert world.status(key) == status
+        assert world.aliases() == {world.alias: world.physical}
+
+    async def test_one_that_was_taken_back_is_not_applied_again(self, world: RestoreWorld) -> None:
+        await world.run(key := world.restore(annotations={"agentmemory.dev/rollback": "yes"}))
+        assert world.condition(key, "RolledBack") == "True/RolledBack"
+        world.table.remove(key)
+        await world.run(key)
+
+        await world.run(again := world.restore())
+
+        assert "taken back since" in world.message(again, "AlreadyApplied")
+        assert world.aliases() == {world.alias: world.physical}
+
+    async def test_a_rollback_killed_at_any_step_is_ended_by_the_next_operator(self, world: RestoreWorld) -> None:
+        number, reached_end = 0, False
+        while not reached_end:
+            number += 1
+            key = world.restore(f"r{number}")
+            await world.run(key)
+            before = world.status(key)["previousCollection"]["physical"]
+            world.annotate(key, {"agentmemory.dev/rollback": "yes"})
+            world.calls, world.crash_at = 0, number
+            try:
+                await world.run(key)
+                reached_end = True
+            except Killed:
+                assert world.count() >= POINTS
+            world.crash_at, world.restores = 0, world.passes()
+
+            await world.run(key)
+
+            assert world.condition(key, "RolledBack") == "True/RolledBack"
+            assert world.aliases() == {world.alias: before}
+        assert number > 8
+
+    async def test_a_rollback_past_a_later_restore_is_refused(self, world: RestoreWorld) -> None:
+        await world.run(first := world.restore("first"))
+        await world.run(world.restore("second"))
+
+        world.annotate(first, {"agentmemory.dev/rollback": "yes"})
+        await world.run(first)
+
+        assert world.condition(first, "RolledBack") == "False/NotLive"
+        assert world.aliases() == {world.alias: f"{world.alias}__3"}
+
+
+class TestPrevious:
+    async def test_the_previous_collection_goes_when_its_time_is_over_and_its_snapshots_stay(
+        self, world: RestoreWorld
+    ) -> None:
+        await world.run(key := world.restore(keepPreviousHours=2))
+        await world.restores.run(key)
+        assert world.count(world.physical) == POINTS + 5
+
+        world.clock.move(ms=7_201_000)
+        await world.run(key)
+
+        assert "removedTime" in world.status(key)["previousCollection"]
+        assert world.metadata(world.physical) == PLACEHOLDER["metadata"]
+        assert len(world.files()) == 1
+        await world.run(again := world.restore("again"))
+        assert world.condition(again, "Succeeded") == "True/Restored"
+
+    async def test_it_can_not_be_brought_back_after_that(self, world: RestoreWorld) -> None:
+        await world.run(key := world.restore(keepPreviousHours=0))
+        assert "removedTime" in world.status(key)["previousCollection"]
+
+        world.annotate(key, {"agentmemory.dev/rollback": "yes"})
+        await world.run(key)
+
+        assert world.condition(key, "RolledBack") == "False/PreviousGone"
+        assert world.count() == POINTS
+
+
+class TestClone:
+    async def test_another_agent_begins_with_the_memories_and_stays_itself(self, world: RestoreWorld) -> None:
+        clone = f"{world.agent}-copy"
+        world.table.put(memory_document(clone, embedding=EMBEDDING))
+        key = world.restore(target={"name": clone})
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        found = world.metadata(f"agent_memory_{clone}")
+        assert (found["agentmemory"]["name"], found["agentmemoryOrigin"]) == (clone, world.agent)
+        assert world.count(f"agent_memory_{clone}") == POINTS
+        assert world.count() == POINTS + 5
+
+    async def test_a_snapshot_of_another_cluster_is_refused_but_by_the_annotation(self, world: RestoreWorld) -> None:
+        world.remark({"clusterId": "old", "uid": "old-uid"})
+        await world.snapshot("foreign")
+        world.remark({"clusterId": world.cluster.identity, "uid": "uid-1"})
+        source = {"snapshotRef": {"name": "foreign"}}
+
+        await world.run(refused := world.restore("refused", source=source))
+        allowed = world.restore("allowed", source=source, annotations={"agentmemory.dev/takeover": "old-uid"})
+        await world.run(allowed)
+
+        assert world.condition(refused, "Succeeded") == "False/SnapshotNotOwned"
+        assert world.condition(allowed, "Succeeded") == "True/Restored"
+
+
+class TestCreation:
+    async def test_a_collection_is_made_beside_the_placeholder_of_one_that_is_gone(self, world: RestoreWorld) -> None:
+        world.http.delete(f"/collections/{world.physical}")
+        world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
+        desired = newest_collection(parse_agent_memory(world.must_get(world.memory)), cluster_id="cluster-1")
+
+        async def create(server: Server) -> str:
+            store = server.collections
+            done = await reconcile(world.alias, desired, store=store, last_physical=None, last_points=0)
+            return done.observed.physical
+
+        assert await world.with_server(create) == f"{world.alias}__2"
+        assert world.aliases() == {world.alias: f"{world.alias}__2"}

@@ -1,0 +1,104 @@
+"""A restore as people see it: an object is applied, the alias moves, and its conditions tell what came of it."""
+
+from typing import Any
+
+import pytest
+
+from tests.support.operator import wait_until
+from tests.support.workspace import Workspace
+
+pytestmark = pytest.mark.usefixtures("operator")
+POINTS = 5
+SOURCE = {"snapshotRef": {"name": "before"}}
+
+
+def take_snapshot(workspace: Workspace, name: str = "before") -> None:
+    """Make a snapshot, and wait until it is made."""
+    workspace.create_snapshot(name, verify="None")
+    workspace.wait_condition("Succeeded", "True/SnapshotTaken", name=name, of="MemorySnapshot", seconds=20)
+
+
+def wait_restored(workspace: Workspace, name: str = "undo") -> dict[str, Any]:
+    """Return the restore's status once it was applied."""
+    workspace.wait_condition("Succeeded", "True/Restored", name=name, of="MemoryRestore", seconds=20)
+    return workspace.status(name, "MemoryRestore")
+
+
+class TestRestore:
+    def test_a_restore_brings_an_agent_back_and_a_rollback_takes_it_back(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(POINTS)
+        take_snapshot(workspace)
+        workspace.store_points(POINTS + 3)
+
+        workspace.create_restore("undo", SOURCE)
+        status = wait_restored(workspace)
+
+        assert (status["points"]["before"], status["points"]["after"]) == (POINTS + 3, POINTS)
+        assert workspace.aliases() == {workspace.alias: f"{workspace.alias}__2"}
+        found = wait_until(
+            lambda: workspace.status()["collection"]["physical"].endswith("__2"), seconds=8, what="the agent's status"
+        )
+        assert found
+        assert "Restored" in workspace.events("undo", kind="Normal")
+        workspace.annotate("undo", of="MemoryRestore", rollback="yes")
+        workspace.wait_condition("RolledBack", "True/RolledBack", name="undo", of="MemoryRestore")
+        assert workspace.stored() == POINTS + 3
+
+    def test_a_lost_collection_is_ready_again_after_the_restore(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(POINTS)
+        take_snapshot(workspace)
+        workspace.request_pass()
+        wait_until(lambda: workspace.status()["collection"].get("points"), seconds=8, what="the number of points")
+        workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
+        workspace.request_pass()
+        workspace.wait_condition("Stalled", "True/CollectionLost")
+
+        workspace.create_restore("undo", SOURCE)
+
+        wait_restored(workspace)
+        workspace.wait_ready(seconds=10)
+        assert workspace.stored() == POINTS
+
+    def test_an_agent_begins_with_a_snapshot_where_it_says_so(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(POINTS)
+        take_snapshot(workspace)
+
+        clone = f"{workspace.slug}-clone"
+        workspace.create("clone", agent=clone, bootstrap={"fromSnapshot": {"name": "before"}})
+
+        workspace.wait_ready("clone", seconds=20)
+        answer = workspace.qdrant.post(f"/collections/agent_memory_{clone}/points/count", json={"exact": True})
+        assert answer.json()["result"]["count"] == POINTS
+        uid = workspace.must_get("clone")["metadata"]["uid"]
+        wait_restored(workspace, f"clone-bootstrap-{uid[:8]}")
+
+    def test_the_same_restore_applied_again_is_already_applied(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(POINTS)
+        take_snapshot(workspace)
+        workspace.create_restore("undo", SOURCE)
+        wait_restored(workspace)
+        workspace.delete("undo", "MemoryRestore")
+        wait_until(lambda: workspace.get("undo", "MemoryRestore") is None, seconds=8, what="the end of undo")
+
+        workspace.create_restore("undo", SOURCE)
+
+        workspace.wait_condition("AlreadyApplied", "True/AlreadyApplied", name="undo", of="MemoryRestore")
+        assert workspace.aliases() == {workspace.alias: f"{workspace.alias}__2"}
+
+    def test_a_restore_whose_agent_is_deleted_midway_leaves_nothing(self, workspace: Workspace) -> None:
+        workspace.create_ready()
+        workspace.store_points(POINTS)
+        take_snapshot(workspace)
+        workspace.delete()
+        workspace.wait_gone()
+
+        workspace.create_restore("undo", SOURCE)
+
+        workspace.wait_condition("Progressing", "True/AgentMemoryNotFound", name="undo", of="MemoryRestore")
+        assert workspace.physicals() == [workspace.physical]
+        workspace.delete("undo", "MemoryRestore")
+        wait_until(lambda: workspace.get("undo", "MemoryRestore") is None, seconds=8, what="the end of undo")
