@@ -10,6 +10,7 @@ import httpx
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.adapters.qdrant_shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory
@@ -54,22 +55,23 @@ class TableCluster(FakeCluster):
 class JobWorld:
     """One agent with a collection of its own on a server, and what passes over jobs need."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, nodes: Sequence[str] = ()) -> None:
         self.url, self.agent = url, f"j-{uuid.uuid4().hex[:10]}"
         self.alias = f"agent_memory_{self.agent}"
         self.physical = f"{self.alias}__1"
         self.table, self.clock = ObjectTable(), FakeClock()
         self.cluster = TableCluster(table=self.table)
         self.http = httpx.Client(base_url=url, timeout=30)
-        self.table.put(connection_document(url=url))
+        self.table.put(connection_document(url=url, **({"nodes": list(nodes)} if nodes else {})))
         self.secrets = FakeSecrets()
         self.servers = Servers(self.table, self.secrets, self.open_server)
         self.opened: list[Server] = []
         self.requested: list[Key] = []
 
     def open_server(self, endpoint: Endpoint) -> Server:
-        parts = QdrantCollections(endpoint.url), QdrantSnapshots(endpoint.url), QdrantPoints(endpoint.url)
-        self.opened.append(Server(endpoint, *parts))
+        url, nodes = endpoint.url, endpoint.nodes
+        snapshots = QdrantShardSnapshots(url, nodes, deadline_s=30) if nodes else QdrantSnapshots(url)
+        self.opened.append(Server(endpoint, QdrantCollections(url), snapshots, QdrantPoints(url)))
         return self.opened[-1]
 
     @property

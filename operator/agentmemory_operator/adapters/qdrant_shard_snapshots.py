@@ -176,6 +176,9 @@ class QdrantShardSnapshots:
         except StoreRejected as exc:
             if exc.status != 409:
                 raise
+        # Where the collection is gone, nobody makes another snapshot of it, which would remove them.
+        await self._await_active(physical)
+        await self._remove_unfinished(physical)
 
     async def metadata(self, physical: str) -> Json | None:
         """Return a collection's metadata, None where it does not exist."""

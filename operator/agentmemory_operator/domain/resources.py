@@ -284,8 +284,11 @@ class QdrantConnectionSpec(Model):
     model_config = ConfigDict(json_schema_extra=validated(*rules.CONNECTION))
 
     url: QdrantUrl = Field(description="Base URL of Qdrant's REST API, as http://qdrant.qdrant.svc:6333.")
-    nodes: Annotated[tuple[NodeUrl, ...], Field(min_length=1, max_length=64)] | None = Field(
+    nodes: tuple[NodeUrl, ...] | None = Field(
         default=None,
+        strict=False,
+        min_length=1,
+        max_length=64,
         description="Base URL of each node of a cluster, under its own name: snapshots are made node by node. Without,"
         " a cluster has none. Default: the server is alone.",
     )

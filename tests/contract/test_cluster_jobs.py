@@ -1,0 +1,164 @@
+"""Snapshots of an agent on a cluster, from end to end: made, proven, copied, brought back, removed."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.s3_objects import S3Objects
+from agentmemory_operator.services.copies import Copies, place_of
+from agentmemory_operator.services.objects import Key
+from agentmemory_operator.services.retirement import retire
+from agentmemory_operator.services.scratch import Scratch
+from agentmemory_operator.services.servers import Server
+from agentmemory_operator.services.snapshots import SnapshotPasses
+from agentmemory_operator.services.storages import Storages
+from agentmemory_operator.services.verification import Verification
+from tests.devserver.conftest import Server as DevServer
+from tests.support.job_world import JobWorld
+from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
+
+SHARDING = {"sharding": {"shardNumber": 3, "replicationFactor": 2}}
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    """The nodes that QDRANT_URLS lists, else those of a simulated cluster."""
+    if given := os.environ.get("QDRANT_URLS"):
+        yield tuple(given.split(","))
+        return
+    running = DevServer(tmp_path_factory.mktemp("cluster"), "--peers", "3", "--activation-seconds", "0.3")
+    yield tuple(running.urls)
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+async def world(urls: tuple[str, ...]) -> AsyncIterator[JobWorld]:
+    world = JobWorld(urls[0], nodes=urls)
+    yield world
+    await world.close()
+
+
+def passes_of(world: JobWorld) -> SnapshotPasses:
+    parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
+    verification = Verification(Scratch(world.cluster.cluster_id))
+    return SnapshotPasses(*parts, prover=verification, copies=copies_of(world))
+
+
+def copies_of(world: JobWorld) -> Copies:
+    return Copies(Storages(world.secrets, S3Objects))
+
+
+async def made(world: JobWorld, **spec: Any) -> Key:
+    key = world.apply("MemorySnapshot", "one", agentMemoryRef={"name": world.agent}, **spec)
+    passes = passes_of(world)
+    await passes.run(key)
+    await passes.run(key)
+    return key
+
+
+def shard_files(world: JobWorld, urls: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    for url in urls:
+        for shard in range(3):
+            answer = httpx.get(f"{url}/collections/{world.physical}/shards/{shard}/snapshots")
+            found += [each["name"] for each in answer.json()["result"]] if answer.status_code == 200 else []
+    return sorted(found)
+
+
+def points_of(world: JobWorld, name: str) -> Any:
+    body = {"limit": 1000, "with_vector": True}
+    return world.http.post(f"/collections/{name}/points/scroll", json=body).json()["result"]["points"]
+
+
+async def test_each_shard_is_on_record_and_all_of_them_together_are_proven(
+    world: JobWorld, urls: tuple[str, ...]
+) -> None:
+    await world.create_agent(points=90, index=SHARDING)
+
+    key = await made(world)
+
+    status = world.status(key)
+    assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
+    assert world.condition(key, "Verified") == "True/Verified"
+    assert [each["shard"] for each in status["shards"]] == [0, 1, 2]
+    assert sorted(each["name"] for each in status["shards"]) == shard_files(world, urls)
+    assert all(each["sizeBytes"] and each["sha256"] and each["peer"] for each in status["shards"])
+    assert status["points"] == {"before": 90, "after": 90}
+    assert world.collections() == [world.physical]
+
+
+async def test_a_snapshot_that_is_deleted_leaves_no_file_on_any_node(world: JobWorld, urls: tuple[str, ...]) -> None:
+    await world.create_agent(points=30, index=SHARDING)
+    key = await made(world, verify="None", deletionPolicy="Delete")
+    passes = passes_of(world)
+    await passes.run(key)
+
+    world.delete(key)
+    await passes.run(key)
+
+    assert shard_files(world, urls) == []
+
+
+async def test_a_copy_off_the_cluster_brings_an_agent_back_whose_every_file_is_lost(
+    world: JobWorld, urls: tuple[str, ...], storage: S3Server
+) -> None:
+    world.secrets.values |= {
+        ("agents", "s3", "access-key-id"): KEY.id,
+        ("agents", "s3", "secret-access-key"): KEY.secret,
+    }
+    bucket = {"endpoint": storage.url, "bucket": BUCKET, "prefix": world.agent, "secretRef": {"name": "s3"}}
+    await world.create_agent(points=90, index=SHARDING, snapshots={"storage": {"s3": bucket}})
+    before = points_of(world, world.physical)
+    key = await made(world)
+    status = world.status(key)
+    here, there = status["locations"]
+
+    async def bring_back(server: Server) -> None:
+        await server.snapshots.delete_file(world.physical, here["name"])
+        await server.collections.delete(world.physical)
+        place = place_of(there, status["sha256"])
+        await copies_of(world).recover(place, server.snapshots, f"{world.alias}__2", namespace="agents")
+
+    await world.with_server(bring_back)
+
+    assert world.condition(key, "Verified") == "True/Verified"
+    assert points_of(world, f"{world.alias}__2") == before
+
+
+async def test_a_collection_that_is_retired_keeps_the_files_of_its_shards_in_reach(
+    world: JobWorld, urls: tuple[str, ...]
+) -> None:
+    await world.create_agent(points=60, index=SHARDING)
+    before, key = points_of(world, world.physical), await made(world, verify="None")
+    name = world.status(key)["name"]
+
+    async def retire_and_restore(server: Server) -> int:
+        kept = await retire(server.collections, server.snapshots, world.physical)
+        location = await server.snapshots.own_location(world.physical, name)
+        await server.snapshots.recover(f"{world.alias}__2", location, sha256=world.status(key)["sha256"])
+        return kept
+
+    assert await world.with_server(retire_and_restore) == 1
+    assert points_of(world, f"{world.alias}__2") == before
+    assert points_of(world, world.physical) == []
+
+
+async def test_without_its_nodes_a_snapshot_of_a_cluster_fails_and_says_what_to_do(urls: tuple[str, ...]) -> None:
+    world = JobWorld(urls[0])
+    try:
+        await world.create_agent(points=5, index=SHARDING)
+        key = await made(world)
+
+        assert world.condition(key, "Succeeded") == "False/NodesNotListed"
+        assert "spec.nodes" in str(world.status(key)["conditions"])
+    finally:
+        await world.close()
