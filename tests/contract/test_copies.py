@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import tracemalloc
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
@@ -276,6 +277,22 @@ async def test_uploads_that_others_left_a_day_ago_are_dropped_with_the_next_copy
     file = file_of(FileServer(CONTENT))
     await copies.send(file, location, storage=storage, slug="support-bot", namespace=NAMESPACE)
     assert set(objects.unfinished) == {"backups/support-bot/new", "backups/other/old"}
+
+
+async def test_a_copy_of_any_size_takes_the_memory_of_few_parts(server: S3Server) -> None:
+    content = bytes(80 << 20)
+    sha256 = hashlib.sha256(content).hexdigest()
+    storage = S3Storage.model_validate({"endpoint": server.url, "bucket": BUCKET, "secretRef": {"name": "s3"}})
+    location = copy_location(storage, slug="large", name="nightly", uid="12345678", file=FILE)
+    source, copies = FileServer(content), Copies(Storages(SECRETS, S3Objects))
+    file = ServerFile(store=source, physical=PHYSICAL, name=FILE, size=len(content), sha256=sha256)  # type: ignore[arg-type]
+    tracemalloc.start()
+    try:
+        await copies.send(file, location, storage=storage, slug="large", namespace=NAMESPACE)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 5 * PART_BYTES
 
 
 async def test_progress_is_told_in_bytes() -> None:
