@@ -1,6 +1,7 @@
 """A restore over a real engine: live by one move of the alias, killed anywhere and gone on with, and taken back."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -8,12 +9,17 @@ import pytest
 
 from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.domain.desired import newest_collection
+from agentmemory_operator.domain.erasure import Counts, Receipt, hash_user, trace_to_line
 from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.snapshot_spec import S3Storage
+from agentmemory_operator.domain.storage_places import copy_location
 from agentmemory_operator.domain.times import render_second
-from agentmemory_operator.errors import StoreUnavailable, TransientError
+from agentmemory_operator.errors import StorageUnavailable, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.aliases import AliasLocks
-from agentmemory_operator.services.copies import Copies
+from agentmemory_operator.services.copies import Copies, ServerFile
+from agentmemory_operator.services.erasure_mirror import ErasureMirror
+from agentmemory_operator.services.erasures import Erasures
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.services.reconcile import reconcile
@@ -21,8 +27,9 @@ from agentmemory_operator.services.restore_sources import RestoreSources
 from agentmemory_operator.services.restores import RestorePasses
 from agentmemory_operator.services.servers import Server
 from agentmemory_operator.services.storages import Storages
-from tests.support.fakes import FakeSecrets, memory_document
+from tests.support.fakes import connection_document, memory_document
 from tests.support.job_world import EMBEDDING, NAMESPACE, JobWorld
+from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
 
 POINTS = 10
 SNAPSHOT = {"snapshotRef": {"name": "before"}}
@@ -88,14 +95,16 @@ class RestoreWorld(JobWorld):
 
     def passes(self) -> RestorePasses:
         """Return what a new operator would work with."""
+        storages = Storages(self.secrets, S3Objects)
         return RestorePasses(
             table=self.table,
             servers=self.servers,
             cluster=Watched(self.cluster, self),  # type: ignore[arg-type]
             clock=self.clock,
             request=self.requested.append,
-            sources=RestoreSources(self.table, self.servers, Copies(Storages(FakeSecrets(), S3Objects))),
+            sources=RestoreSources(self.table, self.servers, Copies(storages)),
             locks=AliasLocks(),
+            mirror=ErasureMirror(self.table, self.servers, storages, Erasures(self.clock), self.clock),
         )
 
     async def snapshot(self, name: str = "before", **changes: Any) -> None:
@@ -610,3 +619,142 @@ class TestCreation:
 
         assert await world.with_server(create) == f"{world.alias}__2"
         assert world.aliases() == {world.alias: f"{world.alias}__2"}
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+class TestObjectStorage:
+    """The agent's snapshots are copied off the server."""
+
+    @pytest.fixture
+    async def world(self, qdrant_url: str, storage: S3Server) -> AsyncIterator[RestoreWorld]:
+        made = RestoreWorld(qdrant_url)
+        keys = {"access-key-id": KEY.id, "secret-access-key": KEY.secret}
+        made.secrets.values = {(NAMESPACE, "s3", name): value for name, value in keys.items()}
+        await made.create_agent(POINTS, snapshots={"storage": {"s3": bucket(storage)}})
+        await made.snapshot()
+        await self.copy(made, storage)
+        made.store(5, first=100)
+        yield made
+        await made.close()
+
+    @staticmethod
+    async def copy(world: RestoreWorld, storage: S3Server) -> None:
+        """Copy the snapshot, and write its place down."""
+        status, spec = world.status(SNAPSHOT_KEY), S3Storage.model_validate(bucket(storage))
+        (here,) = status["locations"]
+        there = copy_location(spec, slug=world.agent, name="before", uid="uid-before", file=here["name"])
+        copies = Copies(Storages(world.secrets, S3Objects))
+
+        async def send(server: Server) -> None:
+            (found,) = [file for file in await server.snapshots.files(here["physical"]) if file.name == here["name"]]
+            file = ServerFile(
+                store=server.snapshots,
+                physical=here["physical"],
+                name=found.name,
+                size=found.size,
+                sha256=found.sha256,
+            )
+            await copies.send(file, there, storage=spec, slug=world.agent, namespace=NAMESPACE)
+
+        await world.with_server(send)
+        world.table.put(world.must_get(SNAPSHOT_KEY) | {"status": status | {"locations": [here, there]}})
+
+    async def test_a_snapshot_whose_file_is_lost_comes_back_from_its_copy(self, world: RestoreWorld) -> None:
+        (file,) = world.files()
+        world.http.delete(f"/collections/{world.physical}/snapshots/{file}")
+
+        await world.run(key := world.restore())
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        assert world.count() == POINTS
+
+    async def test_it_comes_back_from_its_copy_where_its_own_server_is_away(self, world: RestoreWorld) -> None:
+        world.table.put(connection_document("lost", url="http://127.0.0.1:1"))
+        status = world.status(SNAPSHOT_KEY) | {"connection": {"namespace": NAMESPACE, "name": "lost"}}
+        world.table.put(world.must_get(SNAPSHOT_KEY) | {"status": status})
+
+        await world.run(key := world.restore())
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        assert world.count() == POINTS
+
+    async def test_what_is_away_everywhere_is_waited_for(self, world: RestoreWorld, storage: S3Server) -> None:
+        (file,) = world.files()
+        world.http.delete(f"/collections/{world.physical}/snapshots/{file}")
+        storage.kill()
+        key = world.restore()
+
+        with pytest.raises(StorageUnavailable):
+            await world.run(key)
+        storage.start()
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+
+    async def test_a_copy_that_was_altered_is_refused_and_nothing_is_made(
+        self, world: RestoreWorld, storage: S3Server
+    ) -> None:
+        (file,) = world.files()
+        world.http.delete(f"/collections/{world.physical}/snapshots/{file}")
+        path = storage.file(world.status(SNAPSHOT_KEY)["locations"][1]["key"])
+        content = path.read_bytes()
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+
+        await world.run(key := world.restore())
+
+        assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
+        world.check_untouched(key)
+
+    async def test_an_object_is_restored_by_its_key_alone(self, world: RestoreWorld, storage: S3Server) -> None:
+        place = bucket(storage) | {"key": world.status(SNAPSHOT_KEY)["locations"][1]["key"]}
+        world.table.remove(SNAPSHOT_KEY)
+
+        await world.run(key := world.restore(source={"s3": place}))
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        assert world.count() == POINTS
+
+    async def test_what_the_lost_server_had_erased_since_stays_erased(
+        self, world: RestoreWorld, storage: S3Server
+    ) -> None:
+        receipt = Receipt(
+            id=str(uuid.uuid4()),
+            agent_id=world.agent,
+            user_hash=hash_user(world.agent, "u"),
+            is_whole=True,
+            older_than=None,
+            until_ms=world.clock.now_ms(),
+            at=world.clock.now_ms(),
+            counts=Counts(types={"fact": POINTS}),
+            sha256="0" * 64,
+            request_hash="0" * 16,
+        )
+        path = storage.file(f"{world.agent}/erasures/{world.clock.now_ms():013d}-0000-last.ndjson")
+        async with Storages(world.secrets, S3Objects).open_bucket(
+            S3Storage.model_validate(bucket(storage)), NAMESPACE
+        ) as objects:
+            await objects.put(f"{world.agent}/erasures/{path.name}", _lines(receipt), metadata={})
+        world.http.delete(f"/collections/{world.physical}")
+
+        await world.run(key := world.restore())
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        erased = next(step for step in world.status(key)["steps"] if step["name"] == "Erase")
+        assert erased["message"] == f"{POINTS} memories erased since were erased again"
+
+
+SNAPSHOT_KEY = Key(MEMORY_SNAPSHOT, NAMESPACE, "before")
+
+
+def bucket(storage: S3Server) -> Json:
+    return {"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
+
+
+async def _lines(*receipts: Receipt) -> AsyncIterator[bytes]:
+    for receipt in receipts:
+        yield trace_to_line(receipt)

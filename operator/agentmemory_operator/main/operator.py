@@ -165,6 +165,8 @@ class Operator:
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
             sources=RestoreSources(self.table, self.servers, self.copies),
             locks=self._passes.locks,
+            erasures=erasures,
+            mirror=self.mirror,
         )
         self.work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
         return self.servers

@@ -17,7 +17,9 @@ from agentmemory_operator.errors import (
     BytesDiffer,
     NotFound,
     SpecInvalid,
+    StorageUnavailable,
     StoreRejected,
+    StoreUnavailable,
     TransientError,
 )
 from agentmemory_operator.services.comparison import Subject
@@ -142,9 +144,14 @@ class RestoreSources:
                 try:
                     await place(server, physical)
                 except (StoreRejected, NotFound, SpecInvalid, BytesDiffer) as exc:
+                    failure = failure or exc
+                except (_OriginAway, StorageUnavailable) as exc:
+                    # That one may come back, where the others have nothing.
                     failure = exc
                 else:
                     return
+            if isinstance(failure, TransientError):
+                raise failure
             told = f": {failure}" if failure else ""
             raise SpecInvalid(
                 Reason.SNAPSHOT_REFUSED,
@@ -168,6 +175,7 @@ class RestoreSources:
 
         async def recover(server: Server, physical: str) -> None:
             async def send(other: Server) -> None:
+                await _see(other, file)
                 async with other.snapshots.download(file.physical, file.name) as content:
                     await server.snapshots.upload(physical, content, sha256=file.sha256)
 
@@ -180,6 +188,17 @@ class RestoreSources:
             await self.copies.recover(place, server.snapshots, physical, namespace=namespace)
 
         return recover
+
+
+class _OriginAway(StoreUnavailable):
+    """The server that has a snapshot does not answer, whoever it is for."""
+
+
+async def _see(origin: Server, file: Subject) -> None:
+    try:
+        await origin.snapshots.files(file.physical)
+    except StoreUnavailable as exc:
+        raise _OriginAway(f"the server that it was made on: {exc}") from exc
 
 
 def _from_own(file: Subject) -> Recover:

@@ -48,7 +48,7 @@ from agentmemory_operator.services.restore_queue import obstacle_of, target_faul
 from agentmemory_operator.services.restore_sources import RestoreSources, SourceWaiting
 from agentmemory_operator.services.rollbacks import Rollback
 from agentmemory_operator.services.servers import Server, Servers, connection_of
-from agentmemory_operator.services.swaps import Reapply, Swap, Task
+from agentmemory_operator.services.swaps import Reapply, ReapplyMirrored, Swap, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +82,7 @@ class RestorePasses:
         request: asks for a pass over another object.
         locks: of the aliases; one for all who move them.
         erasures: None where nothing is ever erased.
+        mirror: None where nothing is kept off the server.
     """
 
     table: ObjectTable
@@ -92,6 +93,7 @@ class RestorePasses:
     sources: RestoreSources
     locks: AliasLocks
     erasures: Reapply | None = None
+    mirror: ReapplyMirrored | None = None
     periods: RestorePeriods = field(default_factory=RestorePeriods)
     _book: JobBook = field(init=False)
 
@@ -165,7 +167,7 @@ class RestorePasses:
                 cluster_id=cluster_id,
                 check_target=lambda: self._check_target(job),
             )
-            await Swap(self.locks, self.erasures).run(task)
+            await Swap(self.locks, self.erasures, self.mirror).run(task)
 
         return work
 

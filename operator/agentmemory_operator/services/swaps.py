@@ -53,8 +53,21 @@ SKEW_MS = 1_000
 class Reapply(Protocol):
     """Erases in a copy what was erased since it was made."""
 
-    async def reapply(self, points: PointStore, source: str, target: str, memory: AgentMemory) -> int:
+    async def reapply(self, store: PointStore, source: str, target: str, memory: AgentMemory) -> int:
         """Carry the receipts of erasures from one collection to another, and erase there; return how many were new."""
+        ...
+
+
+class ReapplyMirrored(Protocol):
+    """Erases in a copy what storage off the server tells of."""
+
+    async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
+        """Return how many memories were erased; none where the agent has no storage.
+
+        Args:
+            slug: of the agent whose memories they were.
+            since_ms: when the copy was made, Unix milliseconds.
+        """
         ...
 
 
@@ -103,10 +116,12 @@ class Swap:
     Attributes:
         locks: of the aliases; one for all who move them.
         erasures: None where nothing is ever erased.
+        mirror: None where nothing is kept off the server.
     """
 
     locks: AliasLocks
     erasures: Reapply | None = None
+    mirror: ReapplyMirrored | None = None
 
     async def run(self, task: Task) -> None:
         """Go on with a swap to its end; the object's status says where it is.
@@ -213,11 +228,14 @@ class Swap:
         return f"changed: {changed}" if changed else "as the AgentMemory asks"
 
     async def _erase(self, task: Task) -> str:
-        live = await task.live()
-        if self.erasures is None or live is None:
-            return "nothing to carry over"
-        number = await self.erasures.reapply(task.server.points, live.physical, task.physical, task.memory)
-        return f"{number} erasures made again"
+        live, number = await task.live(), 0
+        if self.erasures is not None and live is not None:
+            number = await self.erasures.reapply(task.server.points, live.physical, task.physical, task.memory)
+        if self.mirror is not None:
+            # What the live collection tells may be less: it may have been lost, and made anew, since.
+            slug, since_ms = task.source.agent or task.memory.slug, task.source.begun_ms or 0
+            number += await self.mirror.reapply(task.server, task.physical, task.memory, slug=slug, since_ms=since_ms)
+        return f"{number} memories erased since were erased again"
 
     async def _count(self, task: Task) -> str:
         live = await task.live()
