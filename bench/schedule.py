@@ -19,6 +19,7 @@ import httpx
 
 from agentmemory_operator.domain.naming import ALIAS_PREFIX, SCRATCH_PREFIX
 from agentmemory_operator.domain.resources import API_VERSION
+from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE
 from bench.clients import Client
 from bench.herds import NAMESPACE, Herd, herding, wait
 from bench.progress import say
@@ -144,7 +145,7 @@ def rows(args: argparse.Namespace, made: Round, snapshots: Snapshots, *, peak_mi
     return [
         (f"snapshots of {many} agents of one schedule that succeeded", f"{good:,}", many),
         ("made twice, though the operator was killed midway", str(doubled), "0"),
-        ("under way at once, at most", str(snapshots.most), "4"),
+        ("under way at once, at most", str(snapshots.most), f"at most {SNAPSHOTS_AT_ONCE}"),
         ("scratch collections left", str(made.left), "0"),
         (f"from the schedule's time to the last one, verify {args.verify}", f"{made.took_s:.0f} s", ""),
         ("one of them, median / worst", f"{statistics.median(seconds):.0f} / {max(seconds):.0f} s", ""),

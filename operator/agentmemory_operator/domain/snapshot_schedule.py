@@ -269,7 +269,7 @@ def states_of(outlook: Outlook) -> list[State]:
 
 def _fresh(outlook: Outlook) -> State:
     proven, usable, stale_ms = outlook.proven, outlook.usable, outlook.figures.stale_ms or 0
-    hours = f"{stale_ms / HOUR_MS:g} hours"
+    hours = f"{stale_ms / HOUR_MS:g} h"
     if usable and usable[0].begun_ms + stale_ms > outlook.now_ms:
         message = f"{_dated(usable[0])} is proven; it is too old after {hours}"
         return State("SnapshotFresh", True, Reason.SNAPSHOT_RECENT, message)

@@ -98,8 +98,8 @@ class Retention(Model):
     monthly: Kept | None = Field(default=None, description="Of so many months, 0..1000. Default: 6.")
     max_age_days: Annotated[int, Field(ge=1, le=36_500)] | None = Field(
         default=None,
-        description="Older ones go, whatever else would keep them but a pin, 1..36500; the last verified one that the"
-        " running server can restore stays. Default: none goes by age.",
+        description="Older ones go, whatever the other figures say, 1..36500; a pinned one stays, one in use, the"
+        " newest one and the last verified one that the running server can restore. Default: none goes by age.",
     )
 
 
@@ -119,7 +119,11 @@ class SnapshotsSpec(Model):
         description="Hours after which the last proven snapshot is too old and SnapshotFresh turns False, 1..87600."
         " Default: twice the longest time between two times of the schedule, at least 1.",
     )
-    retention: Retention | None = Field(default=None, description="Which scheduled ones stay. Default: see its fields.")
+    retention: Retention | None = Field(
+        default=None,
+        description="Which scheduled ones stay: what any of the figures keeps, and all where keepLast, daily, weekly"
+        " and monthly are 0. Default: see its fields.",
+    )
     verify: Verify | None = Field(
         default=None,
         description="How each is proven: Full restores it beside the agent and compares, Checksum reads its bytes, None"
