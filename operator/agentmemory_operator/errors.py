@@ -12,6 +12,7 @@ AgentMemoryError
 ├── RestoreUnderWay            a collection comes with a restore, and no empty one is made meanwhile
 ├── StoreRejected              the engine refused a call for good (its message, its status)
 │   └── StorageRejected        the object storage did
+├── NamespaceEnding            an object cannot be created: its namespace is being deleted
 ├── BytesDiffer                bytes are not those that were recorded; nothing was made of them
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
@@ -136,6 +137,10 @@ class StorageRejected(StoreRejected):
     def __init__(self, status: int, code: str, message: str) -> None:
         super().__init__(status, message)
         self.code = code
+
+
+class NamespaceEnding(AgentMemoryError):
+    """An object cannot be created any more: its namespace is being deleted."""
 
 
 class BytesDiffer(AgentMemoryError):

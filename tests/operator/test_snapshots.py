@@ -54,3 +54,32 @@ def test_a_snapshot_applied_before_its_agent_waits_for_it(workspace: Workspace) 
     workspace.create_ready()
 
     workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="early", of=KIND, seconds=30)
+
+
+class TestLastSnapshot:
+    def test_the_collection_goes_once_the_last_snapshot_is_proven(self, workspace: Workspace) -> None:
+        workspace.create_ready(deletionPolicy="Snapshot")
+        workspace.store_points(4)
+
+        workspace.delete()
+        workspace.wait_gone(seconds=30)
+
+        (made,) = workspace.names(KIND)
+        status = workspace.status(made, KIND)
+        assert "-final-" in made
+        assert made in workspace.events(kind="Normal")["CollectionDeleted"]
+        assert (workspace.physicals(), workspace.aliases()) == ([workspace.physical], {})
+        assert files_of(workspace) == [status["name"]]
+        assert status["points"]["after"] == 4
+
+    def test_a_namespace_that_is_deleted_is_not_held_up_and_the_collection_is_kept(self, workspace: Workspace) -> None:
+        workspace.create_ready(deletionPolicy="Snapshot")
+        workspace.store_points(4)
+        workspace.control_plane.http.delete(f"/api/v1/namespaces/{workspace.namespace}")
+
+        # Nothing here deletes what lies in a namespace, as a cluster's controller would.
+        workspace.delete()
+        workspace.wait_gone(seconds=15)
+
+        assert workspace.stored() == 4
+        assert workspace.names(KIND) == []

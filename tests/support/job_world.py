@@ -15,6 +15,7 @@ from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.resources import Metadata
+from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of
@@ -32,9 +33,14 @@ EMBEDDING = {"provider": "none", "dimensions": SIZE}
 
 @dataclass(slots=True)
 class TableCluster(FakeCluster):
-    """A cluster whose writes come back at once."""
+    """A cluster whose writes come back at once.
+
+    Attributes:
+        creation_error: raised by every creation of an object while it is set.
+    """
 
     table: ObjectTable = field(default_factory=ObjectTable)
+    creation_error: AgentMemoryError | None = None
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         await FakeCluster.write_status(self, kind, metadata, status)
@@ -50,6 +56,16 @@ class TableCluster(FakeCluster):
             self.table.remove(key)
             return
         self.table.put(document | {"metadata": document["metadata"] | {"finalizers": list(finalizers)}})
+
+    async def create_object(self, document: Json) -> bool:
+        if self.creation_error is not None:
+            raise self.creation_error
+        is_new = await FakeCluster.create_object(self, document)
+        if is_new:
+            metadata = document["metadata"]
+            made = {"uid": f"uid-{metadata['name']}", "generation": 1, "resourceVersion": "1"}
+            self.table.put(document | {"metadata": metadata | made})
+        return is_new
 
 
 class JobWorld:

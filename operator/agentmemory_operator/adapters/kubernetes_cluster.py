@@ -22,7 +22,7 @@ from agentmemory_operator.adapters.kubernetes_transport import (
 )
 from agentmemory_operator.domain.definitions import KINDS
 from agentmemory_operator.domain.resources import API_VERSION, GROUP, Metadata
-from agentmemory_operator.errors import NotFound, SecretMissing, TransientError
+from agentmemory_operator.errors import NamespaceEnding, NotFound, SecretMissing, TransientError
 from agentmemory_operator.ports import Event, Json
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,8 @@ PLURALS = {kind.name: kind.plural for kind in KINDS}
 # So short that a connection which died in silence is noticed within a minute.
 WATCH_TIMEOUT_S = 50
 WATCH_RETRY_S = 1.0
+# The API server's words.
+TERMINATING = "because it is being terminated"
 # A thousand objects in one answer are 7 MB of JSON, and ten times that in memory while it is read.
 PAGE = "100"
 
@@ -96,6 +98,8 @@ class KubernetesCluster:
         try:
             await self._transport.call("POST", _folder(document["kind"], metadata.namespace), document)
         except KubernetesRejected as exc:
+            if TERMINATING in str(exc):
+                raise NamespaceEnding(str(exc)) from exc
             if exc.status != CONFLICT:
                 raise
             return False

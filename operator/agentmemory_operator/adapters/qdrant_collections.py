@@ -254,7 +254,7 @@ class QdrantCollections:
         if not any(known.startswith(ALIAS_PREFIX) for known in (name, *aliases)):
             return None
         info = await self._get(name)
-        if info is None:
+        if info is None or _is_placeholder(info):
             return None
         seen = _observed(info, physical=name, is_aliased=bool(aliases))
         return Holding(

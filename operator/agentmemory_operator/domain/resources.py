@@ -244,9 +244,10 @@ class AgentMemorySpec(Model):
         description="What becomes of a change that somebody made to the collection in Qdrant, past this object. Correct"
         " sets it right, Report leaves it and shows it in status.drift, Ignore leaves it. Default: Correct.",
     )
-    deletion_policy: Literal["Retain", "Delete"] | None = Field(
+    deletion_policy: Literal["Retain", "Snapshot", "Delete"] | None = Field(
         default=None,
-        description="What becomes of the collection when this object is deleted. Delete drops a non-empty one only with"
+        description="What becomes of the collection when this object is deleted. Snapshot drops it once a last snapshot"
+        " of it is verified; Delete drops a non-empty one only with"
         f" the annotation {CONFIRM_DELETE}: ALIAS. Default: Retain.",
     )
 

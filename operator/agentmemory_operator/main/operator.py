@@ -147,6 +147,7 @@ class Operator:
             snapshots_at_once: of the agents of one connection.
         """
         self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
+        self._passes.release.servers = self.servers
         scratch = Scratch(self._cluster.cluster_id)
         self._sweeper = ScratchSweeper(self.table, self.servers, scratch)
         storages = Storages(self._secrets, open_objects)

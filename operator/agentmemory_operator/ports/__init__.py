@@ -307,7 +307,10 @@ class CollectionCatalogue(Protocol):
     """What lies on one Qdrant server; raises as PointStore does."""
 
     async def holdings(self) -> list[Holding]:
-        """Return the collections whose name or alias is one that agents' collections have, sorted by name."""
+        """Return the collections whose name or alias is one that agents' collections have, sorted by name.
+
+        Placeholders hold no memories and are left out.
+        """
         ...
 
 
@@ -351,7 +354,11 @@ class Cluster(Namespaces, Protocol):
         ...
 
     async def create_object(self, document: Json) -> bool:
-        """Create an object; tell whether it was not there before. What Kubernetes refuses is a TransientError."""
+        """Create an object; tell whether it was not there before. What Kubernetes refuses is a TransientError.
+
+        Raises:
+            NamespaceEnding: nothing can be created in its namespace any more.
+        """
         ...
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:

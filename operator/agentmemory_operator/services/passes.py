@@ -45,7 +45,7 @@ from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.news import events_of
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of, slug_of
 from agentmemory_operator.services.reconcile import Permit, reconcile
-from agentmemory_operator.services.release import FINALIZER, release
+from agentmemory_operator.services.release import FINALIZER, POLICIES, Release
 from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
 from agentmemory_operator.services.turns import Turns, is_running
 from agentmemory_operator.services.unlisted import count_unlisted
@@ -113,8 +113,10 @@ class Passes:
     snapshots: SnapshotSchedule | None = None
     locks: AliasLocks = field(default_factory=AliasLocks)
     turns: Turns = field(init=False)
+    release: Release = field(init=False)
 
     def __post_init__(self) -> None:
+        self.release = Release(self.table, self.connections, self.cluster, self.request)
         self.turns = Turns(self.table, self.clock)
 
     async def run(self, key: Key) -> float | None:
@@ -133,8 +135,7 @@ class Passes:
     async def _memory(self, key: Key, document: Json) -> float | None:
         metadata = Metadata.model_validate(document["metadata"])
         if metadata.deletion_timestamp:
-            await self._release(document, metadata)
-            return None
+            return await self._release(document, metadata)
         try:
             memory = parse_agent_memory(document)
             if memory.spec.suspend:
@@ -220,15 +221,17 @@ class Passes:
         await self._write(AGENT_MEMORY, document, memory.metadata, status)
         return None
 
-    async def _release(self, document: Json, metadata: Metadata) -> None:
+    async def _release(self, document: Json, metadata: Metadata) -> float | None:
         since = datetime.fromisoformat(metadata.deletion_timestamp or self._now())
         deadline_s = since.timestamp() + self.periods.release_s
         is_overdue = self.clock.now_ms() / 1000 > deadline_s
         try:
             async with self.locks.of(slug_of(document)):
-                await release(
-                    document, metadata, connections=self.connections, cluster=self.cluster, is_overdue=is_overdue
-                )
+                await self.release.run(document, metadata, is_overdue=is_overdue)
+            return None
+        except DeletionWaiting as exc:
+            await self._fail(document, metadata, exc)
+            return self.periods.busy_s
         except StoreUnavailable as exc:
             waiting = DeletionWaiting(
                 f"the deletion waits for Qdrant until {render_second(deadline_s)}; then the object goes, and its "
@@ -252,7 +255,7 @@ class Passes:
             )
 
     async def _reconcile(self, key: Key, document: Json, memory: AgentMemory) -> Reconciled:
-        wanted = (FINALIZER,) if memory.spec.deletion_policy == "Delete" else ()
+        wanted = (FINALIZER,) if memory.spec.deletion_policy in POLICIES else ()
         others = [name for name in memory.metadata.finalizers if name != FINALIZER]
         if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
             await self.cluster.write_finalizers(AGENT_MEMORY, memory.metadata, [*others, *wanted])

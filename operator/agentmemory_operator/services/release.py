@@ -4,68 +4,160 @@ The finalizer stands only where the collection is to be deleted too. Nothing her
 cannot be deleted is kept, said in an event, and the object is released.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.desired import desired_collection
+from agentmemory_operator.domain.final_snapshot import final_manifest, final_name, final_state
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of, physical_names
 from agentmemory_operator.domain.resources import CONFIRM_DELETE, GROUP, AgentMemory, Metadata
 from agentmemory_operator.domain.safety import check_destroy, check_ownership
-from agentmemory_operator.errors import AgentMemoryError, TransientError
-from agentmemory_operator.ports import Cluster, CollectionStore, Event
+from agentmemory_operator.domain.snapshotting import files_copied
+from agentmemory_operator.errors import AgentMemoryError, DeletionWaiting, LeadershipLost, TransientError
+from agentmemory_operator.ports import Cluster, CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Connections
-from agentmemory_operator.services.objects import AGENT_MEMORY
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.retirement import retire
+from agentmemory_operator.services.servers import Server, Servers, connection_of
 
 FINALIZER = f"{GROUP}/collection"
+POLICIES = ("Delete", "Snapshot")
+"""Those under which the operator has something to do before the object goes."""
+
+log = logging.getLogger(__name__)
 
 
-async def release(
-    document: Mapping[str, Any], metadata: Metadata, *, connections: Connections, cluster: Cluster, is_overdue: bool
-) -> None:
-    """Delete the collection where policy and guard allow it, then let the object go.
+@dataclass(slots=True)
+class Release:
+    """Carries out deletions.
 
-    Args:
-        is_overdue: the deletion has waited for Qdrant long enough.
-
-    Raises:
-        TransientError: Qdrant is away, and the deletion can wait.
+    Attributes:
+        request: asks for a pass over another object.
+        servers: None where no snapshots are made, so that a collection has none to keep in reach.
     """
-    if FINALIZER not in metadata.finalizers:
-        return
-    try:
-        memory = parse_agent_memory(document)
-        event = await _destroy(memory, connections=connections, cluster=cluster)
-    except AgentMemoryError as exc:
-        if isinstance(exc, TransientError) and not is_overdue:
+
+    table: ObjectTable
+    connections: Connections
+    cluster: Cluster
+    request: Callable[[Key], None]
+    servers: Servers | None = field(default=None)
+
+    async def run(self, document: Json, metadata: Metadata, *, is_overdue: bool) -> None:
+        """Delete the collection where policy and guard allow it, then let the object go.
+
+        Args:
+            is_overdue: the deletion has waited for Qdrant long enough.
+
+        Raises:
+            DeletionWaiting: the last snapshot is being made.
+            TransientError: Qdrant is away, and the deletion can wait.
+        """
+        if FINALIZER not in metadata.finalizers:
+            return
+        try:
+            event = await self._destroy(parse_agent_memory(document), is_overdue=is_overdue)
+        except (LeadershipLost, DeletionWaiting):
             raise
-        event = Event("Warning", "CollectionKept", f"the collection is kept, `agentmemory orphans` lists it: {exc}")
-    if event:
-        await cluster.post_event(AGENT_MEMORY, metadata, event)
-    await cluster.write_finalizers(AGENT_MEMORY, metadata, [name for name in metadata.finalizers if name != FINALIZER])
+        except AgentMemoryError as exc:
+            if isinstance(exc, TransientError) and not is_overdue:
+                raise
+            event = _kept(f"the collection is kept, `agentmemory orphans` lists it: {exc}")
+        if event:
+            # In a namespace that is being deleted no event can be posted.
+            log.info("%s of %s/%s: %s", event.reason, metadata.namespace, metadata.name, event.message)
+            await self.cluster.post_event(AGENT_MEMORY, metadata, event)
+        others = [name for name in metadata.finalizers if name != FINALIZER]
+        await self.cluster.write_finalizers(AGENT_MEMORY, metadata, others)
 
+    async def _destroy(self, memory: AgentMemory, *, is_overdue: bool) -> Event | None:
+        """Delete the collection; return the event that says so, or why it is kept."""
+        if memory.spec.deletion_policy not in POLICIES:
+            return None
+        if memory.spec.suspend:
+            return _kept("the collection is kept: spec.suspend is true")
+        ours = desired_collection(memory, cluster_id=await self.cluster.cluster_id())
 
-async def _destroy(memory: AgentMemory, *, connections: Connections, cluster: Cluster) -> Event | None:
-    """Delete the collection, or return the event that says why it is kept."""
-    if memory.spec.deletion_policy != "Delete":
+        async def destroy(store: CollectionStore) -> Event | None:
+            return await self._delete_from(store, memory, ours, is_overdue=is_overdue)
+
+        return await self.connections.use(memory, destroy)
+
+    async def _delete_from(
+        self, store: CollectionStore, memory: AgentMemory, ours: Collection, *, is_overdue: bool
+    ) -> Event | None:
+        alias, last = alias_of(memory.slug), (memory.status.get("collection") or {}).get("physical")
+        observed = await store.observe(alias, physical_names(alias, last)[0])
+        if observed is None:
+            # Whoever deleted it may have been killed before its snapshots were in reach again.
+            await self._retire(store, memory, last)
+            return None
+        check_ownership(observed, ours)
+        points = await store.count(observed.physical)
+        if kept := await self._refusal(memory, alias, points=points, is_overdue=is_overdue):
+            return kept
+        left = await self._retire(store, memory, observed.physical)
+        by_snapshot = points and memory.spec.deletion_policy == "Snapshot"
+        last_one = f"; MemorySnapshot {final_name(memory.metadata)} has them" if by_snapshot else ""
+        placeholder = f"; {left} of its snapshots stay, under an empty collection of its name" if left else ""
+        message = f"{observed.physical} with {points} memories deleted{last_one}{placeholder}"
+        return Event("Normal", "CollectionDeleted", message)
+
+    async def _refusal(self, memory: AgentMemory, alias: str, *, points: int, is_overdue: bool) -> Event | None:
+        """Return why a collection is kept, None where it may go.
+
+        Raises:
+            DeletionWaiting: the last snapshot is being made.
+        """
+        if points and memory.spec.deletion_policy == "Snapshot":
+            kept = await self._last_snapshot(memory, is_overdue=is_overdue)
+        else:
+            confirmed = memory.metadata.annotations.get(CONFIRM_DELETE)
+            kept = check_destroy(alias, points=points, confirmation=confirmed)
+        return _kept(f"{kept}; `agentmemory orphans` lists it") if kept else None
+
+    async def _last_snapshot(self, memory: AgentMemory, *, is_overdue: bool) -> str | None:
+        """Return why there is no last snapshot to rely on, None once there is; it is asked for where it was not yet.
+
+        Raises:
+            DeletionWaiting: it is being made; it has a deadline of its own.
+            TransientError: it cannot be asked for now.
+            NamespaceEnding: it cannot be asked for any more.
+        """
+        name = final_name(memory.metadata)
+        if self.servers is None:
+            return f"{alias_of(memory.slug)} holds memories, and no snapshots are made here"
+        document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name))
+        if document is None:
+            await self.cluster.create_object(final_manifest(memory))
+            if is_overdue:
+                return f"{alias_of(memory.slug)} holds memories, and nobody makes MemorySnapshot {name}"
+        if fault := final_state(document, name):
+            return fault
         return None
-    if memory.spec.suspend:
-        return Event("Warning", "CollectionKept", "the collection is kept: spec.suspend is true")
-    ours = desired_collection(memory, cluster_id=await cluster.cluster_id())
-    return await connections.use(memory, lambda store: _delete_from(store, memory, ours))
+
+    async def _retire(self, store: CollectionStore, memory: AgentMemory, physical: str | None) -> int:
+        """Delete a collection; return how many of its snapshots a placeholder keeps in reach."""
+        if physical is None:
+            return 0
+        if self.servers is None:
+            await store.delete(physical)
+            return 0
+        keys = self.table.keys(MEMORY_SNAPSHOT)
+        documents = [document for document in map(self.table.get, keys) if document is not None]
+        copied = files_copied((document.get("status") or {} for document in documents), physical)
+
+        async def work(server: Server) -> int:
+            return await retire(server.collections, server.snapshots, physical, copied=copied)
+
+        left = await self.servers.use(connection_of(memory), work, namespace=memory.metadata.namespace)
+        for key in keys:
+            if ((self.table.get(key) or {}).get("status") or {}).get("physical") == physical:
+                self.request(key)
+        return left
 
 
-async def _delete_from(store: CollectionStore, memory: AgentMemory, ours: Collection) -> Event | None:
-    alias = alias_of(memory.slug)
-    likely, _ = physical_names(alias, (memory.status.get("collection") or {}).get("physical"))
-    observed = await store.observe(alias, likely)
-    if observed is None:
-        return None
-    check_ownership(observed, ours)
-    points = await store.count(observed.physical)
-    kept = check_destroy(alias, points=points, confirmation=memory.metadata.annotations.get(CONFIRM_DELETE))
-    if kept:
-        return Event("Warning", "CollectionKept", f"{kept}; `agentmemory orphans` lists it")
-    await store.delete(observed.physical)
-    return Event("Normal", "CollectionDeleted", f"{observed.physical} with {points} memories deleted")
+def _kept(message: str) -> Event:
+    return Event("Warning", "CollectionKept", message)

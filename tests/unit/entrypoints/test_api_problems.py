@@ -12,6 +12,7 @@ from agentmemory_operator.errors import (
     EmbedderUnavailable,
     FieldError,
     LeadershipLost,
+    NamespaceEnding,
     NotFound,
     NotOwned,
     OutcomeUnknown,
@@ -57,9 +58,9 @@ def test_no_error_is_forgotten() -> None:
 
     # Answered as their parents are: a SpecInvalid, a StoreUnavailable; a search goes on without a reranker; the others
     # only the operator meets.
-    of_storage = {StorageUnavailable, StorageRejected, BytesDiffer}
+    of_operator = {StorageUnavailable, StorageRejected, BytesDiffer, NamespaceEnding}
     unanswered = {SecretMissing, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost, RestoreUnderWay}
-    assert raised - set(PROBLEM_OF) == unanswered | of_storage
+    assert raised - set(PROBLEM_OF) == unanswered | of_operator
 
 
 def test_names_are_unique() -> None:

@@ -8,8 +8,8 @@ from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Event, Json
 from agentmemory_operator.services.connections import Connections
-from agentmemory_operator.services.objects import ObjectTable
-from agentmemory_operator.services.release import FINALIZER, release
+from agentmemory_operator.services.objects import Key, ObjectTable
+from agentmemory_operator.services.release import FINALIZER, Release
 from tests.support.fakes import FakeCluster, FakeCollectionStore, FakeSecrets, connection_document, memory_document
 from tests.support.plans import ALIAS, desired_of
 
@@ -37,8 +37,12 @@ async def run(
         table.put(connection_document())
     connections = Connections(table, FakeSecrets(), lambda endpoint: store)
     metadata = Metadata.model_validate(document["metadata"])
-    await release(document, metadata, connections=connections, cluster=cluster, is_overdue=is_overdue)
+    await Release(table, connections, cluster, nobody).run(document, metadata, is_overdue=is_overdue)
     return cluster
+
+
+def nobody(key: Key) -> None:
+    """Take no request: nothing else runs here."""
 
 
 def only(cluster: FakeCluster) -> Event:
@@ -151,13 +155,9 @@ async def test_another_object_s_collection_is_kept() -> None:
     cluster, table = FakeCluster(), ObjectTable()
     table.put(table_free)
 
-    await release(
-        document,
-        Metadata.model_validate(document["metadata"]),
-        connections=Connections(table, FakeSecrets(), lambda endpoint: store),
-        cluster=cluster,
-        is_overdue=False,
-    )
+    connections = Connections(table, FakeSecrets(), lambda endpoint: store)
+    metadata = Metadata.model_validate(document["metadata"])
+    await Release(table, connections, cluster, nobody).run(document, metadata, is_overdue=False)
 
     assert PHYSICAL in store.collections
     assert "belongs to AgentMemory agents/probe" in only(cluster).message
