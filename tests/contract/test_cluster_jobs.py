@@ -1,5 +1,6 @@
 """Snapshots of an agent on a cluster, from end to end: made, proven, copied, brought back, removed."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -8,8 +9,11 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.s3_objects import S3Objects
+from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.copies import Copies, place_of
 from agentmemory_operator.services.objects import Key
+from agentmemory_operator.services.restore_sources import RestoreSources
+from agentmemory_operator.services.restores import RestorePasses
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.scratch import Scratch
 from agentmemory_operator.services.servers import Server
@@ -150,6 +154,64 @@ async def test_a_collection_that_is_retired_keeps_the_files_of_its_shards_in_rea
     assert await world.with_server(retire_and_restore) == 1
     assert points_of(world, f"{world.alias}__2") == before
     assert points_of(world, world.physical) == []
+
+
+async def test_a_restore_moves_the_alias_when_every_replica_is_active_and_never_shows_less(
+    world: JobWorld, urls: tuple[str, ...]
+) -> None:
+    await world.create_agent(points=90, index=SHARDING)
+    await made(world)
+    world.store(30, first=90)
+    restore = world.apply(
+        "MemoryRestore", "undo", target={"name": world.agent}, source={"snapshotRef": {"name": "one"}}
+    )
+    seen: set[tuple[str, int]] = set()
+    states: set[str] = set()
+    watching = asyncio.create_task(watch(world, urls[1], seen, states))
+    try:
+        await run(restores_of(world), restore)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    assert world.condition(restore, "Succeeded").startswith("True")
+    assert seen == {(world.physical, 120), (f"{world.alias}__2", 90)}
+    assert states - {"Active"}
+    assert world.status(restore)["previousCollection"]["physical"] == world.physical
+
+
+async def watch(world: JobWorld, url: str, seen: set[tuple[str, int]], states: set[str]) -> None:
+    """Note what the alias shows, and the states of the replicas of what is restored."""
+    async with httpx.AsyncClient(base_url=url) as client:
+        while True:
+            aliases = (await client.get("/aliases")).json()["result"]["aliases"]
+            physical = next(each["collection_name"] for each in aliases if each["alias_name"] == world.alias)
+            answer = await client.post(f"/collections/{physical}/points/count", json={"exact": True})
+            seen.add((physical, answer.json()["result"]["count"]))
+            shards = (await client.get(f"/collections/{world.alias}__2/cluster")).json().get("result")
+            states |= (
+                {each["state"] for each in [*shards["local_shards"], *shards["remote_shards"]]} if shards else set()
+            )
+            await asyncio.sleep(0.02)
+
+
+def restores_of(world: JobWorld) -> RestorePasses:
+    return RestorePasses(
+        table=world.table,
+        servers=world.servers,
+        cluster=world.cluster,
+        clock=world.clock,
+        request=world.requested.append,
+        sources=RestoreSources(world.table, world.servers, copies_of(world)),
+        locks=AliasLocks(),
+    )
+
+
+async def run(passes: RestorePasses, key: Key) -> None:
+    for _ in range(12):
+        due_s = await passes.run(key)
+        if due_s is None or due_s > 1:
+            return
 
 
 async def test_without_its_nodes_a_snapshot_of_a_cluster_fails_and_says_what_to_do(urls: tuple[str, ...]) -> None:
