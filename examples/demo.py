@@ -16,22 +16,21 @@ import time
 import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from re import subn
 from subprocess import TimeoutExpired
-from typing import Any
 
 import httpx
-from demo_stack import AGENT, ALIAS, Api, Json, Qdrant, Stack, Unmet, at, expect, wait_for
+from demo_recovery import lose_everything, restore, take_snapshot
+from demo_stack import AGENT, ALIAS, Json, Stack, Unmet, at, expect, wait_for
+from demo_story import FIRST, MANIFEST, Story, all_answers, all_memories, answers, ask, different
 from demo_tables import report, say, say_boldly, show_answers, show_manifest, show_numbers, show_ranking, show_settings
 
 QUICKSTART = Path(__file__).parent / "quickstart"
-MANIFEST = "20-support-bot.yaml"
 # What the project promises: a changed weight acts within a second.
 EFFECT_S = 1.0
-FIRST, WHOLE, SEARCHES = 5, 100, 50
+WHOLE, SEARCHES = 100, 50
 
 # What the preset `cortex` makes of a collection, and where Qdrant says so.
 TUNING: tuple[tuple[str, str, object], ...] = (
@@ -47,32 +46,6 @@ TUNING: tuple[tuple[str, str, object], ...] = (
     ("indexing_threshold, KB", "optimizer_config.indexing_threshold", 20_000),
 )
 INDEXED = {"userId", "type", "tags", "supersededById", "createdAt", "expiresAt", "importance", "accessCount"}
-
-
-@dataclass(slots=True)
-class Story:
-    """What the steps tell each other.
-
-    Attributes:
-        asked: questions.toml.
-        api, qdrant: of the stack that runs now.
-        stored: the acknowledged memories as sent, by id.
-        rankings: of each weight change's question, under the first weights.
-        numbers: what the last table shows.
-    """
-
-    stack: Stack
-    asked: Json
-    api: Api = field(init=False)
-    qdrant: Qdrant = field(init=False)
-    stored: dict[str, Json] = field(default_factory=dict)
-    rankings: dict[str, list[Json]] = field(default_factory=dict)
-    numbers: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def manifest(self) -> Path:
-        """Return the file that declares the agent."""
-        return self.stack.manifests / MANIFEST
 
 
 def main() -> int:
@@ -118,6 +91,9 @@ def tell(story: Story) -> int:
         ("Look at one ranking", look_at_ranking),
         ("Change the weights in the manifest", change_weights),
         ("Kill it all with -9, and start again on the same data", kill_and_restart),
+        ("Take a snapshot: restored beside the agent, and compared", take_snapshot),
+        ("Lose everything", lose_everything),
+        ("Restore", restore),
         ("Stop", stop),
     )
     begun = time.perf_counter()
@@ -126,7 +102,6 @@ def tell(story: Story) -> int:
             run(story)
     story.numbers["whole demo"] = f"{time.perf_counter() - begun:.1f} s"
     show_numbers(story.numbers)
-    say("\nsnapshot and restore: not yet")
     return 0
 
 
@@ -332,16 +307,6 @@ def stop(story: Story) -> None:
     say("The stack ended with exit status 0. Its folder is deleted now.")
 
 
-def ask(story: Story, question: Json, *, top_k: int = FIRST, explain: bool = False) -> Json:
-    """Return the whole answer to a question."""
-    return story.api.search(question["user_id"], question["query"], top_k=top_k, explain=explain)
-
-
-def answers(story: Story, question: Json) -> list[Json]:
-    """Return the first memories for a question."""
-    return list(ask(story, question)["results"])
-
-
 def ranking(story: Story, question: Json) -> list[Json]:
     """Return all memories for a question with the terms of their scores, which have to make up the score."""
     ranked = list(ask(story, question, top_k=WHOLE, explain=True)["results"])
@@ -370,25 +335,6 @@ def rank_of(text: str, found: list[Json]) -> int | None:
 def demo_question(story: Story) -> Json:
     """Return the question whose ranking is shown."""
     return next(change for change in story.asked["weight_changes"] if change.get("demo"))
-
-
-def all_memories(story: Story) -> dict[str, Json]:
-    """Return every memory that the API lists, by id, without what a search changes in it."""
-    users = sorted({memory["user_id"] for memory in story.stored.values()})
-    counted = {"access_count", "last_accessed_at"}
-    found = (memory for user_id in users for memory in story.api.memories(user_id))
-    return {memory["id"]: {key: memory[key] for key in memory.keys() - counted} for memory in found}
-
-
-def all_answers(story: Story) -> dict[str, list[str]]:
-    """Return the ids of the first answers to each question, by its name."""
-    questions = story.asked["questions"]
-    return {question["name"]: [memory["id"] for memory in answers(story, question)] for question in questions}
-
-
-def different(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """Return the keys whose values are gone or another."""
-    return [key for key, value in before.items() if after.get(key) != value]
 
 
 if __name__ == "__main__":

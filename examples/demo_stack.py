@@ -85,6 +85,11 @@ class Api:
         body = {"user_id": user_id, "query": query, "top_k": top_k, "explain": explain}
         return self._answer(self.http.post(f"/v1/agents/{AGENT}/search", json=body))
 
+    def refused(self, question: Json) -> Json:
+        """Ask what cannot be answered; return the problem that is told instead."""
+        body = {"user_id": question["user_id"], "query": question["query"]}
+        return dict(self.http.post(f"/v1/agents/{AGENT}/search", json=body).json())
+
     def _answer(self, response: httpx.Response) -> Json:
         request = f"{response.request.method} {response.request.url.path}"
         expect(request, expected="2xx", seen=f"{response.status_code} {response.text}", is_met=response.is_success)
@@ -105,6 +110,10 @@ class Qdrant:
         """Return the name of the collection that the agent's alias points at."""
         aliases = self._result("/aliases")["aliases"]
         return next((item["collection_name"] for item in aliases if item["alias_name"] == ALIAS), None)
+
+    def delete(self, collection: str) -> None:
+        """Delete a collection."""
+        self.http.delete(f"/collections/{collection}").raise_for_status()
 
     def _result(self, path: str) -> Json:
         return dict(self.http.get(path).raise_for_status().json()["result"])
@@ -133,13 +142,17 @@ class Stack:
 
     def ready(self) -> Json:
         """Return the object's condition Ready, from the status beside the manifests; the API may serve just before."""
-        path = self.manifests / ".status" / f"agents.{AGENT}.agentmemory.json"
 
         def written() -> Json | None:
-            conditions = json.loads(path.read_text("utf-8"))["status"].get("conditions", [])
+            conditions = self.status("AgentMemory", AGENT).get("conditions", [])
             return next((condition for condition in conditions if condition["type"] == "Ready"), None)
 
         return wait_for(written, what=f"the status of {AGENT} is written", limit_s=START_S)
+
+    def status(self, kind: str, name: str) -> Json:
+        """Return an object's status, from the file beside the manifests; empty before there is one."""
+        path = self.manifests / ".status" / f"agents.{name}.{kind.lower()}.json"
+        return dict(json.loads(path.read_text("utf-8"))["status"]) if path.is_file() else {}
 
     def start(self) -> tuple[Api, Qdrant]:
         """Start it on free ports; return once it serves the agent."""

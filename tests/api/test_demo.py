@@ -60,6 +60,13 @@ def test_it_tells_the_whole_story_whatever_servers_the_user_has_set(folder: Path
         r"^1 -> \d+ +Ingest pods run out of memory",
         r"generation 2",
         r"All 269 acknowledged memories",
+        r"^MemorySnapshot before-upgrade: done in [\d.]+ s$",
+        r"^  269 memories, 269 before and 269 after it was made$",
+        r"^POST /v1/agents/support-bot/search: 503 ",
+        r"^MemoryRestore undo: done in [\d.]+ s$",
+        r"^alias agent_memory_support-bot -> agent_memory_support-bot__2$",
+        r"^All \d+ memories read as before the loss;$",
+        r"^12 questions have the same answers\.$",
         r"^whole demo +[\d.]+ s",
     ):
         assert re.search(line, said, re.MULTILINE), f"no line like {line} in:\n{said}"

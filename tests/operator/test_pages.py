@@ -1,42 +1,14 @@
 """The commands that the pages on debugging, drift, connections, approval and adoption show, run as a person would."""
 
-import os
 import pathlib
-import subprocess
-import sys
 
 import pytest
 
 from tests.support.foreign_owners import OLD_CLUSTER, OLD_UID, leave_behind
-from tests.support.pages import commands_of
+from tests.support.pages import run_page as run
 from tests.support.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("operator")
-
-# There are no Deployments, nor a namespace of the product, where the operator runs as a process.
-NEEDS_PODS = "agentmemory-system"
-
-
-def run(workspace: Workspace, page: str, heading: str, *, folder: pathlib.Path, **values: str) -> list[str]:
-    """Run what a page shows on the test's object; return what each command printed."""
-    path = os.pathsep.join(
-        [str(workspace.control_plane.assets), str(pathlib.Path(sys.executable).parent), os.environ["PATH"]]
-    )
-    environment = os.environ | {"KUBECONFIG": str(workspace.control_plane.kubeconfig), "PATH": path, "KUBERC": "off"}
-    printed = []
-    for command in commands_of(page, heading):
-        if NEEDS_PODS in command:
-            continue
-        said = command.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", "memory")
-        # On this API server the connections of other tests lead nowhere; on a user's each is asked.
-        said = said.replace("agentmemory orphans", f"agentmemory orphans --qdrant {workspace.qdrant_url}")
-        for word, value in values.items():
-            said = said.replace(word, value)
-        done = subprocess.run(said, shell=True, capture_output=True, text=True, env=environment, cwd=folder, timeout=60)
-        assert done.returncode == 0, f"{said}: {done.stdout}{done.stderr}"
-        printed.append(done.stdout)
-    assert printed, f"{page} shows no command under {heading!r}"
-    return printed
 
 
 def test_debugging_begins_with_what_the_object_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:

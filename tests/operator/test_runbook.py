@@ -1,0 +1,91 @@
+"""What docs/runbook-restore.md says to do, done as a person would who copies its commands."""
+
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.controlplane import ControlPlane
+from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
+from tests.support.pages import run_page, write_manifests
+from tests.support.workspace import SIZE, Workspace
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+PAGE = "runbook-restore.md"
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """A real S3 server."""
+    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+def snapshot_of(workspace: Workspace, name: str = "before", *, points: int = 7) -> None:
+    """Have an agent with points and a verified snapshot of it."""
+    workspace.create_ready()
+    workspace.store_points(points)
+    workspace.create_snapshot(name)
+    workspace.wait_condition("Verified", "True/Verified", name=name, of="MemorySnapshot", seconds=20)
+
+
+def test_one_agent_is_restored_and_the_restore_taken_back(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    snapshot_of(workspace)
+    workspace.store_points(9)
+
+    status, listed, restored, _, taken_back = run_page(
+        workspace, PAGE, "One agent at 3 a.m.", folder=tmp_path, SNAPSHOT="before"
+    )
+
+    assert f"AgentMemory {workspace.namespace}/memory: ready" in status
+    assert "before" in listed
+    assert "has succeeded (Restored)" in restored
+    assert "is live again" in taken_back
+    assert workspace.stored() == 9
+
+
+def test_a_bad_import_is_undone(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    workspace.create_ready()
+    workspace.store_points(7)
+
+    run_page(workspace, PAGE, "A bad import", folder=tmp_path)
+
+    assert workspace.stored() == 7
+
+
+def test_an_agent_is_cloned_to_staging(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    snapshot_of(workspace)
+    own = f"agent: {workspace.slug}-x\n  embedding: {{provider: none, dimensions: {SIZE}}}"
+    heading, change = "Clone to staging", {"connectionRef: {name: main} ": f"connectionRef: {{name: main}}\n  {own} "}
+    write_manifests(workspace, PAGE, heading, folder=tmp_path, **change)
+
+    _, restored = run_page(workspace, PAGE, heading, folder=tmp_path, SNAPSHOT="before")
+
+    assert "has succeeded (Restored)" in restored
+    found = workspace.qdrant.get(f"/collections/{workspace.alias}-x").json()["result"]
+    assert found["points_count"] == workspace.stored() == 7
+
+
+def test_an_agent_moves_to_another_cluster(
+    workspace: Workspace, control_plane: ControlPlane, storage: S3Server, tmp_path: pathlib.Path
+) -> None:
+    """Another namespace stands for the other cluster: its agent owns nothing of the first."""
+    elsewhere = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url)
+    for place in (workspace, elsewhere):
+        place.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
+    bucket = {"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
+    workspace.create_ready(snapshots={"storage": {"s3": bucket}})
+    workspace.store_points(7)
+    elsewhere.create_ready()
+
+    run_page(workspace, PAGE, "Move to another cluster: out of the old one", folder=tmp_path)
+    status = workspace.status("moving", "MemorySnapshot")
+    (key,) = [place["key"] for place in status["locations"] if place["type"] == "S3"]
+    heading = "Move to another cluster: into the new one"
+    values = {"OWNER": status["owner"]["uid"], "ENDPOINT": storage.url, "BUCKET": BUCKET, "KEY": key}
+    write_manifests(elsewhere, PAGE, heading, folder=tmp_path, **values)
+    run_page(elsewhere, PAGE, heading, folder=tmp_path)
+
+    assert elsewhere.stored() == 7
+    elsewhere.clean()
