@@ -9,6 +9,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -18,6 +19,8 @@ from agentmemory_operator.devserver.catalogue import Catalogue
 from agentmemory_operator.devserver.configuration import create_configuration
 from agentmemory_operator.devserver.features import features_of
 from agentmemory_operator.devserver.files import copy_tree
+from agentmemory_operator.devserver.snapshot_files import hash_file
+from agentmemory_operator.devserver.snapshots import create_snapshot, recover_collection
 from agentmemory_operator.devserver.state import open_state
 from tests.devserver.conftest import Server, StartServer
 
@@ -91,14 +94,62 @@ def test_create_and_delete_leave_nothing_half_made_at_any_step(tmp_path: pathlib
     for step in itertools.count(1):
         assert step < MOST_STEPS
         data_dir = tmp_path / str(step)
-        survived, done = die_at(step, data_dir)
+        survived, done = die_at(step, data_dir, create_and_delete)
         check_whole(data_dir, done)
         if survived:
             break
     assert step > 10
 
 
-def die_at(step: int, data_dir: pathlib.Path) -> tuple[bool, list[str]]:
+def test_a_snapshot_and_what_is_recovered_from_it_are_whole_or_not_there_at_any_step(tmp_path: pathlib.Path) -> None:
+    for step in itertools.count(1):
+        assert step < MOST_STEPS
+        data_dir = tmp_path / str(step)
+        survived, done = die_at(step, data_dir, snapshot_and_recover)
+        check_snapshots(data_dir, done)
+        if survived:
+            break
+    assert step > 20
+
+
+def snapshot_and_recover(data_dir: pathlib.Path, report: int) -> None:
+    async def scenario() -> None:
+        state = open_state(data_dir, FEATURES)
+        (peer,) = state.cluster.peers
+        configuration = create_configuration(
+            {"vectors": {"size": 1, "distance": "Dot"}, "metadata": {"a": 1}}, FEATURES
+        )
+        kept = state.catalogue.create("kept", configuration)
+        os.write(report, b"kept ")
+        made = await create_snapshot(state, kept, peer)
+        os.write(report, b"made ")
+        archive = peer.files.find("kept", made["name"])
+        await recover_collection(state, "copy", archive, peer, made["checksum"])
+        os.write(report, b"copied ")
+        await recover_collection(state, "kept", archive, peer, None)
+        os.write(report, b"replaced ")
+
+    asyncio.run(scenario())
+
+
+def check_snapshots(data_dir: pathlib.Path, done: list[str]) -> None:
+    state = open_state(data_dir, FEATURES)
+    try:
+        collections, files = state.catalogue.collections, state.cluster.peers[0].files
+        assert collections.keys() >= ({"kept"} if "kept" in done else set())
+        assert collections.keys() >= ({"copy"} if "copied" in done else set())
+        assert all(each.record.configuration["metadata"] == {"a": 1} for each in collections.values())
+        listed = files.list("kept")
+        assert len(listed) >= ("made" in done)
+        for file in listed:
+            assert hash_file(files.find("kept", file["name"])) == file["checksum"]
+        assert list(data_dir.glob("collections/*-*")) == []
+        assert list(data_dir.glob("snapshots-unfinished/*")) == []
+    finally:
+        state.lock.release()
+
+
+def die_at(step: int, data_dir: pathlib.Path, scenario: Callable[[pathlib.Path, int], None]) -> tuple[bool, list[str]]:
     """Run the scenario in a forked process that is killed at its step-th change; return what it had finished."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -111,7 +162,7 @@ def die_at(step: int, data_dir: pathlib.Path) -> tuple[bool, list[str]]:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         sys.addaudithook(kill_at_step)
-        create_and_delete(data_dir, writer)
+        scenario(data_dir, writer)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader) as finished:
