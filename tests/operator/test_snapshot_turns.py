@@ -1,4 +1,4 @@
-"""Many snapshots at once on a live cluster: no more than the setting says are under way, and all are made."""
+"""More than one snapshot on a live cluster: how many are under way at once, and which of them go."""
 
 import json
 import threading
@@ -58,3 +58,23 @@ def test_of_one_connection_no_more_are_under_way_than_the_setting_says(workspace
     wait_until(lambda: len(seen.made) == AGENTS, seconds=60, what="the end of all snapshots")
     follower.join(10)
     assert 2 <= seen.most <= SNAPSHOTS_AT_ONCE
+
+
+def test_those_that_no_rule_keeps_go_with_their_files_and_a_pinned_one_stays(workspace: Workspace) -> None:
+    workspace.create_ready(snapshots={"retention": {"keepLast": 1, "daily": 0, "weekly": 0, "monthly": 0}})
+    names = ["first", "second", "third", "by-hand"]
+    for name in names:
+        workspace.create_snapshot(name, verify="None")
+        workspace.wait_condition("Succeeded", "True/SnapshotTaken", name=name, of="MemorySnapshot", seconds=30)
+    files = {name: workspace.status(name, "MemorySnapshot")["name"] for name in names}
+    pin = {"metadata": {"annotations": {"agentmemory.dev/pin": "audit"}}}
+    workspace.change("MemorySnapshot", "first", pin)
+
+    for name in names[:3]:
+        workspace.change("MemorySnapshot", name, {"metadata": {"labels": {"agentmemory.dev/retention": "Scheduled"}}})
+
+    wait_until(lambda: "second" not in workspace.names("MemorySnapshot"), seconds=20, what="the end of the second")
+    left = workspace.qdrant.get(f"/collections/{workspace.physical}/snapshots").json()["result"]
+    assert workspace.names("MemorySnapshot") == ["by-hand", "first", "third"]
+    assert {item["name"] for item in left} == {files[name] for name in ("by-hand", "first", "third")}
+    assert "second goes: no rule keeps it" in workspace.events(kind="Normal")["SnapshotRemoved"]

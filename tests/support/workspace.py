@@ -104,6 +104,10 @@ class Workspace:
         """Merge `spec` into the object's."""
         self._patch(kind, name, {"spec": spec})
 
+    def change(self, kind: str, name: str, body: Document) -> None:
+        """Merge into an object."""
+        self._patch(kind, name, body)
+
     def patch_status(self, status: Document, name: str = AGENT, *, kind: str = "AgentMemory") -> None:
         """Merge into the object's status, as another operator would have written it."""
         path = f"{self._path(kind, name)}/status"
