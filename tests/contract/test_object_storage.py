@@ -164,6 +164,11 @@ async def test_unfinished_uploads_are_dropped_by_age_and_prefix(s3: S3Objects, s
     assert await s3.abort_uploads("", older_than_ms=0) == 1
 
 
+async def test_a_storage_that_lists_no_uploads_is_left_to_remove_them(s3: S3Objects, proxy: StorageProxy) -> None:
+    proxy.fail_with(StorageFault(of="uploads", status=501, code="NotImplemented"))
+    assert await s3.abort_uploads("", older_than_ms=0) == 0
+
+
 async def begin_upload(server: S3Server, key: str) -> None:
     """Begin an upload as a process does that is killed then."""
     calls = S3Calls(server.bucket(), before_write=lambda: None)

@@ -11,11 +11,12 @@ import aiohttp
 from agentmemory_operator.adapters.s3_calls import S3Calls, S3Request
 from agentmemory_operator.adapters.s3_refusals import read_xml
 from agentmemory_operator.adapters.s3_uploads import Upload, abort_upload
-from agentmemory_operator.errors import NotFound, StorageUnavailable
+from agentmemory_operator.errors import NotFound, StorageRejected, StorageUnavailable
 from agentmemory_operator.ports.objects import Bucket, Stored
 
 CHUNK_BYTES = 256 << 10
 NEVER_MS = 1 << 62
+NOT_IMPLEMENTED = 501
 
 
 class S3Objects:
@@ -75,16 +76,24 @@ class S3Objects:
 
     async def abort_uploads(self, prefix: str, *, older_than_ms: int) -> int:
         """Drop what uploads begun so long ago have left unfinished; return how many there were."""
-        old = [
-            (_text(upload, "Key"), _text(upload, "UploadId"))
-            async for page, now_ms in self._pages({"uploads": "", "prefix": self._before + prefix})
-            for upload in page.iterfind("{*}Upload")
-            # Its header's time may be a second old: what was begun now would be younger than 0 ms.
-            if not older_than_ms or now_ms - _iso_ms(_text(upload, "Initiated")) >= older_than_ms
-        ]
+        try:
+            old = [upload async for upload in self._unfinished(prefix, older_than_ms)]
+        except StorageRejected as exc:
+            if exc.status != NOT_IMPLEMENTED:
+                raise
+            # What cannot list them removes them by itself, or by a rule of the bucket.
+            return 0
         for key, number in old:
             await abort_upload(self._calls, key, number, is_fenced=True)
         return len(old)
+
+    async def _unfinished(self, prefix: str, older_than_ms: int) -> AsyncIterator[tuple[str, str]]:
+        """Yield key and number of uploads begun so long ago."""
+        async for page, now_ms in self._pages({"uploads": "", "prefix": self._before + prefix}):
+            for upload in page.iterfind("{*}Upload"):
+                # Its header's time may be a second old: what was begun now would be younger than 0 ms.
+                if not older_than_ms or now_ms - _iso_ms(_text(upload, "Initiated")) >= older_than_ms:
+                    yield _text(upload, "Key"), _text(upload, "UploadId")
 
     async def _pages(self, query: Mapping[str, str]) -> AsyncIterator[tuple[Element, int]]:
         """Yield the pages of a list, and the storage's own time of each in Unix milliseconds."""

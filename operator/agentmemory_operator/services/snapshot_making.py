@@ -179,7 +179,8 @@ class SnapshotMaking:
             told |= {"shards": shards_status(file)} if file.shards else {}
             copy = self._copy_location(job, snapshot, file.name)
             # Qdrant tells the checksum of every file that it makes, unless it keeps them in an object storage.
-            here = qdrant_location(physical, file.name, is_on_disk=file.sha256 is not None)
+            is_on_disk = all(part.sha256 for part in file.shards or (file,))
+            here = qdrant_location(physical, file.name, is_on_disk=is_on_disk)
             told |= {"locations": [here, *copy]}
             # Before the next one's turn, who might take the file for one of its own.
             await tell(job, job.status | told | {"step": Step.COPY if copy else Step.VERIFY})
