@@ -1,6 +1,7 @@
 """Passes over MemorySnapshots against a server: made once, gone on with, failed, looked after, deleted."""
 
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any
@@ -389,6 +390,89 @@ class TestCopies:
         await passes.run(key)
         assert world.condition(key, "Succeeded") == "False/StorageRejected"
         assert world.files() == []
+
+
+class TestImport:
+    """A snapshot that lies in a bucket is taken in."""
+
+    @staticmethod
+    async def lay(world: JobWorld, storage: S3Server, **more: Any) -> dict[str, Any]:
+        """Put a snapshot of the agent into the bucket; return the spec that names it."""
+        await TestCopies.create_agent(world, storage)
+        passes = passes_of(world)
+        made_before = world.status(await made(world, passes, "before"))
+        there = made_before["locations"][1]
+        place = {"endpoint": there["endpoint"], "bucket": BUCKET, "key": there["key"], "secretRef": {"name": "s3"}}
+        return {"import": {"s3": place | {"sha256": made_before["sha256"]} | more}}
+
+    async def test_it_is_restored_beside_the_agent_and_put_on_record_where_it_lies(
+        self, world: JobWorld, storage: S3Server
+    ) -> None:
+        spec = await self.lay(world, storage)
+        files = world.files()
+
+        key = await made(world, passes_of(world), "taken", **spec)
+
+        status = world.status(key)
+        assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
+        assert world.condition(key, "Verified") == "True/ComparedWithRecord"
+        assert [place["type"] for place in status["locations"]] == ["S3"]
+        assert status["points"] == {"before": 10, "after": 10}
+        assert (status["owner"]["name"], status["sha256"]) == (world.agent, spec["import"]["s3"]["sha256"])
+        assert (world.collections(), world.files()) == ([world.physical], files)
+
+    async def test_another_owner_s_is_refused_unless_its_uid_is_annotated(
+        self, world: JobWorld, storage: S3Server
+    ) -> None:
+        spec = await self.lay(world, storage)
+        world.cluster.identity = "another cluster"
+        passes = passes_of(world)
+
+        refused = await made(world, passes, "refused", **spec)
+        assert world.condition(refused, "Succeeded") == "False/SnapshotNotOwned"
+        assert "locations" not in world.status(refused)
+
+        annotations = {"agentmemory.dev/takeover": f"uid-{world.agent}"}
+        allowed = world.apply(
+            "MemorySnapshot", "allowed", annotations=annotations, agentMemoryRef={"name": world.agent}, **spec
+        )
+        await passes.run(allowed)
+        assert world.condition(allowed, "Succeeded") == "True/SnapshotTaken"
+
+    @pytest.mark.parametrize(
+        ("more", "reason"),
+        [
+            ({"sha256": "0" * 64}, "ChecksumDiffers"),
+            ({"key": "no/such/object"}, "SourceNotAllowed"),
+        ],
+    )
+    async def test_what_is_not_as_it_says_is_refused_and_stays_where_it_is(
+        self, world: JobWorld, storage: S3Server, more: dict[str, Any], reason: str
+    ) -> None:
+        spec = await self.lay(world, storage, **more)
+        before = {path for path in storage.folder.rglob("*") if path.is_file()}
+
+        key = await made(world, passes_of(world), "wrong", deletionPolicy="Delete", **spec)
+        assert world.condition(key, "Succeeded") == f"False/{reason}"
+
+        world.delete(key)
+        await passes_of(world).run(key)
+        assert {path for path in storage.folder.rglob("*") if path.is_file()} == before
+        assert world.collections() == [world.physical]
+
+    async def test_bytes_that_are_no_snapshot_are_refused(self, world: JobWorld, storage: S3Server) -> None:
+        spec = await self.lay(world, storage)
+        place = spec["import"]["s3"]
+        storage.file(place["key"]).write_bytes(b"no snapshot")
+        place["sha256"] = sha256(b"no snapshot").hexdigest()
+
+        passes, key = passes_of(world), asked(world, "wrong", **spec)
+        for _ in range(3):
+            with suppress(StoreUnavailable):
+                await passes.run(key)
+
+        assert world.condition(key, "Succeeded") == "False/NotRestorable"
+        assert world.collections() == [world.physical]
 
 
 class TestDeletion:

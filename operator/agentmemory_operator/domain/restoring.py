@@ -216,7 +216,7 @@ def check_origin(marker: Marker | None, ours: Marker, *, is_named: bool, takeove
         Reason.SNAPSHOT_NOT_OWNED,
         f"the snapshot is of {describe_owner(marker, cluster_id=ours.cluster_id)}, the target is "
         f"{ours.namespace}/{ours.name}: choose another source, or, if it is meant, set the annotation "
-        f"{TAKEOVER}={marker.uid} on this restore",
+        f"{TAKEOVER}={marker.uid} on this object",
         owner={"clusterId": marker.cluster_id, "namespace": marker.namespace, "name": marker.name, "uid": marker.uid},
     )
 

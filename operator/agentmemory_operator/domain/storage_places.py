@@ -23,14 +23,22 @@ def copy_location(storage: S3Storage, *, slug: str, name: str, uid: str, file: s
         name, uid: of the MemorySnapshot; two of one name never meet.
         file: name of the file in Qdrant.
     """
-    key = f"{copy_folder(storage, slug)}{name}-{uid[:SUFFIX_DIGITS]}/{file}"
+    return _location(storage, f"{copy_folder(storage, slug)}{name}-{uid[:SUFFIX_DIGITS]}/{file}")
+
+
+def object_location(place: S3Object) -> Json:
+    """Return an object's place as a status says it."""
+    return _location(place, place.key)
+
+
+def _location(bucket: S3Bucket, key: str) -> Json:
     said = {
         "type": S3,
-        "endpoint": storage.endpoint,
-        "bucket": storage.bucket,
-        "region": storage.region,
-        "addressing": storage.addressing,
-        "secret": storage.secret_ref.name if storage.secret_ref else None,
+        "endpoint": bucket.endpoint,
+        "bucket": bucket.bucket,
+        "region": bucket.region,
+        "addressing": bucket.addressing,
+        "secret": bucket.secret_ref.name if bucket.secret_ref else None,
         "key": key,
     }
     return {field: value for field, value in said.items() if value is not None}

@@ -159,6 +159,7 @@ class Operator:
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
             prover=self.verification,
             copies=self.copies,
+            scratch=scratch,
         )
         self.work_on(MEMORY_SNAPSHOT, self.snapshot_passes.run, width=snapshots_at_once)
         self.snapshots.retain_by(self.snapshot_passes.removal)

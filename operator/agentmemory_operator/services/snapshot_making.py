@@ -13,7 +13,7 @@ from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of, physical_names
 from agentmemory_operator.domain.resources import AgentMemory, MemorySnapshot, Metadata
 from agentmemory_operator.domain.safety import check_ownership
-from agentmemory_operator.domain.snapshot_spec import S3Storage
+from agentmemory_operator.domain.snapshot_spec import S3Object, S3Storage
 from agentmemory_operator.domain.snapshotting import (
     DEFAULT_VERIFY,
     QDRANT,
@@ -36,6 +36,7 @@ from agentmemory_operator.services.copies import Copies, ServerFile
 from agentmemory_operator.services.jobs import Job
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.services.servers import Server, Servers, connection_of
+from agentmemory_operator.services.snapshot_import import SnapshotImport
 
 # Of one collection: their files are named by the second.
 APART_S = 1.1
@@ -76,6 +77,7 @@ class SnapshotMaking:
     Attributes:
         prover: proves what was made.
         copies: takes it off the server.
+        imports: takes existing ones in.
     """
 
     table: ObjectTable
@@ -83,6 +85,7 @@ class SnapshotMaking:
     cluster: Cluster
     prover: Prover
     copies: Copies
+    imports: SnapshotImport
     _turns: defaultdict[tuple[Key, str], _Turn] = field(default_factory=lambda: defaultdict(_Turn))
 
     async def make(self, job: Job, snapshot: MemorySnapshot) -> State:
@@ -94,6 +97,8 @@ class SnapshotMaking:
         connection = recorded_connection(job.status) or connection_of(self._memory(job, snapshot))
 
         async def work(server: Server) -> State:
+            if snapshot.spec.import_ is not None:
+                return await self._take_in(job, snapshot, snapshot.spec.import_.s3, server)
             if step_of(job.status) is None:
                 await self._prepare(job, snapshot, connection, server)
             if step_of(job.status) is Step.CREATE:
@@ -103,6 +108,15 @@ class SnapshotMaking:
             return await self.prover.prove(server, job.metadata, job.status)
 
         return await self.servers.use(connection, work, namespace=job.metadata.namespace)
+
+    async def _take_in(self, job: Job, snapshot: MemorySnapshot, place: S3Object, server: Server) -> State:
+        memory = self._memory(job, snapshot)
+        await tell(job, job.status | {"step": Step.TAKE_IN, "attempts": job.status.get("attempts", 0) + 1})
+        record, proof = await self.imports.take_in(
+            *(job, memory, place), connection=connection_of(memory), server=server
+        )
+        job.status = job.status | record
+        return proof
 
     def left_by(self, job: Job, files: list[SnapshotFile]) -> list[str]:
         """Return the files that attempts of a snapshot have left and that it has not on record, oldest first."""

@@ -48,7 +48,9 @@ from agentmemory_operator.services.jobs import Job, JobBook
 from agentmemory_operator.services.links import REFUSED_KEY
 from agentmemory_operator.services.objects import MEMORY_SNAPSHOT, Key, ObjectTable
 from agentmemory_operator.services.retirement import keep_in_reach
+from agentmemory_operator.services.scratch import Scratch
 from agentmemory_operator.services.servers import Server, Servers
+from agentmemory_operator.services.snapshot_import import SnapshotImport
 from agentmemory_operator.services.snapshot_making import Prover, SnapshotMaking, recorded_connection, tell
 from agentmemory_operator.services.snapshot_metering import SnapshotMeter
 from agentmemory_operator.services.snapshot_removal import SnapshotRemoval
@@ -94,6 +96,7 @@ class SnapshotPasses:
         request: asks for a pass over another object.
         prover: proves.
         copies: takes bytes off the servers.
+        scratch: where existing ones are looked at; None is a place of their own, which nobody sweeps.
     """
 
     table: ObjectTable
@@ -103,6 +106,7 @@ class SnapshotPasses:
     request: Callable[[Key], None]
     prover: Prover
     copies: Copies
+    scratch: Scratch | None = None
     periods: SnapshotPeriods = field(default_factory=SnapshotPeriods)
     meter: SnapshotMeter = field(default_factory=SnapshotMeter)
     making: SnapshotMaking = field(init=False)
@@ -110,7 +114,8 @@ class SnapshotPasses:
     _book: JobBook = field(init=False)
 
     def __post_init__(self) -> None:
-        self.making = SnapshotMaking(self.table, self.servers, self.cluster, self.prover, self.copies)
+        imports = SnapshotImport(self.cluster, self.copies, self.scratch or Scratch(self.cluster.cluster_id))
+        self.making = SnapshotMaking(self.table, self.servers, self.cluster, self.prover, self.copies, imports)
         self.removal = SnapshotRemoval(self.servers, self.copies)
         self._book = JobBook(self.table, self.cluster, self.clock)
 
