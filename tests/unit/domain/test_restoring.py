@@ -80,7 +80,7 @@ class TestOrigin:
     ) -> None:
         marker = replace(ours(), uid="theirs", **other)
 
-        with pytest.raises(NotOwned, match=r"agentmemory\.dev/takeover=theirs on this restore") as caught:
+        with pytest.raises(NotOwned, match=r"agentmemory\.dev/takeover=theirs on this object") as caught:
             check_origin(marker, ours(), is_named=is_named, takeover="somebody")
 
         assert caught.value.reason == Reason.SNAPSHOT_NOT_OWNED
