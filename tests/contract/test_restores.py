@@ -24,6 +24,7 @@ from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.services.reconcile import reconcile
 from agentmemory_operator.services.restore_sources import RestoreSources
+from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.restores import RestorePasses
 from agentmemory_operator.services.servers import Server
 from agentmemory_operator.services.storages import Storages
@@ -95,7 +96,8 @@ class RestoreWorld(JobWorld):
 
     def passes(self) -> RestorePasses:
         """Return what a new operator would work with."""
-        storages = Storages(self.secrets, S3Objects)
+        storages, erasures = Storages(self.secrets, S3Objects), Erasures(self.clock)
+        mirror = ErasureMirror(self.table, self.servers, storages, erasures, self.clock)
         return RestorePasses(
             table=self.table,
             servers=self.servers,
@@ -104,7 +106,7 @@ class RestoreWorld(JobWorld):
             request=self.requested.append,
             sources=RestoreSources(self.table, self.servers, Copies(storages)),
             locks=AliasLocks(),
-            mirror=ErasureMirror(self.table, self.servers, storages, Erasures(self.clock), self.clock),
+            erasures=RestoredErasures(self.table, self.servers, erasures, mirror),
         )
 
     async def snapshot(self, name: str = "before", **changes: Any) -> None:

@@ -43,6 +43,7 @@ from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.queues import Queues
 from agentmemory_operator.services.restore_sources import RestoreSources
+from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.restores import RestorePasses
 from agentmemory_operator.services.scratch import Scratch, ScratchSweeper
 from agentmemory_operator.services.servers import Server, Servers
@@ -167,8 +168,7 @@ class Operator:
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
             sources=RestoreSources(self.table, self.servers, self.copies),
             locks=self._passes.locks,
-            erasures=erasures,
-            mirror=self.mirror,
+            erasures=RestoredErasures(self.table, self.servers, erasures, self.mirror),
         )
         self.work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
         return self.servers

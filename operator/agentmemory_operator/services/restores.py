@@ -31,6 +31,7 @@ from agentmemory_operator.domain.restoring import (
     records_from,
 )
 from agentmemory_operator.domain.safety import check_ownership
+from agentmemory_operator.domain.times import parse_time
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,
@@ -46,9 +47,10 @@ from agentmemory_operator.services.previous import live_behind, remove_due
 from agentmemory_operator.services.restore_jobs import FINALIZER, RestoreJob, alias_behind
 from agentmemory_operator.services.restore_queue import obstacle_of, target_fault
 from agentmemory_operator.services.restore_sources import RestoreSources, SourceWaiting
+from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.rollbacks import Rollback
 from agentmemory_operator.services.servers import Server, Servers, connection_of
-from agentmemory_operator.services.swaps import Reapply, ReapplyMirrored, Swap, Task
+from agentmemory_operator.services.swaps import Swap, Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,8 +83,6 @@ class RestorePasses:
     Attributes:
         request: asks for a pass over another object.
         locks: of the aliases; one for all who move them.
-        erasures: None where nothing is ever erased.
-        mirror: None where nothing is kept off the server.
     """
 
     table: ObjectTable
@@ -92,8 +92,7 @@ class RestorePasses:
     request: Callable[[Key], None]
     sources: RestoreSources
     locks: AliasLocks
-    erasures: Reapply | None = None
-    mirror: ReapplyMirrored | None = None
+    erasures: RestoredErasures
     periods: RestorePeriods = field(default_factory=RestorePeriods)
     _book: JobBook = field(init=False)
 
@@ -167,7 +166,7 @@ class RestorePasses:
                 cluster_id=cluster_id,
                 check_target=lambda: self._check_target(job),
             )
-            await Swap(self.locks, self.erasures, self.mirror).run(task)
+            await Swap(self.locks, self.erasures).run(task)
 
         return work
 
@@ -348,9 +347,10 @@ class RestorePasses:
     async def _erase_again(self, job: RestoreJob, server: Server, previous: str) -> None:
         live = await live_behind(server, alias_behind(previous), job.physical)
         document = self.table.get(self._target_key(job))
-        if self.erasures is None or live is None or document is None or live.physical == previous:
+        if live is None or document is None or live.physical == previous:
             return
-        await self.erasures.reapply(server.points, live.physical, previous, parse_agent_memory(document))
+        since_ms = parse_time(job.status["endTime"])
+        await self.erasures.carry(server, live.physical, previous, parse_agent_memory(document), since_ms=since_ms)
 
     async def _release(self, job: RestoreJob) -> float | None:
         """Clean up after a restore that is deleted midway, and let it go."""

@@ -15,9 +15,9 @@ from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.changes_since import count_changed
 from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, mark_previous
 from agentmemory_operator.services.restore_jobs import RestoreJob
+from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.retirement import is_placeholder
 from agentmemory_operator.services.servers import Server
-from agentmemory_operator.services.swaps import Reapply
 
 
 @dataclass(slots=True)
@@ -26,11 +26,10 @@ class Rollback:
 
     Attributes:
         locks: of the aliases; one for all who move them.
-        erasures: None where nothing is ever erased.
     """
 
     locks: AliasLocks
-    erasures: Reapply | None = None
+    erasures: RestoredErasures
 
     async def run(
         self, job: RestoreJob, server: Server, memory: AgentMemory, check_target: Callable[[], Awaitable[None]]
@@ -67,8 +66,8 @@ class Rollback:
             )
 
     async def _reapply(self, server: Server, source: str, target: str, memory: AgentMemory) -> None:
-        if self.erasures is not None and await server.snapshots.metadata(source) is not None:
-            await self.erasures.reapply(server.points, source, target, memory)
+        if await server.snapshots.metadata(source) is not None:
+            await self.erasures.carry(server, source, target, memory, since_ms=0)
 
     async def _settle(self, job: RestoreJob, server: Server, memory: AgentMemory, previous: str) -> None:
         restored = str(job.physical)

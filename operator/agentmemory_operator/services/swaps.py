@@ -5,7 +5,6 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
@@ -37,38 +36,18 @@ from agentmemory_operator.domain.restoring import (
 from agentmemory_operator.domain.times import parse_time, render_time
 from agentmemory_operator.domain.verification import Recorded, compare_configuration, compare_count
 from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected
-from agentmemory_operator.ports import Json, PointStore
+from agentmemory_operator.ports import Json
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.changes_since import count_changed, count_deleted, newest_change
 from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, mark_previous
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.restore_jobs import RestoreJob
 from agentmemory_operator.services.restore_sources import Source
+from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.servers import Server
 
 # A write that was begun before the snapshot may have been given its time before that.
 SKEW_MS = 1_000
-
-
-class Reapply(Protocol):
-    """Erases in a copy what was erased since it was made."""
-
-    async def reapply(self, store: PointStore, source: str, target: str, memory: AgentMemory) -> int:
-        """Carry the receipts of erasures from one collection to another, and erase there; return how many were new."""
-        ...
-
-
-class ReapplyMirrored(Protocol):
-    """Erases in a copy what storage off the server tells of."""
-
-    async def reapply(self, server: Server, physical: str, memory: AgentMemory, *, slug: str, since_ms: int) -> int:
-        """Return how many memories were erased; none where the agent has no storage.
-
-        Args:
-            slug: of the agent whose memories they were.
-            since_ms: when the copy was made, Unix milliseconds.
-        """
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +94,10 @@ class Swap:
 
     Attributes:
         locks: of the aliases; one for all who move them.
-        erasures: None where nothing is ever erased.
-        mirror: None where nothing is kept off the server.
     """
 
     locks: AliasLocks
-    erasures: Reapply | None = None
-    mirror: ReapplyMirrored | None = None
+    erasures: RestoredErasures
 
     async def run(self, task: Task) -> None:
         """Go on with a swap to its end; the object's status says where it is.
@@ -228,14 +204,15 @@ class Swap:
         return f"changed: {changed}" if changed else "as the AgentMemory asks"
 
     async def _erase(self, task: Task) -> str:
-        live, number = await task.live(), 0
-        if self.erasures is not None and live is not None:
-            number = await self.erasures.reapply(task.server.points, live.physical, task.physical, task.memory)
-        if self.mirror is not None:
-            # What the live collection tells may be less: it may have been lost, and made anew, since.
-            slug, since_ms = task.source.agent or task.memory.slug, task.source.begun_ms or 0
-            number += await self.mirror.reapply(task.server, task.physical, task.memory, slug=slug, since_ms=since_ms)
+        number = await self._erase_again(task, await task.live())
         return f"{number} memories erased since were erased again"
+
+    async def _erase_again(self, task: Task, live: Observed | None) -> int:
+        return await self.erasures.carry_all(
+            *(task.server, live.physical if live else None, task.physical, task.memory),
+            origin=task.source.agent,
+            since_ms=task.source.begun_ms or 0,
+        )
 
     async def _count(self, task: Task) -> str:
         live = await task.live()
@@ -271,8 +248,8 @@ class Swap:
         told, after = "nothing was replaced", await task.server.collections.count(task.physical)
         noted: Json = {"points": {**(job.status.get("points") or {}), "after": after}}
         if previous and await task.server.snapshots.metadata(previous) is not None:
-            if self.erasures is not None:
-                await self.erasures.reapply(task.server.points, previous, task.physical, task.memory)
+            since_ms = task.source.begun_ms or 0
+            await self.erasures.carry(task.server, previous, task.physical, task.memory, since_ms=since_ms)
             changed = await self._changed(task, previous)
             replaced = {} if changed is None else {"writesSince": changed}
             told, until = _told(changed), job.keep_until
