@@ -1,9 +1,7 @@
 """A restore over a real engine: live by one move of the alias, killed anywhere and gone on with, and taken back."""
 
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from dataclasses import replace
-from typing import Any
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -13,179 +11,17 @@ from agentmemory_operator.domain.erasure import Counts, Receipt, hash_user, trac
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.snapshot_spec import S3Storage
 from agentmemory_operator.domain.storage_places import copy_location
-from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.errors import StorageUnavailable, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Json
-from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.copies import Copies, ServerFile
-from agentmemory_operator.services.erasure_mirror import ErasureMirror
-from agentmemory_operator.services.erasures import Erasures
-from agentmemory_operator.services.links import Endpoint
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.services.objects import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.services.reconcile import reconcile
-from agentmemory_operator.services.restore_sources import RestoreSources
-from agentmemory_operator.services.restored_erasures import RestoredErasures
-from agentmemory_operator.services.restores import RestorePasses
 from agentmemory_operator.services.servers import Server
 from agentmemory_operator.services.storages import Storages
 from tests.support.fakes import connection_document, memory_document
-from tests.support.job_world import EMBEDDING, NAMESPACE, JobWorld
+from tests.support.job_world import EMBEDDING, NAMESPACE
 from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
-
-POINTS = 10
-SNAPSHOT = {"snapshotRef": {"name": "before"}}
-PLACEHOLDER: Json = {
-    "vectors": {"size": 1, "distance": "Dot"},
-    "metadata": {"agentmemory": {"placeholder": True}},
-}
-CHANGING = {
-    *("apply", "delete", "recover", "upload", "write_metadata", "create_placeholder", "delete_file"),
-    *("write_status", "write_finalizers", "post_event", "create_object"),
-}
-
-
-class Killed(BaseException):
-    """The operator was killed."""
-
-
-class Watched:
-    """Passes calls on; those that change something are moments at which the operator may be killed."""
-
-    def __init__(self, inner: object, world: "RestoreWorld") -> None:
-        self._inner, self._world = inner, world
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._inner, name)
-        if name not in CHANGING:
-            return found
-        return self._world.watched(name, found)
-
-
-class RestoreWorld(JobWorld):
-    """The agent, a snapshot of it, and what restores it."""
-
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
-        self.crash_at, self.calls = 0, 0
-        self.fails: dict[str, Exception] = {}
-        self.restores = self.passes()
-
-    def watched(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        """Return the call with a moment before and one after it."""
-
-        async def carried_out(*args: Any, **more: Any) -> Any:
-            self._moment()
-            if name in self.fails:
-                raise self.fails[name]
-            answer = await call(*args, **more)
-            self._moment()
-            return answer
-
-        return carried_out
-
-    def _moment(self) -> None:
-        self.calls += 1
-        if self.calls == self.crash_at:
-            raise Killed
-
-    def open_server(self, endpoint: Endpoint) -> Server:
-        opened = super().open_server(endpoint)
-        collections: Any = Watched(opened.collections, self)
-        snapshots: Any = Watched(opened.snapshots, self)
-        return replace(opened, collections=collections, snapshots=snapshots)
-
-    def passes(self) -> RestorePasses:
-        """Return what a new operator would work with."""
-        storages, erasures = Storages(self.secrets, S3Objects), Erasures(self.clock)
-        mirror = ErasureMirror(self.table, self.servers, storages, erasures, self.clock)
-        return RestorePasses(
-            table=self.table,
-            servers=self.servers,
-            cluster=Watched(self.cluster, self),  # type: ignore[arg-type]
-            clock=self.clock,
-            request=self.requested.append,
-            sources=RestoreSources(self.table, self.servers, Copies(storages)),
-            locks=AliasLocks(),
-            erasures=RestoredErasures(self.table, self.servers, erasures, mirror),
-        )
-
-    async def snapshot(self, name: str = "before", **changes: Any) -> None:
-        """Take a snapshot, and apply the MemorySnapshot that tells of it."""
-        physical = self.aliases()[self.alias]
-        file = await self.with_server(lambda server: server.snapshots.create(physical))
-        key = self.apply(MEMORY_SNAPSHOT, name, agentMemoryRef={"name": self.agent})
-        count = self.count()
-        status = {
-            "conditions": [{"type": "Succeeded", "status": "True", "reason": "SnapshotTaken", "message": ""}],
-            "agent": self.agent,
-            "connection": {"namespace": NAMESPACE, "name": "main"},
-            "physical": physical,
-            "sha256": file.sha256,
-            "points": {"before": count, "after": count},
-            "qdrantVersion": "1.18.3",
-            "locations": [{"type": "Qdrant", "physical": physical, "name": file.name}],
-            "startTime": "2026-01-01T00:00:00Z",
-        }
-        self.table.put(self.must_get(key) | {"status": status | changes})
-
-    def restore(self, name: str = "undo", *, annotations: dict[str, str] | None = None, **spec: Any) -> Key:
-        """Apply a MemoryRestore."""
-        asked = {"target": {"name": self.agent}, "source": SNAPSHOT} | spec
-        return self.apply(MEMORY_RESTORE, name, annotations=annotations, **asked)
-
-    async def run(self, key: Key, *, passes: int = 12) -> None:
-        """Do passes until none is due soon."""
-        for _ in range(passes):
-            due_s = await self.restores.run(key)
-            if due_s is None or due_s > 1:
-                return
-
-    def count(self, collection: str | None = None) -> int:
-        answer = self.http.post(f"/collections/{collection or self.alias}/points/count", json={"exact": True})
-        return int(answer.raise_for_status().json()["result"]["count"])
-
-    def aliases(self) -> dict[str, str]:
-        found = self.http.get("/aliases").json()["result"]["aliases"]
-        return {item["alias_name"]: item["collection_name"] for item in found if self.agent in item["alias_name"]}
-
-    def metadata(self, collection: str) -> Json:
-        found: Json = self.http.get(f"/collections/{collection}").json()["result"]["config"]["metadata"]
-        return found
-
-    def message(self, key: Key, kind: str) -> str:
-        found = [item for item in self.status(key)["conditions"] if item["type"] == kind]
-        return str(found[0]["message"])
-
-    def change(self, **spec: Any) -> None:
-        """Change the AgentMemory."""
-        document = self.must_get(self.memory)
-        self.table.put(document | {"spec": document["spec"] | spec})
-
-    def annotate(self, key: Key, annotations: dict[str, str]) -> None:
-        document = self.must_get(key)
-        self.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
-
-    def created(self, key: Key) -> None:
-        """Let an object have been created now."""
-        document, stamp = self.must_get(key), {"creationTimestamp": render_second(self.clock.now_ms() / 1000)}
-        self.table.put(document | {"metadata": document["metadata"] | stamp})
-
-    def remark(self, owner: Json) -> None:
-        """Write another owner into the collection."""
-        marker = self.metadata(self.alias)["agentmemory"] | owner
-        body = {"metadata": {"agentmemory": marker}}
-        self.http.patch(f"/collections/{self.physical}", json=body).raise_for_status()
-
-    def check_untouched(self, key: Key) -> None:
-        """Fail unless a refused restore left the live collection as it was, and nothing beside it."""
-        assert self.collections() == [self.physical]
-        assert self.aliases() == {self.alias: self.physical}
-        assert self.count() == POINTS + 5
-        assert not self.must_get(key)["metadata"].get("finalizers")
-
-    @property
-    def memory(self) -> Key:
-        return Key(AGENT_MEMORY, NAMESPACE, self.agent)
+from tests.support.restore_world import PLACEHOLDER, POINTS, RestoreWorld
 
 
 @pytest.fixture
@@ -286,35 +122,6 @@ class TestSwap:
 
         assert world.condition(again, "AlreadyApplied") == "True/AlreadyApplied"
         assert world.aliases() == {world.alias: f"{world.alias}__3"}
-
-
-class TestKills:
-    async def test_an_operator_killed_at_any_step_is_followed_by_one_that_ends_it(self, world: RestoreWorld) -> None:
-        number, reached_end = 0, False
-        while not reached_end:
-            number += 1
-            world.crash_at = number
-            key = world.restore(f"r{number}")
-            before = world.aliases()[world.alias]
-            try:
-                await world.run(key)
-                reached_end = True
-            except Killed:
-                # Whatever the moment, clients are served by one whole collection or the other.
-                assert world.count() >= POINTS
-            world.crash_at, world.restores = 0, world.passes()
-
-            await world.run(key)
-
-            assert world.condition(key, "Succeeded") == "True/Restored", (number, world.status(key))
-            assert world.count() == POINTS
-            live = world.aliases()[world.alias]
-            assert world.status(key)["previousCollection"]["physical"] == before
-            assert world.collections() == sorted({world.physical, before, live})
-            if before != world.physical:
-                world.http.delete(f"/collections/{before}")
-            world.calls = 0
-        assert number > 30
 
 
 class TestRefusals:
@@ -518,28 +325,6 @@ class TestRollback:
 
         assert "taken back since" in world.message(again, "AlreadyApplied")
         assert world.aliases() == {world.alias: world.physical}
-
-    async def test_a_rollback_killed_at_any_step_is_ended_by_the_next_operator(self, world: RestoreWorld) -> None:
-        number, reached_end = 0, False
-        while not reached_end:
-            number += 1
-            key = world.restore(f"r{number}")
-            await world.run(key)
-            before = world.status(key)["previousCollection"]["physical"]
-            world.annotate(key, {"agentmemory.dev/rollback": "yes"})
-            world.calls, world.crash_at = 0, number
-            try:
-                await world.run(key)
-                reached_end = True
-            except Killed:
-                assert world.count() >= POINTS
-            world.crash_at, world.restores = 0, world.passes()
-
-            await world.run(key)
-
-            assert world.condition(key, "RolledBack") == "True/RolledBack"
-            assert world.aliases() == {world.alias: before}
-        assert number > 8
 
     async def test_a_rollback_past_a_later_restore_is_refused(self, world: RestoreWorld) -> None:
         await world.run(first := world.restore("first"))
