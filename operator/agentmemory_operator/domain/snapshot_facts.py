@@ -32,6 +32,7 @@ class Taken:
         is_ended: whether it was made or has failed for good.
         is_verified: None where nobody could tell.
         version: of the server that made it.
+        is_imported: whether it was taken in: nobody knows how old its memories are.
         is_being_removed: whether its bytes are going.
         message: how it ended, for people.
     """
@@ -43,6 +44,7 @@ class Taken:
     has_succeeded: bool
     is_verified: bool | None
     version: str | None
+    is_imported: bool
     is_being_removed: bool
     message: str
 
@@ -86,6 +88,7 @@ def taken_of(document: Mapping[str, Any]) -> Taken:
         has_succeeded=succeeded.get("status") == "True",
         is_verified={"True": True, "False": False}.get(verified.get("status", "")),
         version=status.get("qdrantVersion"),
+        is_imported="import" in (document.get("spec") or {}),
         is_being_removed=succeeded.get("reason") == Reason.BEING_REMOVED,
         message=str((verified if verified.get("status") == "False" else succeeded).get("message", "")),
     )

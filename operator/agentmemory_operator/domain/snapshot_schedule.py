@@ -139,8 +139,9 @@ class Outlook:
 
     @property
     def made(self) -> list[Taken]:
-        """Those that came to an end, newest first."""
-        return sorted((one for one in self.taken if one.is_ended and not one.is_going), key=_begun, reverse=True)
+        """Those of this agent's memories as they then were that came to an end, newest first."""
+        ended = (one for one in self.taken if one.is_ended and not one.is_going and not one.is_imported)
+        return sorted(ended, key=_begun, reverse=True)
 
     @property
     def proven(self) -> list[Taken]:

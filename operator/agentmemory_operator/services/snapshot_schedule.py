@@ -8,7 +8,7 @@ miss.
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.domain.conditions import Reason, State, is_true, merge_conditions
 from agentmemory_operator.domain.manifests import parse_agent_memory
@@ -231,9 +231,10 @@ class SnapshotSchedule:
         for claim in claims:
             if claim.due_ms <= outlook.now_ms:
                 await self._claim(key, claim, outlook)
+                outlook = replace(outlook, slot_ms=max(outlook.slot_ms, claim.slot_ms or 0))
                 break
         status = document.get("status") or {}
-        if status and _sorted(self._told(self._outlook(key, memory), old=status, status=status)) != _sorted(status):
+        if status and _sorted(self._told(outlook, old=status, status=status)) != _sorted(status):
             self.request(key)
         return _until(outlook, [claim.due_ms for claim in claims])
 

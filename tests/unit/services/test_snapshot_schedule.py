@@ -250,6 +250,16 @@ async def test_where_nothing_is_to_be_proven_what_was_made_is_fresh() -> None:
     assert told(world(made, verify="None").note())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
+async def test_one_that_was_taken_in_says_nothing_of_how_fresh_the_agent_is() -> None:
+    taken_in = snapshot_document("taken-in", begun="2026-11-22T11:00:00Z", is_scheduled=False)
+    taken_in["spec"]["import"] = {"s3": {"bucket": "b-1", "key": "a.snapshot"}}
+
+    status = world(taken_in).note()
+
+    assert told(status) == {"Ready": "True/Told", "SnapshotFresh": "False/SnapshotOverdue"}
+    assert "lastSnapshot" not in status
+
+
 @pytest.mark.parametrize(
     ("snapshots", "hours"),
     [({}, 48), ({"schedule": "0 3 * * 1-5"}, 144), ({"schedule": "*/5 * * * *"}, 1), ({"staleAfterHours": 5}, 5)],
