@@ -241,6 +241,24 @@ async def test_what_a_kill_at_any_write_left_is_removed_by_the_next_and_taken_fo
     assert shard_files(urls) == []
 
 
+@pytest.mark.parametrize("at", range(2, 7))
+async def test_a_recovery_that_was_killed_at_any_write_is_made_again_whole(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...], at: int
+) -> None:
+    """Six writes: the collection, its index, three shards, and that it is whole."""
+    made = await store.create(NAME)
+    location = await store.own_location(NAME, made.name)
+    killed = QdrantShardSnapshots(urls[0], urls)
+    failing(killed, Killed(), at=at)
+    with pytest.raises(Killed):
+        await killed.recover(COPY, location, sha256=made.sha256)
+    await killed.close()
+
+    await store.recover(COPY, location, sha256=made.sha256)
+
+    check_copy(http, urls)
+
+
 async def test_its_files_are_in_reach_after_the_collection_is_replaced(
     store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
 ) -> None:

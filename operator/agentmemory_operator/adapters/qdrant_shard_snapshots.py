@@ -10,10 +10,10 @@ import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import Any
 from urllib.parse import quote
 
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
+from agentmemory_operator.adapters.qdrant_configurations import configuration_of, indexes_of
 from agentmemory_operator.adapters.qdrant_nodes import ACTIVE, QdrantNode, View, views_of
 from agentmemory_operator.adapters.qdrant_snapshots import DEADLINE_S, QdrantSnapshots
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
@@ -28,7 +28,8 @@ from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
 # Of a location that only this store understands.
 SCHEME = "shards:"
 LOOK_S = 0.25
-_SETTINGS = ("hnsw_config", "wal_config", "quantization_config", "strict_mode_config", "metadata")
+# Of a collection's metadata: its shards are not all recovered yet.
+UNFINISHED_KEY = "agentmemoryRecovering"
 
 
 class QdrantShardSnapshots:
@@ -103,7 +104,11 @@ class QdrantShardSnapshots:
         """Return the sets whose files are all there, oldest first; none where the collection is gone."""
         whole = [each for each in await self._sets.of(physical) if each.is_whole]
         there = {(file.shard, file.peer) for each in whole for file in each.files}
-        listed = {place: await self._names(physical, *place) for place in there}
+        places = await self._by_peer() if whole else {}
+        listed = {
+            (shard, peer): await _names(_one_of(places, peer), physical, shard)
+            for shard, peer in sorted(there, key=str)
+        }
         return [_told(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)]
 
     @asynccontextmanager
@@ -125,9 +130,10 @@ class QdrantShardSnapshots:
         if sha256 not in (None, record.sha256):
             raise StoreRejected(400, f"checksum mismatch: expected {sha256}, {name} has {record.sha256}")
         async with self._prepared(physical, record.configuration, record.indexes):
+            places, holders = await self._by_peer(), await self._holders(physical)
             for file in record.files:
-                address = (await self._node(file.peer)).location(source, file)
-                node = await self._holder(physical, file.shard)
+                address = _one_of(places, file.peer).location(source, file)
+                node = _holder(holders, file.shard)
                 await node.recover(physical, file.shard, address, sha256=file.sha256)
             await self._await_active(physical)
 
@@ -139,10 +145,11 @@ class QdrantShardSnapshots:
         with understood():
             configuration, indexes, shards = manifest["configuration"], manifest["indexes"], manifest["shards"]
         async with self._prepared(physical, configuration, indexes):
+            holders = await self._holders(physical)
             for told in shards:
                 shard, size = int(told["shard"]), int(told["size"])
                 part = await reader.open(entry_of(shard), size)
-                node = await self._holder(physical, shard)
+                node = _holder(holders, shard)
                 await node.upload(physical, shard, part, sha256=told["sha256"])
             await reader.end()
             if sha256 not in (None, digest.hexdigest()):
@@ -195,7 +202,7 @@ class QdrantShardSnapshots:
         """Put on record what is about to be made."""
         told = await self._front.result("GET", _collection(physical))
         with understood():
-            configuration, indexes = _configuration(told["config"]), _indexes(told["payload_schema"])
+            configuration, indexes = configuration_of(told["config"]), indexes_of(told["payload_schema"])
         known = {
             str(shard): [file.name for file in await node.files(physical, shard)] for shard, node in sources.items()
         }
@@ -220,10 +227,11 @@ class QdrantShardSnapshots:
         return whole
 
     async def _archive(self, record: ShardSet) -> AsyncIterator[bytes]:
+        places = await self._by_peer()
         yield manifest_bytes(record.manifest)
         for file in record.files:
             yield head(entry_of(file.shard), file.size)
-            left, node = file.size, await self._node(file.peer)
+            left, node = file.size, _one_of(places, file.peer)
             async with node.download(record.physical, file) as content:
                 async for chunk in content:
                     left -= len(chunk)
@@ -241,67 +249,65 @@ class QdrantShardSnapshots:
     async def _remove(self, record: ShardSet) -> None:
         """Delete the files of a set, those too whose making was not seen to its end."""
         named = {file.name for each in await self._sets.of(record.physical) for file in each.files}
+        places = await self._by_peer()
         for shard, peer in record.sources.items():
-            own = {file.name for file in record.files if file.shard == int(shard)}
+            own, node = {file.name for file in record.files if file.shard == int(shard)}, _one_of(places, peer)
             if not record.is_whole:
-                there = await self._names(record.physical, int(shard), peer)
+                there = await _names(node, record.physical, int(shard))
                 own |= there - named - set(record.known.get(shard, ()))
             for name in sorted(own):
-                await (await self._node(peer)).delete(record.physical, int(shard), name)
+                await node.delete(record.physical, int(shard), name)
         await self._sets.drop(record.physical, record.name)
-
-    async def _names(self, physical: str, shard: int, peer: int | None) -> set[str]:
-        node = await self._node(peer)
-        return {file.name for file in await node.files(physical, shard)}
 
     async def _require(self, physical: str, name: str) -> ShardSet:
         if record := await self._sets.find(physical, name):
             return record
         raise NotFound(f"there is no set of shard snapshots {name} of {physical}")
 
-    async def _node(self, peer: int | None) -> QdrantNode:
-        """Return the node of a peer.
-
-        Raises:
-            StoreUnavailable: it cannot be reached, or the connection does not list it.
-        """
+    async def _by_peer(self) -> dict[int | None, QdrantNode]:
+        """Return the nodes that can be reached by their numbers."""
         told = await asyncio.gather(*(node.peer() for node in self._nodes), return_exceptions=True)
-        for node, number in zip(self._nodes, told, strict=True):
-            if not isinstance(number, BaseException) and number == peer:
-                return node
-        raise StoreUnavailable(f"node {peer} of the cluster is away, or spec.nodes of the connection does not list it")
+        pairs = zip(self._nodes, told, strict=True)
+        return {number: node for node, number in pairs if not isinstance(number, BaseException)}
 
-    async def _holder(self, physical: str, shard: int) -> QdrantNode:
-        """Return a node that has a replica of a shard."""
-        for node, view in await views_of(self._nodes, physical):
-            if shard in view.local:
-                return node
-        raise StoreUnavailable(f"no node that can be reached has shard {shard} of {physical}")
+    async def _holders(self, physical: str) -> dict[int, QdrantNode]:
+        """Return of each shard a node that can be reached and has a replica."""
+        views = await views_of(self._nodes, physical)
+        return {shard: node for node, view in views for shard in view.local}
 
     @asynccontextmanager
     async def _prepared(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
-        """Create the collection, or see that the one there fits; a new one goes again when the work on it fails."""
-        try:
-            there = await self._front.result("GET", _collection(physical))
-        except NotFound:
-            try:
-                await self._make(physical, configuration, indexes)
-                yield
-            except AgentMemoryError:
-                with suppress(AgentMemoryError):
-                    await self._front.result("DELETE", _collection(physical))
-                raise
+        """Create the collection, or see that the one there fits; a new one goes again when the work on it fails.
+
+        One that a killed operator began says so of itself, and is gone on with.
+        """
+        metadata = await self.metadata(physical)
+        if metadata is not None and UNFINISHED_KEY not in metadata:
+            await self._check_fit(physical, configuration)
+            yield
             return
+        try:
+            await self._make(physical, configuration, indexes, is_new=metadata is None)
+            yield
+            await self.write_metadata(physical, {UNFINISHED_KEY: None})
+        except AgentMemoryError:
+            with suppress(AgentMemoryError):
+                await self._front.result("DELETE", _collection(physical))
+            raise
+
+    async def _check_fit(self, physical: str, configuration: Json) -> None:
+        there = await self._front.result("GET", _collection(physical))
         with understood():
-            own = there["config"]["params"]
+            own = configuration_of(there["config"])
         for what in ("vectors", "shard_number"):
             if own.get(what) != configuration.get(what):
                 told = f"{physical} has {what} {own.get(what)}, the snapshot {configuration.get(what)}"
                 raise StoreRejected(400, f"the snapshot does not fit: {told}")
-        yield
 
-    async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
-        await self._front.result("PUT", _collection(physical), configuration)
+    async def _make(self, physical: str, configuration: Json, indexes: Json, *, is_new: bool) -> None:
+        if is_new:
+            metadata = {**configuration.get("metadata", {}), UNFINISHED_KEY: True}
+            await self._front.result("PUT", _collection(physical), configuration | {"metadata": metadata})
         await self._await_active(physical)
         for field, schema in indexes.items():
             body = {"field_name": field, "field_schema": schema}
@@ -347,28 +353,29 @@ def _sources(views: list[tuple[QdrantNode, View]], physical: str) -> dict[int, Q
     return found
 
 
+def _one_of(places: Mapping[int | None, QdrantNode], peer: int | None) -> QdrantNode:
+    """Return the node of a peer.
+
+    Raises:
+        StoreUnavailable: it cannot be reached, or the connection does not list it.
+    """
+    if node := places.get(peer):
+        return node
+    raise StoreUnavailable(f"node {peer} of the cluster is away, or spec.nodes of the connection does not list it")
+
+
+def _holder(holders: Mapping[int, QdrantNode], shard: int) -> QdrantNode:
+    if node := holders.get(shard):
+        return node
+    raise StoreUnavailable(f"no node that can be reached has a replica of shard {shard}")
+
+
+async def _names(node: QdrantNode, physical: str, shard: int) -> set[str]:
+    return {file.name for file in await node.files(physical, shard)}
+
+
 def _told(record: ShardSet) -> SnapshotFile:
     return SnapshotFile(record.name, record.size, record.sha256, record.created_ms, shards=record.files)
-
-
-def _configuration(config: Mapping[str, Any]) -> Json:
-    """Return what makes a collection of the same settings."""
-    body = dict(config["params"])
-    body |= {name: config[name] for name in _SETTINGS if config.get(name) is not None}
-    body["optimizers_config"] = config["optimizer_config"]
-    return _without_nulls(body)
-
-
-def _indexes(schema: Mapping[str, Any]) -> Json:
-    return {field: _without_nulls(told.get("params") or {}) or told["data_type"] for field, told in schema.items()}
-
-
-def _without_nulls(document: Mapping[str, Any]) -> Json:
-    return {
-        key: _without_nulls(value) if isinstance(value, Mapping) else value
-        for key, value in document.items()
-        if value is not None
-    }
 
 
 def _collection(physical: str) -> str:
