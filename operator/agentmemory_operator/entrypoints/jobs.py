@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
+import yaml
 
 from agentmemory_operator.domain.resources import API_VERSION
-from agentmemory_operator.entrypoints.inspection import Context
+from agentmemory_operator.entrypoints.inspection import Context, TableJsonOrYaml, print_json
 from agentmemory_operator.entrypoints.job_progress import Progress, outcome_of
 from agentmemory_operator.entrypoints.running import run_verb
+from agentmemory_operator.entrypoints.statuses import status_document
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports import Json
 from agentmemory_operator.ports.jobs import JobObjects
@@ -31,6 +33,7 @@ Manifests = Annotated[
     Path | None,
     typer.Option(exists=True, file_okay=False, help="The folder that `agentmemory dev` watches, for a cluster's."),
 ]
+Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Sentences, or the object for programs.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit 1 where it failed.")]
 
 
@@ -107,18 +110,40 @@ def stamped(name: str) -> str:
     return f"{name}-{datetime.now(UTC).strftime('%Y%m%dt%H%M%Sz')}"
 
 
-async def create(objects: JobObjects, document: Json) -> None:
-    """Create an object.
+def tell(text: str, output: TableJsonOrYaml) -> None:
+    """Print a sentence for people; programs read standard output alone."""
+    typer.echo(text, err=output is not TableJsonOrYaml.TABLE)
+
+
+def print_object(document: Json, output: TableJsonOrYaml) -> None:
+    """Print an object for programs; for people nothing is left to say."""
+    if output is not TableJsonOrYaml.TABLE:
+        print_document(status_document(document) | {"spec": document["spec"]}, output)
+
+
+def print_document(document: Any, output: TableJsonOrYaml) -> None:
+    """Print a document for programs."""
+    if output is TableJsonOrYaml.JSON:
+        print_json(document)
+    else:
+        typer.echo(yaml.safe_dump(document, sort_keys=False, width=120), nl=False)
+
+
+async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml) -> Json:
+    """Create an object; return it as it is kept.
 
     Raises:
         AgentMemoryError: there is one of its name.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"there is a {titled(document)} already: choose another --name")
-    typer.echo(f"created {titled(document)}")
+    tell(f"created {titled(document)}", output)
+    return await objects.read_object(document["kind"], document["metadata"]["namespace"], document["metadata"]["name"])
 
 
-async def follow(objects: JobObjects, document: Json, *, until: Callable[[Json], bool] = lambda _: True) -> Json:
+async def follow(
+    objects: JobObjects, document: Json, output: TableJsonOrYaml, *, until: Callable[[Json], bool] = lambda _: True
+) -> Json:
     """Return the object once it has ended, showing meanwhile how far it is.
 
     Args:
@@ -136,7 +161,7 @@ async def follow(objects: JobObjects, document: Json, *, until: Callable[[Json],
         progress.show(document)
     if not outcome.is_good:
         raise AgentMemoryError(f"{kind} {metadata['namespace']}/{metadata['name']} {outcome.told}")
-    typer.echo(f"{titled(document)} {outcome.told}")
+    tell(f"{titled(document)} {outcome.told}", output)
     return document
 
 

@@ -12,9 +12,11 @@ import typer
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.domain.resources import ROLLBACK, Metadata
 from agentmemory_operator.domain.times import render_time
+from agentmemory_operator.entrypoints.inspection import TableJsonOrYaml
 from agentmemory_operator.entrypoints.jobs import (
     POLL_S,
     OpenJobs,
+    Output,
     Place,
     Wait,
     add_verb,
@@ -22,7 +24,9 @@ from agentmemory_operator.entrypoints.jobs import (
     follow,
     in_place,
     new_object,
+    print_object,
     stamped,
+    tell,
     titled,
 )
 from agentmemory_operator.errors import AgentMemoryError
@@ -51,6 +55,7 @@ class Restore:
     restore_name: Annotated[str | None, typer.Option("--name", help="Of the MemoryRestore.")] = None
     rollback: Annotated[bool, typer.Option("--rollback", help="Take the last restore into it back.")] = False
     wait: Wait = False
+    output: Output = TableJsonOrYaml.TABLE
 
     @property
     def target(self) -> str:
@@ -75,17 +80,18 @@ def _run(open_jobs: OpenJobs, asked: Restore, place: Place) -> None:
             raise typer.BadParameter(
                 "--rollback takes back what the last restore did: leave --from and its options out"
             )
-        in_place(open_jobs, place, partial(_roll_back, asked))
+        print_object(in_place(open_jobs, place, partial(_roll_back, asked)), asked.output)
         return
     if asked.snapshot is None:
         raise typer.BadParameter(
             f"give --from SNAPSHOT (`agentmemory snapshot list {asked.name}` shows them), or --rollback"
         )
     going_on = "the restore goes on; `kubectl get mrest` shows it, and --rollback takes it back once it is done"
-    in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
+    document = in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
+    print_object(document, asked.output)
 
 
-async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> None:
+async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> Json:
     source = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.snapshot or "")
     await objects.read_object(AGENT_MEMORY, namespace, asked.target)
     owner = source["spec"]["agentMemoryRef"]["name"]
@@ -95,13 +101,11 @@ async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> None:
             f"{asked.name}`, or for a clone say `agentmemory restore {owner} --from {asked.snapshot} --into "
             f"{asked.target}`"
         )
-    document = asked.document(namespace)
-    await create(objects, document)
-    if asked.wait:
-        await follow(objects, document)
+    document = await create(objects, asked.document(namespace), asked.output)
+    return await follow(objects, document, asked.output) if asked.wait else document
 
 
-async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> None:
+async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> Json:
     found = last_restore(await objects.list_in(MEMORY_RESTORE, namespace), asked.name)
     if found is None:
         raise AgentMemoryError(
@@ -110,12 +114,11 @@ async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> Non
         )
     metadata = Metadata.model_validate(found["metadata"])
     await objects.annotate(MEMORY_RESTORE, metadata, {ROLLBACK: render_time(SystemClock().now_ms())})
-    typer.echo(f"asked for: {titled(found)} is taken back")
-    if asked.wait:
-        await _wait_rolled_back(objects, found)
+    tell(f"asked for: {titled(found)} is taken back", asked.output)
+    return await _wait_rolled_back(asked, objects, found) if asked.wait else found
 
 
-async def _wait_rolled_back(objects: JobObjects, before: Json) -> None:
+async def _wait_rolled_back(asked: Restore, objects: JobObjects, before: Json) -> Json:
     metadata, begun = Metadata.model_validate(before["metadata"]), time.monotonic()
     while True:
         now = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
@@ -126,7 +129,8 @@ async def _wait_rolled_back(objects: JobObjects, before: Json) -> None:
         await asyncio.sleep(POLL_S)
     if ended["status"] != "True":
         raise AgentMemoryError(f"it was not taken back ({ended['reason']}): {ended['message']}")
-    typer.echo(ended["message"])
+    tell(ended["message"], asked.output)
+    return now
 
 
 def last_restore(documents: list[Json], target: str) -> Json | None:

@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-import yaml
 from rich.console import Console
 
 from agentmemory_operator.adapters.clock import SystemClock
@@ -16,9 +15,10 @@ from agentmemory_operator.domain.retained import reasons_of
 from agentmemory_operator.domain.snapshotting import has_succeeded
 from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.entrypoints.downloads import Downloads, add_download
-from agentmemory_operator.entrypoints.inspection import TableJsonOrYaml, print_json
+from agentmemory_operator.entrypoints.inspection import TableJsonOrYaml
 from agentmemory_operator.entrypoints.jobs import (
     OpenJobs,
+    Output,
     Place,
     Wait,
     add_verb,
@@ -26,8 +26,11 @@ from agentmemory_operator.entrypoints.jobs import (
     follow,
     in_place,
     new_object,
+    print_document,
+    print_object,
     stamped,
     status_of,
+    tell,
     titled,
 )
 from agentmemory_operator.entrypoints.snapshot_deletion import add_delete
@@ -58,6 +61,7 @@ class Create:
     snapshot_name: Annotated[str | None, typer.Option("--name", help="Of the MemorySnapshot.")] = None
     verify: Annotated[Verify | None, typer.Option(help="How it is proven. Default: Full.")] = None
     wait: Wait = False
+    output: Output = TableJsonOrYaml.TABLE
 
     def document(self, namespace: str) -> Json:
         """Return the MemorySnapshot."""
@@ -80,6 +84,7 @@ class Prove:
     name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
     snapshot: Annotated[str, typer.Argument(help="Of the MemorySnapshot.")]
     wait: Wait = False
+    output: Output = TableJsonOrYaml.TABLE
 
 
 def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
@@ -94,18 +99,17 @@ def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -
 
 
 def _create(open_jobs: OpenJobs, asked: Create, place: Place) -> None:
-    async def work(objects: JobObjects, namespace: str) -> None:
+    async def work(objects: JobObjects, namespace: str) -> Json:
         # The operator would wait for it; whoever mistypes a name is told at once.
         await objects.read_object(AGENT_MEMORY, namespace, asked.name)
-        document = asked.document(namespace)
-        await create(objects, document)
-        if asked.wait:
-            await follow(objects, document)
+        document = await create(objects, asked.document(namespace), asked.output)
+        return await follow(objects, document, asked.output) if asked.wait else document
 
     see = f"`agentmemory snapshot list {asked.name}{place.options}` shows it"
-    in_place(open_jobs, place, work, going_on=f"the snapshot goes on; {see}")
+    document = in_place(open_jobs, place, work, going_on=f"the snapshot goes on; {see}")
     if not asked.wait:
-        typer.echo(see)
+        tell(see, asked.output)
+    print_object(document, asked.output)
 
 
 def _list(open_jobs: OpenJobs, asked: List, place: Place) -> None:
@@ -147,20 +151,24 @@ async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
 
 
 def _prove(open_jobs: OpenJobs, asked: Prove, place: Place) -> None:
-    async def work(objects: JobObjects, namespace: str) -> None:
+    async def work(objects: JobObjects, namespace: str) -> Json:
         document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.snapshot)
         _check_provable(document, asked.name)
         request = render_time(SystemClock().now_ms())
         metadata = Metadata.model_validate(document["metadata"])
         await objects.annotate(MEMORY_SNAPSHOT, metadata, {VERIFY_REQUESTED_AT: request})
-        typer.echo(f"asked for a verification of {titled(document)}")
-        if asked.wait:
-            await follow(objects, document, until=lambda now: status_of(now).get("verifyRequest") == request)
+        tell(f"asked for a verification of {titled(document)}", asked.output)
+        if not asked.wait:
+            return document
+        return await follow(
+            objects, document, asked.output, until=lambda now: status_of(now).get("verifyRequest") == request
+        )
 
     see = f"`agentmemory snapshot list {asked.name}{place.options}` shows what it came to"
-    in_place(open_jobs, place, work, going_on=f"the verification goes on; {see}")
+    document = in_place(open_jobs, place, work, going_on=f"the verification goes on; {see}")
     if not asked.wait:
-        typer.echo(see)
+        tell(see, asked.output)
+    print_object(document, asked.output)
 
 
 def _check_provable(document: Json, name: str) -> None:
@@ -169,11 +177,3 @@ def _check_provable(document: Json, name: str) -> None:
         raise AgentMemoryError(f"{titled(document)} is of {owner}, not of {name}")
     if not has_succeeded(status_of(document)):
         raise AgentMemoryError(f"{titled(document)} was not made: see its conditions; there is nothing to verify")
-
-
-def print_document(document: Any, output: TableJsonOrYaml) -> None:
-    """Print a document for programs."""
-    if output is TableJsonOrYaml.JSON:
-        print_json(document)
-    else:
-        typer.echo(yaml.safe_dump(document, sort_keys=False, width=120), nl=False)

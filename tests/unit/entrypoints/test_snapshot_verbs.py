@@ -58,6 +58,15 @@ class TestCreate:
         assert done.exit_code == 1
         assert "there is a MemorySnapshot agents/one already: choose another --name" in done.output
 
+    @pytest.mark.parametrize(("output", "load"), [("json", json.loads), ("yaml", yaml.safe_load)])
+    def test_programs_get_the_object_alone(self, folder: JobFolder, output: str, load: Any) -> None:
+        done = folder.run("snapshot", "create", "bot", "--name", "one", "-o", output)
+
+        made = load(done.stdout)
+        assert (made["kind"], made["metadata"]["name"]) == (KIND, "one")
+        assert made["spec"] == {"agentMemoryRef": {"name": "bot"}}
+        assert "created MemorySnapshot agents/one" in done.stderr
+
     def test_waiting_tells_each_step_and_the_end(self, folder: JobFolder) -> None:
         good = [condition("Succeeded", "True", "SnapshotTaken", "12 bytes"), condition("Verified", "True")]
         with folder.answering(
