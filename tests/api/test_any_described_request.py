@@ -1,5 +1,8 @@
 """Requests that the OpenAPI document allows or forbids, made up by schemathesis: every answer is a described one."""
 
+import json
+from typing import Any
+
 import httpx
 import pytest
 import schemathesis
@@ -15,6 +18,12 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.api.test_openapi import PATHS
+
+
+@schemathesis.serializer("application/x-ndjson")
+def one_line(context: schemathesis.SerializationContext, value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
 
 CHECKS = [
     not_a_server_error,

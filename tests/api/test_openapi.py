@@ -36,6 +36,8 @@ PATHS = {
     "/v1/agents/{agent}/namespaces": {"get"},
     "/v1/agents/{agent}/sessions/{session_id}/working": {"get", "put"},
     "/v1/agents/{agent}/sessions/{session_id}/end": {"post"},
+    "/v1/agents/{agent}/export": {"get"},
+    "/v1/agents/{agent}/import": {"post"},
     "/v1/agents/{agent}/forget": {"post"},
     "/v1/agents/{agent}/receipts": {"get"},
 }
@@ -83,7 +85,7 @@ def test_every_error_is_described_as_a_problem(document: dict[str, Any]) -> None
 
 def test_every_body_is_described(document: dict[str, Any]) -> None:
     bodies = {
-        (method, path): operation["requestBody"]["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]
+        (method, path): next(iter(operation["requestBody"]["content"].values()))["schema"]["$ref"].rpartition("/")[2]
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
         if "requestBody" in operation
@@ -97,6 +99,7 @@ def test_every_body_is_described(document: dict[str, Any]) -> None:
         ("put", "/v1/agents/{agent}/items"): "ItemIn",
         ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
         ("post", "/v1/agents/{agent}/forget"): "ForgetIn",
+        ("post", "/v1/agents/{agent}/import"): "LineIn",
     }
 
 

@@ -4,6 +4,7 @@ Real tokens of a real API server, an operator and an API as processes. An endpoi
 """
 
 import itertools
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -55,6 +56,10 @@ def stored_item_of(user: str, content: str) -> Json:
     return item_of(user) | {"json": {"content": content, "vector": VECTOR}}
 
 
+def line_of(content: str) -> str:
+    return json.dumps({"content": content, "vector": VECTOR})
+
+
 # What a caller who may do it sends: arguments of httpx.
 REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     LIST_OF_AGENTS: lambda user: {},
@@ -85,6 +90,8 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("DELETE", "/v1/agents/{agent}/items"): item_of,
     ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
     ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
+    ("GET", "/v1/agents/{agent}/export"): asked_for,
+    ("POST", "/v1/agents/{agent}/import"): lambda user: asked_for(user) | {"content": line_of(INTRUDED)},
     ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user}},
     ("GET", "/v1/agents/{agent}/receipts"): asked_for,
 }

@@ -23,9 +23,11 @@ from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.drafts import Drafting, NewMemory
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.erasing import Erasing
+from agentmemory_operator.services.exports import Exports
 from agentmemory_operator.services.forgetting import Forgetting
 from agentmemory_operator.services.hierarchies import Hierarchies
 from agentmemory_operator.services.histories import Histories
+from agentmemory_operator.services.imports import Imports
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import ListRequest, Memories
 from agentmemory_operator.services.recall import Recall, SearchRequest
@@ -127,6 +129,8 @@ class World:
         self.items = Items(self.clock, self.windows)
         self.erasing = Erasing(self.clock, self.chains, self.windows, self.counts.forget)
         self.forgetting = Forgetting(self.clock, self.erasing)
+        self.exports = Exports(self.clock, self.chains)
+        self.imports = Imports(self.clock, self.chains, self.windows)
 
     chains: Chains = field(init=False)
     windows: Windows = field(init=False)
@@ -143,6 +147,8 @@ class World:
     items: Items = field(init=False)
     erasing: Erasing = field(init=False)
     forgetting: Forgetting = field(init=False)
+    exports: Exports = field(init=False)
+    imports: Imports = field(init=False)
 
     def new_counts(self, writer: str) -> AccessCounts:
         """Return the access counts of another process."""

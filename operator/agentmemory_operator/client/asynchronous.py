@@ -1,13 +1,13 @@
 """The client for asyncio."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from agentmemory_operator.client import exchange, forget_calls, item_calls
+from agentmemory_operator.client import exchange, forget_calls, item_calls, transfer_calls
 from agentmemory_operator.client.exchange import (
     RETRIED,
     Call,
@@ -23,9 +23,10 @@ from agentmemory_operator.client.exchange import (
 )
 from agentmemory_operator.client.forget_calls import ForgetOptions, ReceiptOptions
 from agentmemory_operator.client.item_calls import ItemOptions
-from agentmemory_operator.client.problems import ApiError
+from agentmemory_operator.client.problems import ApiError, problem_of
 from agentmemory_operator.client.values import (
     AgentSummary,
+    Imported,
     ItemStored,
     Kept,
     Memory,
@@ -219,6 +220,35 @@ class AsyncMemoryClient:
             for receipt in page.results:
                 yield receipt
 
+    async def export(self, agent: str, user_id: str, *, vectors: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """Return every memory of a user as a line of an export has it, as they come; docs/transfer.md."""
+        lines, connection = transfer_calls.Lines(), self._connection
+        sent = transfer_calls.export_request(agent, user_id, vectors=vectors)
+        try:
+            async with self._http.stream(**sent, headers=connection.authorization) as answer:
+                if not answer.is_success:
+                    raise problem_of(answer.status_code, await answer.aread())
+                async for chunk in answer.aiter_bytes():
+                    for line in lines.feed(chunk):
+                        yield line
+        except httpx.TransportError as error:
+            raise exchange.unreachable(connection, error) from error
+        lines.end()
+
+    async def import_memories(
+        self, agent: str, user_id: str, lines: Iterable[bytes], *, include_erased: bool = False
+    ) -> Imported:
+        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe."""
+        sent = transfer_calls.import_request(agent, user_id, include_erased=include_erased)
+        sent["headers"] |= self._connection.authorization
+        try:
+            answer = await self._http.request(**sent, content=_streamed(lines))
+        except httpx.TransportError as error:
+            raise exchange.unreachable(self._connection, error) from error
+        if not answer.is_success:
+            raise problem_of(answer.status_code, answer.content)
+        return transfer_calls.read_imported(answer.json())
+
     async def run(self, call: Call[T]) -> T:
         """Carry out a call of `exchange`, `item_calls` or `forget_calls`."""
         connection = self._connection
@@ -245,3 +275,8 @@ class AsyncMemoryClient:
             page = await self.run(exchange.next_page(call, page.next_cursor))
             for memory in page.results:
                 yield memory
+
+
+async def _streamed(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for line in lines:
+        yield line

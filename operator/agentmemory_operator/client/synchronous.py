@@ -1,13 +1,13 @@
 """The client that waits."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
 
 import httpx
 
-from agentmemory_operator.client import exchange, forget_calls, item_calls
+from agentmemory_operator.client import exchange, forget_calls, item_calls, transfer_calls
 from agentmemory_operator.client.exchange import (
     RETRIED,
     Call,
@@ -23,9 +23,10 @@ from agentmemory_operator.client.exchange import (
 )
 from agentmemory_operator.client.forget_calls import ForgetOptions, ReceiptOptions
 from agentmemory_operator.client.item_calls import ItemOptions
-from agentmemory_operator.client.problems import ApiError
+from agentmemory_operator.client.problems import ApiError, problem_of
 from agentmemory_operator.client.values import (
     AgentSummary,
+    Imported,
     ItemStored,
     Kept,
     Memory,
@@ -210,6 +211,34 @@ class MemoryClient:
         while page.next_before is not None:
             page = self.run(forget_calls.next_receipts(call, page.next_before))
             yield from page.results
+
+    def export(self, agent: str, user_id: str, *, vectors: bool = False) -> Iterator[dict[str, Any]]:
+        """Return every memory of a user as a line of an export has it, as they come; docs/transfer.md."""
+        lines, connection = transfer_calls.Lines(), self._connection
+        sent = transfer_calls.export_request(agent, user_id, vectors=vectors)
+        try:
+            with self._http.stream(**sent, headers=connection.authorization) as answer:
+                if not answer.is_success:
+                    raise problem_of(answer.status_code, answer.read())
+                for chunk in answer.iter_bytes():
+                    yield from lines.feed(chunk)
+        except httpx.TransportError as error:
+            raise exchange.unreachable(connection, error) from error
+        lines.end()
+
+    def import_memories(
+        self, agent: str, user_id: str, lines: Iterable[bytes], *, include_erased: bool = False
+    ) -> Imported:
+        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe."""
+        sent = transfer_calls.import_request(agent, user_id, include_erased=include_erased)
+        sent["headers"] |= self._connection.authorization
+        try:
+            answer = self._http.request(**sent, content=lines)
+        except httpx.TransportError as error:
+            raise exchange.unreachable(self._connection, error) from error
+        if not answer.is_success:
+            raise problem_of(answer.status_code, answer.content)
+        return transfer_calls.read_imported(answer.json())
 
     def run(self, call: Call[T]) -> T:
         """Carry out a call of `exchange`, `item_calls` or `forget_calls`."""

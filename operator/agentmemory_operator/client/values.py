@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
+from agentmemory_operator.client.problems import ApiError
+
 Json = dict[str, Any]
 T = TypeVar("T")
 
@@ -224,6 +226,32 @@ class ReceiptsPage:
 
     results: tuple[Receipt, ...]
     next_before: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineError:
+    """Why a line was not taken in; `error` is an ApiError."""
+
+    line: int
+    error: ApiError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What an import came to.
+
+    Attributes:
+        present: lines whose memories were there already.
+        errors: of the first 100 lines that failed.
+        more_errors: how many failed besides.
+    """
+
+    lines: int
+    imported: int
+    present: int
+    failed: int
+    errors: tuple[LineError, ...] = ()
+    more_errors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

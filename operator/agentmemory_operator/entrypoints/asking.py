@@ -40,7 +40,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Target:
+class Target:
     """Whom to ask, and where."""
 
     name: str
@@ -143,7 +143,7 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
         **chosen: Any,
     ) -> None:
         asking = way.asking
-        target = _Target(
+        target = Target(
             name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
         )
         answer = run_verb(_ask(asking, way.inspection, target, choose(**chosen)))
@@ -158,13 +158,13 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
     cli.command(choose.__name__, help=choose.__doc__)(command)
 
 
-async def _ask(asking: Asking, inspection: Inspection, target: _Target, call: "Call") -> Any:
-    agent = await _agent_of(inspection, target)
+async def _ask(asking: Asking, inspection: Inspection, target: Target, call: "Call") -> Any:
+    agent = await agent_of(inspection, target)
     async with asking.open_client(target.url, target.token) as client:
         return await call(client, agent)
 
 
-async def _agent_of(inspection: Inspection, target: _Target) -> str:
+async def agent_of(inspection: Inspection, target: Target) -> str:
     """Return the agent's name in the API: the name itself, or of the object where one is to be read."""
     if target.namespace is None and target.context is None:
         return target.name

@@ -23,6 +23,7 @@ from agentmemory_operator.entrypoints.restores import add_restore
 from agentmemory_operator.entrypoints.running import run_verb
 from agentmemory_operator.entrypoints.snapshots import add_snapshots
 from agentmemory_operator.entrypoints.takeover import OpenObjects, add_takeover
+from agentmemory_operator.entrypoints.transferring import add_transferring
 from agentmemory_operator.entrypoints.validation import findings_in, manifest_files, warnings_in
 
 PROGRAM = "agentmemory"
@@ -120,6 +121,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     _add_checks(cli)
     add_inspection(cli, verbs.inspection)
     add_asking(cli, verbs.asking, verbs.inspection)
+    add_transferring(cli, verbs.asking, verbs.inspection)
     add_cleanup(cli, verbs.cleanups)
     add_snapshots(cli, verbs.open_jobs, verbs.downloads)
     add_restore(cli, verbs.open_jobs)

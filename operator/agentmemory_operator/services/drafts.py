@@ -146,6 +146,10 @@ class Drafting:
         Raises:
             EmbedderUnavailable, StoreUnavailable: as a whole.
         """
+        return await self.worded(agent, await self.bare(agent, cleaned))
+
+    async def bare(self, agent: Agent, cleaned: Sequence[Clean]) -> list[Draft | AgentMemoryError]:
+        """Return the drafts without what finds them by words, which depends on their ids."""
         memories = [item.memory for item in cleaned]
         refused = await self._refused(agent, memories)
         texts = [memory.content for place, memory in enumerate(memories) if place not in refused]
@@ -161,7 +165,7 @@ class Drafting:
             )
             if place % DRAFTED_AT_ONCE == DRAFTED_AT_ONCE - 1:
                 await asyncio.sleep(0)
-        return await self._worded(agent, drafts)
+        return drafts
 
     async def _refused(self, agent: Agent, memories: Sequence[NewMemory]) -> dict[int, AgentMemoryError]:
         """Return by place what is wrong with a memory."""
@@ -174,7 +178,7 @@ class Drafting:
         }
         return invalid | await missing_parents(agent, children, self._clock.now_ms())
 
-    async def _worded(self, agent: Agent, drafts: Sequence[Draft | AgentMemoryError]) -> list[Draft | AgentMemoryError]:
+    async def worded(self, agent: Agent, drafts: Sequence[Draft | AgentMemoryError]) -> list[Draft | AgentMemoryError]:
         """Return the drafts with what finds them by words."""
         records = [draft.record for draft in drafts if isinstance(draft, Draft)]
         words = await self._windows.words(agent, records)

@@ -74,7 +74,7 @@ class Windows:
             before = await _before(agent, members[0], source.window)
             for row in members:
                 words[row["id"]] = words_of(row, before, source)
-                before = before if row.get("pending") else [*before, row]
+                before = before if row.get("pending") or row.get("supersededById") else [*before, row]
         return words
 
     async def settle(self, agent: Agent, ids: Iterable[str | None]) -> None:

@@ -22,6 +22,7 @@ from agentmemory_operator.entrypoints.api import (
     routes,
     sessions,
     tool_routes,
+    transfers,
 )
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.auth import Guard
@@ -53,6 +54,7 @@ ROUTERS = (
     item_routes.router,
     tool_routes.router,
     forgetting.router,
+    transfers.router,
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 

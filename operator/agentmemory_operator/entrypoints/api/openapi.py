@@ -9,13 +9,14 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import forget_requests, item_requests, requests, schemas
+from agentmemory_operator.entrypoints.api import forget_requests, item_requests, requests, schemas, transfer_requests
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 
 REF = "#/components/schemas/{model}"
 TITLE = "AgentMemory retrieval API"
 DESCRIPTION = "Long-term memories of agents. Agents and their settings come from AgentMemory objects; see `/v1/agents`."
 
+JSON = "application/json"
 READ_PROBLEMS = (401, 403, 404, 422, 429, 500, 502, 503)
 SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 429, 500, 502, 503)
 WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
@@ -29,6 +30,7 @@ _BODIES = (
     requests.SearchIn,
     item_requests.ItemIn,
     forget_requests.ForgetIn,
+    transfer_requests.LineIn,
 )
 _ANSWERS = (
     schemas.AgentsOut,
@@ -50,6 +52,7 @@ _ANSWERS = (
     schemas.ToolsOut,
     forget_requests.ForgottenOut,
     forget_requests.ReceiptsOut,
+    transfer_requests.ImportedOut,
     schemas.HealthOut,
     schemas.ProblemOut,
     schemas.ProblemTypeOut,
@@ -63,6 +66,7 @@ def describe(
     status: int = 200,
     body: type[BaseModel] | None = None,
     headers: dict[str, str] | None = None,
+    media_type: str = JSON,
 ) -> dict[str, Any]:
     """Return a route's keyword arguments that describe what it takes and gives.
 
@@ -70,17 +74,18 @@ def describe(
         answer: model of the answer; None for an answer without body.
         problems: statuses of the errors that the route may answer.
         headers: name and meaning of each header of the answer.
+        media_type: of the body, else of the answer.
     """
     responses: dict[int | str, Any] = {code: _problem(code) for code in problems}
     if answer:
-        responses[status] = {"content": {"application/json": {"schema": _ref(answer)}}}
+        responses[status] = {"content": {JSON if body else media_type: {"schema": _ref(answer)}}}
     if headers:
         responses[status]["headers"] = {
             name: {"description": meaning, "schema": {"type": "integer"}} for name, meaning in headers.items()
         }
     arguments: dict[str, Any] = {"status_code": status, "responses": responses}
     if body:
-        content = {"application/json": {"schema": _ref(body)}}
+        content = {media_type: {"schema": _ref(body)}}
         arguments["openapi_extra"] = {"requestBody": {"required": True, "content": content}}
     return arguments
 

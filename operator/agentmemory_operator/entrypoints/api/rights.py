@@ -44,6 +44,8 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/namespaces"): Verb.READ,
         ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/sessions/{session_id}/end"): Verb.WRITE,
+        ("GET", "/v1/agents/{agent}/export"): Verb.READ,
+        ("POST", "/v1/agents/{agent}/import"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/forget"): Verb.ADMIN,
         ("GET", "/v1/agents/{agent}/receipts"): Verb.ADMIN,
     }

@@ -95,7 +95,7 @@ async def store_memory(
 ) -> Response:
     """Store one memory, durably; the same Idempotency-Key and body again give the same memory."""
     services = services_of(request)
-    default_type = _default_type(services.directory.settings(agent))
+    default_type = default_type_of(services.directory.settings(agent))
     sent = await read_model(request, MemoryIn)
     memory = sent.new_memory(default_type=default_type, idempotency_key=idempotency_key)
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
@@ -115,7 +115,7 @@ async def store_batch(agent: str, request: Request, idempotency_key: Annotated[I
     The same Idempotency-Key and body again give the same memories.
     """
     services = services_of(request)
-    default_type = _default_type(services.directory.settings(agent))
+    default_type = default_type_of(services.directory.settings(agent))
     body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
 
     def read() -> list[Item]:
@@ -191,7 +191,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 
 
-def _default_type(settings: AgentSettings) -> str | None:
+def default_type_of(settings: AgentSettings) -> str | None:
     """Return the type of a memory that names none; None leaves it to the use case, which takes the first."""
     return PREFERRED_TYPE if any(type_.name == PREFERRED_TYPE for type_ in settings.ranking.types) else None
 

@@ -15,9 +15,11 @@ from agentmemory_operator.services.directory import AgentDirectory
 from agentmemory_operator.services.drafts import Drafting
 from agentmemory_operator.services.edits import Edits
 from agentmemory_operator.services.erasing import Erasing
+from agentmemory_operator.services.exports import Exports
 from agentmemory_operator.services.forgetting import Forgetting
 from agentmemory_operator.services.hierarchies import Hierarchies
 from agentmemory_operator.services.histories import Histories
+from agentmemory_operator.services.imports import Imports
 from agentmemory_operator.services.items import Items
 from agentmemory_operator.services.memories import Memories
 from agentmemory_operator.services.metered_reranker import MeteredReranker
@@ -45,6 +47,8 @@ class Services:
     sessions: Sessions
     counting: Counting
     forgetting: Forgetting
+    exports: Exports
+    imports: Imports
     access_counts: AccessCounts
     meter: ApiMeter = field(default_factory=ApiMeter)
 
@@ -73,6 +77,8 @@ def compose(directory: AgentDirectory, reranker: Reranker, *, clock: Clock, mete
         sessions=Sessions(memories, working),
         counting=Counting(clock),
         forgetting=Forgetting(clock, Erasing(clock, chains, windows, access_counts.forget)),
+        exports=Exports(clock, chains),
+        imports=Imports(clock, chains, windows),
         access_counts=access_counts,
         meter=meter,
     )

@@ -1,0 +1,72 @@
+"""Export and import: lines of JSON that are read and sent as they come."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from agentmemory_operator.client.exchange import path_of
+from agentmemory_operator.client.problems import ApiError, ApiUnreachable
+from agentmemory_operator.client.values import Imported, LineError, read_value
+
+MEDIA_TYPE = "application/x-ndjson"
+# Between two lines; the whole takes as long as it takes.
+TIMEOUT_S = 300.0
+
+
+class Lines:
+    """The lines of an export, put together of what comes.
+
+    Attributes:
+        counts: of the last line, None before it.
+    """
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Any] | None = None
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> Iterable[dict[str, Any]]:
+        """Return the memories that are whole now.
+
+        Raises:
+            ApiError: the export broke off.
+        """
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        for line in lines:
+            document = json.loads(line)
+            if document.keys() == {"error"}:
+                raise ApiError(document["error"]["status"], document["error"])
+            if document.keys() == {"counts"}:
+                self.counts = document["counts"]
+            else:
+                yield document
+
+    def end(self) -> None:
+        """Check that nothing is missing.
+
+        Raises:
+            ApiUnreachable: the counts did not come.
+        """
+        if self.counts is None:
+            raise ApiUnreachable("the export broke off before its end: export anew")
+
+
+def export_request(agent: str, user_id: str, *, vectors: bool) -> dict[str, Any]:
+    """Return the arguments of an httpx request for an export."""
+    parameters = {"user_id": user_id, "vectors": json.dumps(vectors)}
+    return {"method": "GET", "url": path_of(agent, "export"), "params": parameters, "timeout": TIMEOUT_S}
+
+
+def import_request(agent: str, user_id: str, *, include_erased: bool) -> dict[str, Any]:
+    """Return the arguments of an httpx request for an import, without what is sent."""
+    parameters = {"user_id": user_id, "include_erased": json.dumps(include_erased)}
+    headers = {"Content-Type": MEDIA_TYPE}
+    path = path_of(agent, "import")
+    return {"method": "POST", "url": path, "params": parameters, "headers": headers, "timeout": TIMEOUT_S}
+
+
+def read_imported(document: dict[str, Any]) -> Imported:
+    """Return what an import came to."""
+    errors = [
+        LineError(line=one["line"], error=ApiError(one["error"]["status"], one["error"])) for one in document["errors"]
+    ]
+    return read_value(Imported, document["counts"] | {"errors": errors, "more_errors": document["more_errors"]})

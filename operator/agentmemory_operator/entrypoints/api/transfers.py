@@ -1,0 +1,202 @@
+"""The routes of export and import: lines of JSON, one memory each, in constant memory on both ways."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from agentmemory_operator.entrypoints.api.answers import json_response
+from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.pressure import HOLD, MIB
+from agentmemory_operator.entrypoints.api.problems import UNSUPPORTED_MEDIA_TYPE, Problem, ProblemRaised, problem_of
+from agentmemory_operator.entrypoints.api.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.routes import default_type_of
+from agentmemory_operator.entrypoints.api.transfer_requests import (
+    ERRORS_MAX,
+    MEDIA_TYPE,
+    ExportParameters,
+    ImportedOut,
+    ImportParameters,
+    LineIn,
+    read_line,
+    render_end,
+    render_error,
+    render_line,
+)
+from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.errors import AgentMemoryError, FieldError, OutcomeUnknown, RequestInvalid, TransientError
+from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.exports import Exported
+from agentmemory_operator.services.imports import BATCH, Imports, Line, embedding_name
+
+LINE_MAX_BYTES = MIB
+# Lines are taken in together until they come to so much.
+BATCH_BYTES = MIB // 2
+MEDIA_TYPES = frozenset({MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json", "text/plain"})
+
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+
+
+@router.get(
+    "/{agent}/export",
+    summary="Export a user's memories",
+    **describe(LineIn, problems=READ_PROBLEMS, media_type=MEDIA_TYPE),
+)
+async def export(agent: str, request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
+    """Return every memory of a user, one a line, versions oldest first; the last line has the counts."""
+    services = services_of(request)
+    opened = await services.directory.open(agent)
+    pages = services.exports.read(opened, parameters.user_id, has_vectors=parameters.vectors)
+    # What keeps it from beginning is answered as an error.
+    nothing: list[Exported] = []
+    first = await anext(pages, nothing)
+    return StreamingResponse(_lines(opened, first, pages, request.scope[REQUEST_ID]), media_type=MEDIA_TYPE)
+
+
+async def _lines(
+    agent: Agent, first: list[Exported], pages: AsyncIterator[list[Exported]], request_id: str
+) -> AsyncIterator[bytes]:
+    counts: Counter[str] = Counter()
+    render = partial(render_line, embedding=embedding_name(agent.source))
+    page: list[Exported] | None = first
+    try:
+        while page is not None:
+            counts.update(exported.record.type for exported in page)
+            yield b"".join(map(render, page))
+            page = await anext(pages, None)
+    except AgentMemoryError as error:
+        # The answer has begun: its last line tells.
+        yield render_error(problem_of(error).body(request_id))
+        return
+    yield render_end(counts)
+
+
+@router.post(
+    "/{agent}/import",
+    summary="Import memories of a user",
+    **describe(ImportedOut, problems=WRITE_PROBLEMS, body=LineIn, media_type=MEDIA_TYPE),
+)
+async def import_memories(agent: str, request: Request, parameters: Annotated[ImportParameters, Query()]) -> Response:
+    """Take in lines of an export, each by itself; what is there already stays as it is."""
+    services = services_of(request)
+    default_type = default_type_of(services.directory.settings(agent))
+    _check_media_type(request)
+    opened = await services.directory.open(agent)
+    request.scope[HOLD].take(BATCH_BYTES + LINE_MAX_BYTES)
+    run = _Import(services.imports, opened, parameters, default_type, request.scope[REQUEST_ID])
+    async for batch in _batches(request.stream()):
+        await run.take_in(batch)
+    return json_response(run.told())
+
+
+@dataclass(slots=True)
+class _Import:
+    """One import under way."""
+
+    imports: Imports
+    agent: Agent
+    parameters: ImportParameters
+    default_type: str | None
+    request_id: str
+    counts: Counter[str] = field(default_factory=Counter)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+
+    async def take_in(self, batch: "_Batch") -> None:
+        """Take in some lines.
+
+        Raises:
+            TransientError: lines before these were taken in; says how many.
+        """
+        read: list[tuple[int, Line]] = []
+        for number, text in enumerate(batch.lines, batch.first):
+            if text is not None and not text.strip():
+                continue
+            try:
+                line = self._read(text)
+            except AgentMemoryError as error:
+                self._fail(number, error)
+            else:
+                read.extend([(number, line)] if line else [])
+        try:
+            taken = self.imports.take_in
+            erased = self.parameters.include_erased
+            outcomes = await taken(self.agent, [line for _, line in read], brings_back_erased=erased) if read else []
+        except TransientError as error:
+            raise _broken_off(error, batch.first - 1) from error
+        for (number, _), outcome in zip(read, outcomes, strict=True):
+            if isinstance(outcome, AgentMemoryError):
+                self._fail(number, outcome)
+            else:
+                self.counts[outcome] += 1
+
+    def told(self) -> dict[str, Any]:
+        """Return `ImportedOut`."""
+        counts = {name: self.counts[name] for name in ("imported", "present", "failed")}
+        more = self.counts["failed"] - len(self.errors)
+        return {"counts": {"lines": sum(counts.values()), **counts}, "errors": self.errors, "more_errors": more}
+
+    def _read(self, text: bytes | None) -> Line | None:
+        if text is None:
+            raise RequestInvalid([FieldError("line", f"is longer than {LINE_MAX_BYTES // MIB} MiB")])
+        return read_line(text, user_id=self.parameters.user_id, default_type=self.default_type)
+
+    def _fail(self, number: int, error: AgentMemoryError) -> None:
+        self.counts["failed"] += 1
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append({"line": number, "error": problem_of(error).body(self.request_id)})
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Lines without their line feeds, the empty ones included; None is one that is too long."""
+
+    first: int
+    lines: Sequence[bytes | None]
+
+
+async def _batches(stream: AsyncIterator[bytes]) -> AsyncIterator[_Batch]:
+    """Yield lines as they come, a hundred at a time and about half a MiB."""
+    first, lines, size = 1, list[bytes | None](), 0
+    async for line in _split(stream):
+        lines.append(line)
+        size += len(line or b"")
+        if len(lines) == BATCH or size >= BATCH_BYTES:
+            yield _Batch(first, lines)
+            first, lines, size = first + len(lines), [], 0
+    if lines:
+        yield _Batch(first, lines)
+
+
+async def _split(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
+    """Yield lines; of one that is too long None, and nothing of it is kept."""
+    rest, is_too_long = bytearray(), False
+    async for chunk in stream:
+        *ends, last = chunk.split(b"\n")
+        for end in ends:
+            is_too_long = is_too_long or len(rest) + len(end) > LINE_MAX_BYTES
+            yield None if is_too_long else bytes(rest + end)
+            rest, is_too_long = bytearray(), False
+        is_too_long = is_too_long or len(rest) + len(last) > LINE_MAX_BYTES
+        rest = bytearray() if is_too_long else rest + last
+    if rest or is_too_long:
+        yield None if is_too_long else bytes(rest)
+
+
+def _broken_off(error: TransientError, lines: int) -> TransientError:
+    """Return the error of an import that stops midway."""
+    message = f"the first {lines} lines are taken in, of the next some may be; send all again: {error}"
+    kind = OutcomeUnknown if lines else type(error)
+    return kind(message, retry_after_s=error.retry_after_s)
+
+
+def _check_media_type(request: Request) -> None:
+    sent = request.headers.get("content-type", MEDIA_TYPE).partition(";")[0].strip().lower()
+    if sent not in MEDIA_TYPES:
+        detail = f"Content-Type is {sent!r}: send {MEDIA_TYPE}"
+        raise ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=detail))

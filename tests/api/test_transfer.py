@@ -1,0 +1,228 @@
+"""Export and import over HTTP, by the client and on the command line: lines of JSON, in constant memory."""
+
+import json
+import os
+import pathlib
+import resource
+import socket
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
+from agentmemory_operator.entrypoints.asking import Asking
+from agentmemory_operator.entrypoints.inspection import Inspection
+from agentmemory_operator.entrypoints.transferring import add_transferring
+from agentmemory_operator.main import open_client
+from tests.api.test_asking import open_cluster
+from tests.support.api_stack import Stack
+from tests.support.operator import wait_until
+
+MEMORIES, EXPORT, IMPORT = (f"/v1/agents/probe/{name}" for name in ("memories", "export", "import"))
+VECTOR = [1.0] * 8
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+def store(client: httpx.Client, user: str, content: str, **more: Any) -> str:
+    answer = client.post(MEMORIES, json={"user_id": user, "content": content, "vector": VECTOR, **more})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def line(text: str, **more: Any) -> bytes:
+    return json.dumps({"content": text, "vector": VECTOR} | more).encode() + b"\n"
+
+
+def imported(client: httpx.Client, user: str, body: Any, **more: Any) -> dict[str, Any]:
+    answer = client.post(IMPORT, params={"user_id": user, **more}, content=body, headers=NDJSON)
+    assert answer.status_code == 200, answer.text
+    told: dict[str, Any] = answer.json()
+    return told
+
+
+def test_an_export_ends_with_its_counts_and_comes_back_whole(client: httpx.Client, user: str) -> None:
+    first = store(client, user, "first", type="fact")
+    store(client, user, "second", type="fact", supersedes=first)
+
+    answer = client.get(EXPORT, params={"user_id": user, "vectors": "true"})
+    *lines, end = answer.text.splitlines()
+    client.post("/v1/agents/probe/forget", json={"user_id": user})
+    told = imported(client, user, answer.content, include_erased="true")
+
+    assert answer.headers["content-type"].startswith("application/x-ndjson")
+    assert [json.loads(text)["content"] for text in lines] == ["first", "second"]
+    assert json.loads(end) == {"counts": {"total": 2, "types": {"fact": 2}}}
+    assert told == {"counts": {"lines": 2, "imported": 2, "present": 0, "failed": 0}, "errors": [], "more_errors": 0}
+    again = client.get(EXPORT, params={"user_id": user, "vectors": "true"})
+    assert again.text == answer.text
+
+
+def test_a_bad_line_is_named_and_the_others_go_on(client: httpx.Client, user: str) -> None:
+    theirs = store(client, f"other-{user}", "theirs")
+    bad = [b"{", line("x", user_id="somebody"), line("mine", id=theirs), b'"' + b"x" * (1 << 20) + b'"', b'{"a": 1}']
+    body = line("a") + b"\n" + b"\n".join(bad) + b"\n" + line("b").rstrip()
+
+    told = imported(client, user, body)
+
+    assert told["counts"] == {"lines": 7, "imported": 2, "present": 0, "failed": 5}
+    statuses = {error["line"]: error["error"]["status"] for error in told["errors"]}
+    assert statuses == {3: 422, 4: 422, 6: 409, 8: 422, 9: 422}
+    assert client.get(f"{MEMORIES}/{theirs}", params={"user_id": f"other-{user}"}).json()["content"] == "theirs"
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        ({"type": "unheard"}, "type"),
+        ({"user_id": "somebody"}, "user_id"),
+        ({"content": " "}, "content"),
+        ({"unknown": 1}, "unknown"),
+        ({"item": True}, "item"),
+        ({"vector": [1.0]}, "vector"),
+        ({"access_count": -1}, "access_count"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_named(
+    client: httpx.Client, user: str, changed: dict[str, Any], field: str
+) -> None:
+    [error] = imported(client, user, line("a", **changed))["errors"]
+
+    assert [wrong["field"] for wrong in error["error"]["errors"]] == [field]
+
+
+def test_of_many_errors_a_hundred_are_told(client: httpx.Client, user: str) -> None:
+    told = imported(client, user, b"nothing\n" * 250)
+
+    assert (told["counts"]["failed"], len(told["errors"]), told["more_errors"]) == (250, 100, 150)
+
+
+def test_an_agent_that_embeds_takes_no_vector_of_another_model(client: httpx.Client, user: str) -> None:
+    texts = [json.dumps({"content": "pays by invoice", "vector": VECTOR, "embedding": name}) for name in ("x", None)]
+    path = "/v1/agents/words/import"
+
+    answer = client.post(path, params={"user_id": user}, content="\n".join(texts), headers=NDJSON)
+
+    assert answer.json()["counts"]["failed"] == 0, answer.text
+    body = {"user_id": user, "query": "how does she pay?"}
+    assert len(client.post("/v1/agents/words/search", json=body).json()["results"]) == 1
+
+
+def test_secrets_are_taken_out(client: httpx.Client, user: str) -> None:
+    text = json.dumps({"content": "the key is AKIAIOSFODNN7EXAMPLE", "id": "00000000-0000-4000-8000-00000000000a"})
+    path = "/v1/agents/words/import"
+
+    client.post(path, params={"user_id": user}, content=text, headers=NDJSON)
+
+    exported = client.get("/v1/agents/words/export", params={"user_id": user}).text
+    assert "REDACTED" in exported
+    assert "AKIAIOSFODNN7EXAMPLE" not in exported
+
+
+def test_a_body_that_says_that_it_is_something_else_is_refused(client: httpx.Client, user: str) -> None:
+    answer = client.post(IMPORT, params={"user_id": user}, data={"a": "b"})
+
+    assert answer.status_code == 415
+
+
+@pytest.mark.parametrize("parameters", [{}, {"user_id": "u", "vectors": "perhaps"}, {"user_id": "u", "all": "1"}])
+def test_wrong_parameters_are_422(client: httpx.Client, parameters: dict[str, str]) -> None:
+    assert client.get(EXPORT, params=parameters).status_code == 422
+
+
+def test_who_goes_away_midway_loses_nothing_that_came(stack: Stack, client: httpx.Client, user: str) -> None:
+    """A connection that breaks has had whole batches taken in; the same lines again bring the rest."""
+    where = urlsplit(stack.api_url)
+    body = [line(f"m{number}") for number in range(250)]
+
+    def count() -> int:
+        return len(client.get(MEMORIES, params={"user_id": user, "limit": 1000}).json()["results"])
+
+    with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
+        head = f"POST {IMPORT}?user_id={user} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+        part = b"".join(body[:240])
+        connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
+        connection.sendall(b"%x\r\n%s\r\n" % (len(part), part))
+        wait_until(lambda: count() == 200, seconds=10)
+    told = imported(client, user, b"".join(body))
+
+    assert told["counts"] == {"lines": 250, "imported": 50, "present": 200, "failed": 0}
+
+
+def test_both_ways_take_constant_memory(stack: Stack, user: str) -> None:
+    """20 MB of lines pass through a process that holds client, API and engine; what stays is the engine's."""
+    filler = "x" * 20_000
+
+    def lines() -> Iterator[bytes]:
+        for number in range(1_000):
+            yield line(f"{number} {filler}")
+
+    with MemoryClient(stack.api_url) as api:
+        api.import_memories("probe", user, [line("warm")])
+        told = api.import_memories("probe", user, lines())
+        before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        count = sum(1 for _ in api.export("probe", user))
+        after_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+    assert told.imported == 1_000
+    assert count == 1_001
+    assert after_kb - before_kb < 15_000
+
+
+def test_the_client_takes_out_what_it_brought_in(stack: Stack, user: str) -> None:
+    with MemoryClient(stack.api_url) as api:
+        told = api.import_memories("probe", user, [line("a"), b"{}\n"])
+        [exported] = api.export("probe", user)
+        with pytest.raises(ApiError, match="no agent"):
+            list(api.export("nobody", user))
+
+    assert (told.imported, told.failed, told.errors[0].line) == (1, 1, 2)
+    assert (exported["content"], "vector" in exported) == ("a", False)
+
+
+async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None:
+    async with AsyncMemoryClient(stack.api_url) as api:
+        await api.import_memories("probe", user, [line("a")])
+        exported = [one async for one in api.export("probe", user, vectors=True)]
+        with pytest.raises(ApiError, match="no agent"):
+            await api.import_memories("nobody", user, [line("a")])
+
+    assert [len(one["vector"]) for one in exported] == [8]
+
+
+def run(stack: Stack, *arguments: str) -> Any:
+    import typer
+    from typer.testing import CliRunner
+
+    cli = typer.Typer()
+    add_transferring(cli, Asking(open_client, stack.api_url, None), Inspection(None, open_cluster, None, None))  # type: ignore[arg-type]
+    return CliRunner().invoke(cli, list(arguments))
+
+
+def test_the_command_line_writes_a_file_and_reads_it(stack: Stack, user: str, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "ada.ndjson"
+    with MemoryClient(stack.api_url) as api:
+        api.remember("words", user, "pays by invoice")
+
+    exported = run(stack, "export", "words", "--user", user, "-o", str(file))
+    back = run(stack, "import", "words", "-f", str(file), "--user", user)
+    wrong = run(stack, "import", "words", "-f", str(file), "--user", "somebody-else")
+
+    assert "exported 1 memories" in exported.output
+    assert back.output.startswith("1 lines: 0 imported, 1 there already, 0 failed")
+    assert wrong.exit_code == 1
+    assert "line 1: user_id:" in wrong.output
+    assert os.listdir(tmp_path) == ["ada.ndjson"]
+
+
+def test_a_file_stays_as_it_was_where_an_export_fails(stack: Stack, user: str, tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "ada.ndjson"
+    file.write_text("before")
+
+    failed = run(stack, "export", "nobody", "--user", user, "-o", str(file))
+
+    assert failed.exit_code == 1
+    assert file.read_text() == "before"
+    assert os.listdir(tmp_path) == ["ada.ndjson"]
