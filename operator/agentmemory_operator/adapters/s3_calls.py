@@ -128,12 +128,14 @@ class S3Calls:
         if request.query:
             path += "?" + "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in request.query.items())
         headers = await self._signed(request, path)
+        if request.method not in READS:
+            headers["content-length"] = str(len(request.body))
         timeout = aiohttp.ClientTimeout(total=total_s, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
         try:
             response = await self._open_session().request(
                 request.method,
                 URL(f"{self._host}{path}", encoded=True),
-                headers=headers | {"content-length": str(len(request.body))},
+                headers=headers,
                 # A body of bytes is handed over at once, and kept twice.
                 data=BytesIO(request.body) if request.body else None,
                 timeout=timeout,

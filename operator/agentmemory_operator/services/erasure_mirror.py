@@ -28,6 +28,8 @@ from agentmemory_operator.services.streams import Checked
 log = logging.getLogger(__name__)
 
 PERIOD_S = 300.0
+# The objects have come by then.
+START_S = 20.0
 PART_BYTES = 4 << 20
 LAST = "-last.ndjson"
 
@@ -89,6 +91,7 @@ class ErasureMirror:
 
     async def run(self) -> None:
         """Look at all agents from time to time, until cancelled; only the operator that leads runs it."""
+        await asyncio.sleep(START_S)
         while True:
             await self.look()
             await asyncio.sleep(self.period_s)
