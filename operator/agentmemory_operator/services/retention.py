@@ -84,7 +84,7 @@ class Retention:
         outlook = self.outlook_of(key)
         if outlook is None or outlook.figures.rules is None:
             return None
-        going = self._going(outlook)
+        going = [verdict for verdict in self._going(outlook) if not self._is_leaving(key, verdict)]
         has_failed = False
         for verdict in going[:REMOVED_AT_ONCE]:
             try:
@@ -111,10 +111,15 @@ class Retention:
         found = (self.table.get(key) for key in self.table.keys(kind) if key.namespace == namespace)
         return [document for document in found if document is not None]
 
+    def _is_leaving(self, key: Key, verdict: Verdict) -> bool:
+        """Tell whether the object is being deleted, maybe held by a finalizer: that it is gone will be heard of."""
+        document = self.table.get(Key(MEMORY_SNAPSHOT, key.namespace, verdict.name))
+        return document is None or bool(document["metadata"].get("deletionTimestamp"))
+
     async def _take_step(self, key: Key, outlook: Outlook, verdict: Verdict) -> None:
         document = self.table.get(Key(MEMORY_SNAPSHOT, key.namespace, verdict.name))
         taken = next(one for one in outlook.taken if one.name == verdict.name)
-        if document is None or taken.metadata.deletion_timestamp:
+        if document is None:
             return
         if taken.is_being_removed:
             await self._remove(outlook, document, taken.metadata)

@@ -271,3 +271,12 @@ async def test_one_without_the_label_stays_and_one_that_was_given_it_goes() -> N
     await settle(found.operator())
 
     assert list(found.objects) == ["s2", "by-hand"]
+
+
+async def test_one_that_is_being_deleted_is_waited_for_without_haste() -> None:
+    """A finalizer may hold it for long: the run that comes again at once would find the same for ever."""
+    found = outside(2)
+    found.objects["s1"]["metadata"]["deletionTimestamp"] = "2026-10-05T00:00:00Z"
+
+    assert await run(found.operator()) == PERIOD_S
+    assert found.bytes_left["s1"] == set(PARTS)
