@@ -174,7 +174,7 @@ class KubernetesCluster:
         return await self._list(kind, _folder(kind))
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
-        """Return the objects of a kind in one namespace."""
+        """Return the objects of a kind in one namespace, or in all where that is empty."""
         return (await self._list(kind, _folder(kind, namespace)))[0]
 
     async def _list(self, kind: str, path: str) -> tuple[list[Json], str]:

@@ -39,8 +39,9 @@ class ManifestFiles:
         return found
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
-        """Return the objects of a kind in one namespace."""
-        return [found for name, found in self._objects().items() if name[:2] == (kind, namespace)]
+        """Return the objects of a kind in one namespace, or in all where that is empty."""
+        spaces = (namespace,) if namespace else {name[1] for name in self._objects()}
+        return [found for name, found in self._objects().items() if name[0] == kind and name[1] in spaces]
 
     async def create_object(self, document: Json) -> bool:
         """Write a manifest of its own."""

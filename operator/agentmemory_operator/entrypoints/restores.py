@@ -32,7 +32,8 @@ from agentmemory_operator.entrypoints.jobs import (
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports import Json
 from agentmemory_operator.ports.jobs import JobObjects
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key
+from agentmemory_operator.services.restore_all import RestoreAll, Result
 
 SAME_ANSWER_S = 10.0
 
@@ -46,13 +47,19 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """Restore an agent's memories from a snapshot, or take its last restore back."""
+    """Restore an agent's memories from a snapshot, or take its last restore back; or all that a Qdrant has lost."""
 
-    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory; left out with --all.")] = ""
     snapshot: Annotated[str | None, typer.Option("--from", help="The MemorySnapshot.")] = None
     into: Annotated[str | None, typer.Option(help="Another AgentMemory, which becomes a clone.")] = None
     mode: Annotated[Mode | None, typer.Option(help="Default: Swap.")] = None
     restore_name: Annotated[str | None, typer.Option("--name", help="Of the MemoryRestore.")] = None
+    all: Annotated[bool, typer.Option("--all", help="Every agent of --connection that lost its collection.")] = False
+    connection: Annotated[str | None, typer.Option(help="With --all: the QdrantConnection.")] = None
+    latest_verified: Annotated[
+        bool, typer.Option("--latest-verified", help="With --all: each from its latest proven snapshot.")
+    ] = False
+    at_once: Annotated[int, typer.Option(min=1, max=64, help="With --all: restores under way at a time.")] = 4
     rollback: Annotated[bool, typer.Option("--rollback", help="Take the last restore into it back.")] = False
     wait: Wait = False
     output: Output = TableJsonOrYaml.TABLE
@@ -75,6 +82,12 @@ def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
 
 
 def _run(open_jobs: OpenJobs, asked: Restore, place: Place) -> None:
+    if asked.all:
+        _check_all(asked)
+        in_place(open_jobs, place, partial(_restore_all, asked), going_on="run the same again to go on")
+        return
+    if not asked.name:
+        raise typer.BadParameter("name an AgentMemory, or give --all --connection NAME --latest-verified")
     if asked.rollback:
         if any((asked.snapshot, asked.into, asked.mode, asked.restore_name)):
             raise typer.BadParameter(
@@ -89,6 +102,31 @@ def _run(open_jobs: OpenJobs, asked: Restore, place: Place) -> None:
     going_on = "the restore goes on; `kubectl get mrest` shows it, and --rollback takes it back once it is done"
     document = in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
     print_object(document, asked.output)
+
+
+def _check_all(asked: Restore) -> None:
+    others = (asked.name, asked.snapshot, asked.into, asked.mode, asked.restore_name, asked.rollback)
+    if any(others) or asked.connection is None or not asked.latest_verified:
+        raise typer.BadParameter(
+            "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
+        )
+
+
+async def _restore_all(asked: Restore, objects: JobObjects, namespace: str) -> None:
+    done: list[Result] = []
+
+    def tell(result: Result) -> None:
+        done.append(result)
+        told = "restored" if result.is_restored else "NOT restored"
+        typer.echo(f"{len(done)} of {len(lost)}: {result.agent} {told}: {result.message}")
+
+    connection = Key(QDRANT_CONNECTION, namespace, asked.connection or "")
+    everything = RestoreAll(objects=objects, connection=connection, tell=tell, at_once=asked.at_once, poll_s=POLL_S)
+    lost = await everything.find()
+    typer.echo(f"{len(lost)} agents of {connection} have lost their collections; others are left alone")
+    await everything.run(lost)
+    if failed := [result.agent for result in done if not result.is_restored]:
+        raise AgentMemoryError(f"{len(failed)} of {len(lost)} agents were not restored: {', '.join(sorted(failed))}")
 
 
 async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> Json:

@@ -19,7 +19,7 @@ class JobObjects(Secrets, Protocol):
         ...
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
-        """Return the objects of a kind in one namespace."""
+        """Return the objects of a kind in one namespace, or in all where that is empty."""
         ...
 
     async def create_object(self, document: Json) -> bool:

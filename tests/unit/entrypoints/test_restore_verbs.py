@@ -146,3 +146,38 @@ class TestRollback:
 
         assert found is not None
         assert found["metadata"]["name"] == "newest"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--all",),
+        ("--all", "--connection", "main"),
+        ("bot", "--all", "--connection", "main", "--latest-verified"),
+        ("--all", "--connection", "main", "--latest-verified", "--from", "before"),
+    ],
+)
+def test_everything_is_restored_only_where_that_is_said_in_full(folder: JobFolder, arguments: tuple[str, ...]) -> None:
+    done = folder.run("restore", *arguments)
+
+    assert done.exit_code == 2
+    assert "--latest-verified" in done.output
+
+
+def test_all_restores_what_a_connection_lost_and_fails_where_something_cannot_be(folder: JobFolder) -> None:
+    folder.declare("QdrantConnection", "main", {"url": "http://127.0.0.1:1"})
+    folder.report("QdrantConnection", "main", version="1.18.3")
+    lost = [condition("Ready", "False", "CollectionLost", "gone") | {"lastTransitionTime": "2026-11-22T08:00:00Z"}]
+    made = [condition("Succeeded", "True", "SnapshotTaken", ""), condition("Verified", "True", "Verified", "")]
+    folder.report("AgentMemory", "bot", conditions=lost)
+    folder.report("AgentMemory", "staging", conditions=lost)
+    folder.report("MemorySnapshot", "before", conditions=made, qdrantVersion="1.18.3")
+
+    with folder.answering(KIND, {"conditions": [DONE]}):
+        done = folder.run("restore", "--all", "--connection", "main", "--latest-verified", "-n", "agents")
+
+    assert done.exit_code == 1
+    assert "2 agents of QdrantConnection agents/main have lost" in done.output
+    assert "agents/bot restored: MemoryRestore bot-20261122t080000z-" in done.output
+    assert "1 of 2 agents were not restored: agents/staging" in done.output
