@@ -14,12 +14,14 @@ from agentmemory_operator.domain.effective import AgentSettings, effective_setti
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.times import parse_time, render_second
+from agentmemory_operator.domain.tombstones import keep_since_ms
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
 from agentmemory_operator.services.cleanup import Approval, Cleanup, Outcome
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.metrics import Counter, Histogram, Metric
-from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.purging import purge_tombstones
 from agentmemory_operator.services.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 AGENTS_AT_ONCE = 2
 # From a run that finds nothing to one over millions of memories.
 SECONDS = (0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+SETTLED_MS = 600_000
 DONE, HELD, FAILED = "done", "held", "failed"
 
 OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
@@ -75,8 +78,10 @@ class Cleaning:
     queue: WorkQueue[Key] = field(init=False)
     _results: dict[tuple[Key, str], Json] = field(init=False, default_factory=dict)
     meter: CleaningMeter = field(init=False, default_factory=CleaningMeter)
+    _begun_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self._begun_ms = self.clock.now_ms()
         self.queue = WorkQueue(self._look, workers=AGENTS_AT_ONCE, width=AGENTS_AT_ONCE)
 
     def note(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
@@ -136,7 +141,9 @@ class Cleaning:
     async def _run(self, key: Key, memory: AgentMemory, settings: AgentSettings, last: Json) -> None:
         started_ms, approval = self.clock.now_ms(), _approval(memory, last)
         rules = rules_of(settings.lifecycle, settings.ranking, approval.as_of_ms if approval else started_ms)
-        outcome = await self.cleanup.run(await self.open_agent(settings), rules, approval)
+        agent = await self.open_agent(settings)
+        outcome = await self.cleanup.run(agent, rules, approval)
+        await self.purge(key, memory, agent)
         took_ms = self.clock.now_ms() - started_ms
         held = _held(outcome, settings)
         counts = {} if held else outcome.counts
@@ -146,6 +153,21 @@ class Cleaning:
         if event := _event(outcome, held):
             await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         log.info("cleaned up %s: %s", key, "held" if held else described(counts) or "nothing to remove")
+
+    async def purge(self, key: Key, memory: AgentMemory, agent: Agent) -> None:
+        """Remove the tombstones that no copy of the collection needs."""
+        now_ms, told = self.clock.now_ms(), memory.status.get("lastSnapshot") or {}
+        since_ms = keep_since_ms(
+            self.table.jobs_of(key, MEMORY_SNAPSHOT),
+            self.table.jobs_of(key, MEMORY_RESTORE),
+            last_snapshot=told.get("name"),
+            now_ms=now_ms,
+        )
+        # Snapshots and restores are listed by themselves: for a while after a start not all may be known.
+        if since_ms is None or now_ms - self._begun_ms < SETTLED_MS:
+            return
+        if count := await purge_tombstones(agent, since_ms):
+            log.info("removed %d tombstones of %s", count, key)
 
 
 def _approval(memory: AgentMemory, last: Json) -> Approval | None:
