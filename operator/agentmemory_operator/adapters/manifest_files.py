@@ -84,11 +84,16 @@ class ManifestFiles:
         """Return the file that a command wrote for an object.
 
         Raises:
-            AgentMemoryError: somebody else's manifest declares it.
+            AgentMemoryError: somebody else's manifest declares it, or the development stack made it.
         """
         path = self._own_file(name)
+        kind, namespace, own = name
+        if (self._folder / ".status" / "created" / f"{namespace}.{own}.{kind.lower()}.json").is_file():
+            raise AgentMemoryError(
+                f"{kind} {namespace}/{own} was made by the schedule of the development stack, which alone changes it:"
+                f" retention removes it"
+            )
         if not path.is_file():
-            kind, namespace, own = name
             raise AgentMemoryError(
                 f"{kind} {namespace}/{own} is in a manifest that no command of ours wrote, in {self._folder}: {way_out}"
             )

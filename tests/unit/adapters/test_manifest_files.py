@@ -97,6 +97,14 @@ def test_a_manifest_of_somebody_else_is_left_alone_and_said_what_to_do(tmp_path:
     assert theirs.read_text() == before
 
 
+def test_what_the_schedule_of_the_stack_made_is_left_to_it(tmp_path: Path) -> None:
+    (tmp_path / ".status").mkdir()
+    asyncio.run(ManifestFolder(tmp_path).create_object(document()))
+
+    with pytest.raises(AgentMemoryError, match="made by the schedule of the development stack"):
+        asyncio.run(ManifestFiles(tmp_path).delete_object(SNAPSHOT, named()))
+
+
 @pytest.mark.parametrize(
     ("namespaces", "default"), [(("agents",), "agents"), (("agents", "shop"), "default"), ((), "default")]
 )
