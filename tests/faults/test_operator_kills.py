@@ -204,6 +204,14 @@ def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
 def test_an_operator_killed_at_any_step_is_finished_by_the_next(
     control_plane: ControlPlane, qdrant_url: str, nursery: Nursery, scenario: Scenario, least_steps: int
 ) -> None:
+    steps = kill_at_every_step(control_plane, qdrant_url, nursery, scenario)
+
+    assert steps >= least_steps, f"only {steps} steps were tried"
+
+
+def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: Nursery, scenario: Scenario) -> int:
+    """Carry a scenario out once for each of its steps, killed there and finished by another; return how many."""
+
     def new_workspace() -> Workspace:
         """Return a namespace with an object where the scenario starts."""
         workspace = Workspace(control_plane, control_plane.create_namespace("kill-"), qdrant_url)
@@ -222,8 +230,7 @@ def test_an_operator_killed_at_any_step_is_finished_by_the_next(
         if not was_killed:
             break
     workspace.clean()
-
-    assert step - 1 >= least_steps, f"only {step - 1} steps were tried"
+    return step - 1
 
 
 @contextlib.contextmanager

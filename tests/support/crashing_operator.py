@@ -16,13 +16,15 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
 
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes_transport import Configuration, KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
+from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.handover import HandedOver
@@ -34,15 +36,19 @@ from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import CollectionStore, Event, HandoverStore, Json
+from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.metering import call_counter
-from agentmemory_operator.services.objects import AGENT_MEMORY
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT
 from agentmemory_operator.services.passes import Periods
+from agentmemory_operator.services.servers import Server as QdrantServer
 from agentmemory_operator.services.tracing import NO_TRACES
 from tests.support.controlplane import die_with_parent
 
 DAY_S = 86_400
+# What is done once is counted with the agent that it is for.
+VICTIMS = (AGENT_MEMORY, MEMORY_SNAPSHOT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +89,7 @@ class Steps:
 
     def for_object(self, kind: str, metadata: Metadata) -> Callable[[], None]:
         """Return what a call on an object runs before and after."""
-        return self.take if (kind, metadata.namespace) == (AGENT_MEMORY, self._victim) else _pass
+        return self.take if kind in VICTIMS and metadata.namespace == self._victim else _pass
 
 
 class CrashingStore:
@@ -126,6 +132,30 @@ class CrashingStore:
         step()
         await self._store.delete(physical)
         step()
+
+
+class CrashingSnapshots:
+    """Implements ports.SnapshotStore."""
+
+    CHANGES = frozenset({"create", "delete_file", "create_placeholder", "recover", "upload", "write_metadata"})
+
+    def __init__(self, store: SnapshotStore, steps: Steps) -> None:
+        self._store = store
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._store, name)
+        if name not in self.CHANGES:
+            return call
+
+        async def change(physical: str, *args: Any, **more: Any) -> Any:
+            step = self._steps.for_collection(physical)
+            step()
+            answer = await call(physical, *args, **more)
+            step()
+            return answer
+
+        return change
 
 
 class CrashingCluster:
@@ -245,7 +275,14 @@ async def main(order: Order) -> None:
         operator = Operator(
             CrashingCluster(cluster, steps), cluster, open_store, periods=periods, handover_store=handover_store
         )
+        operator.open_servers(lambda endpoint: crashing_server(stores.server(endpoint), steps), S3Objects)
         await operate(operator, cluster, configuration, leadership=leadership)
+
+
+def crashing_server(server: QdrantServer, steps: Steps) -> QdrantServer:
+    """Return the server with the steps of the victim counted."""
+    snapshots = cast(SnapshotStore, CrashingSnapshots(server.snapshots, steps))
+    return replace(server, collections=CrashingStore(server.collections, steps), snapshots=snapshots)
 
 
 async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack) -> Leadership | None:

@@ -1,0 +1,153 @@
+"""Operator and server killed with -9 at every step of a snapshot, of its deletion and of a last one."""
+
+import contextlib
+import pathlib
+from collections.abc import Iterator
+
+import orjson
+import pytest
+
+from agentmemory_operator.devserver.injected_faults import FAULTS
+from tests.faults.test_operator_kills import PERIODS, Scenario, kill_at_every_step
+from tests.support.controlplane import ControlPlane, free_port
+from tests.support.operator import ForkedOperator, Nursery, running, start_qdrant, wait_until
+from tests.support.workspace import Workspace, conditions_of
+
+pytestmark = pytest.mark.faults
+
+KIND = "MemorySnapshot"
+POINTS = 3
+
+
+def files_of(workspace: Workspace) -> list[str]:
+    answer = workspace.qdrant.get(f"/collections/{workspace.physical}/snapshots")
+    return sorted(item["name"] for item in answer.json()["result"]) if answer.status_code == 200 else []
+
+
+def scratch_of(workspace: Workspace) -> list[str]:
+    found = workspace.qdrant.get("/collections").json()["result"]["collections"]
+    return [item["name"] for item in found if item["name"].startswith("agentmemory_scratch__")]
+
+
+def succeeded(workspace: Workspace, name: str) -> bool:
+    found = workspace.get(name, KIND)
+    return found is not None and conditions_of(found).get("Succeeded") == "True/SnapshotTaken"
+
+
+def rests(workspace: Workspace, name: str) -> bool:
+    """Tell whether a snapshot was made and nothing holds its object any more."""
+    return succeeded(workspace, name) and not workspace.must_get(name, KIND)["metadata"].get("finalizers")
+
+
+class Make:
+    """A snapshot, restored beside the agent to prove it."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        workspace.connect()
+        workspace.create()
+        workspace.wait_ready(seconds=20)
+        workspace.store_points(POINTS)
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.create_snapshot("one")
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return rests(workspace, "one")
+
+    def check(self, workspace: Workspace) -> None:
+        status = workspace.status("one", KIND)
+        assert files_of(workspace) == [status["name"]]
+        assert conditions_of(workspace.must_get("one", KIND))["Verified"] == "True/Verified"
+        assert scratch_of(workspace) == []
+        assert workspace.stored() == POINTS
+
+
+class Remove(Make):
+    """The deletion of a snapshot whose bytes go with it."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        super().prepare(workspace)
+        for name, policy in (("kept", "Retain"), ("one", "Delete")):
+            workspace.create_snapshot(name, verify="None", deletionPolicy=policy)
+            wait_until(lambda name=name: succeeded(workspace, name), seconds=20, what=f"the snapshot {name}")
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.delete("one", KIND)
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return workspace.get("one", KIND) is None
+
+    def check(self, workspace: Workspace) -> None:
+        assert files_of(workspace) == [workspace.status("kept", KIND)["name"]]
+        assert workspace.stored() == POINTS
+
+
+class MakeLast(Make):
+    """The deletion of an agent that leaves a last snapshot."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        workspace.connect()
+        workspace.create(deletionPolicy="Snapshot", snapshots={"verify": "Checksum"})
+        workspace.wait_ready(seconds=20)
+        workspace.store_points(POINTS)
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.delete()
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return workspace.get() is None and all(rests(workspace, name) for name in workspace.names(KIND))
+
+    def check(self, workspace: Workspace) -> None:
+        (name,) = workspace.names(KIND)
+        status = workspace.status(name, KIND)
+        assert status["points"]["after"] == POINTS
+        assert files_of(workspace) == [status["name"]]
+        assert (workspace.physicals(), workspace.aliases()) == ([workspace.physical], {})
+
+
+# Finalizer, status, status, file, status, event, status, finalizer; or fewer.
+SCENARIOS = [(Make(), 2 * 6), (Remove(), 2 * 2), (MakeLast(), 2 * 10)]
+
+
+@pytest.fixture(scope="module")
+def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Starts operators, one at a time."""
+    made = Nursery(control_plane, tmp_path_factory.mktemp("operators"))
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])
+def test_an_operator_killed_at_any_step_of_a_snapshot_is_finished_by_the_next(
+    control_plane: ControlPlane, qdrant_url: str, nursery: Nursery, scenario: Scenario, least_steps: int
+) -> None:
+    steps = kill_at_every_step(control_plane, qdrant_url, nursery, scenario)
+
+    assert steps >= least_steps, f"only {steps} steps were tried"
+
+
+@pytest.mark.parametrize("fault", ["disk-full", "kill"])
+def test_a_server_that_fails_while_it_makes_one_is_asked_again_and_there_is_one_file(
+    control_plane: ControlPlane, nursery: Nursery, tmp_path: pathlib.Path, namespace: str, fault: str
+) -> None:
+    port, faults = free_port(), tmp_path / "data" / FAULTS
+    program, url = start_qdrant(tmp_path, port=port)
+    workspace, operator = Workspace(control_plane, namespace, url), nursery.start(periods=PERIODS)
+    with running(program), ending(operator):
+        Make().prepare(workspace)
+        faults.write_bytes(orjson.dumps({"create": fault}))
+        workspace.create_snapshot("one")
+        workspace.wait_condition("Progressing", "True/QdrantUnavailable", name="one", of=KIND, seconds=20)
+        faults.unlink()
+        with running(start_qdrant(tmp_path, port=port)[0]) if fault == "kill" else contextlib.nullcontext():
+            wait_until(lambda: rests(workspace, "one"), seconds=90, what="the snapshot")
+            Make().check(workspace)
+            workspace.clean()
+
+
+@contextlib.contextmanager
+def ending(operator: ForkedOperator) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        operator.kill()
