@@ -31,6 +31,7 @@ class Settings:
         max_requests, max_body_mib: of the retrieval API, under way at once.
         max_caller_rate: requests a second of one caller; 0 is any number.
         max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
+        shared_buckets: those that are opened with the operator's own identity.
         snapshots_at_once: snapshots under way at once, of the agents of one connection.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         models: folder of the models of provider fastembed and of the cross-encoders.
@@ -50,6 +51,7 @@ class Settings:
     max_body_mib: int = 32
     max_caller_rate: int = 0
     max_scratch_gib: int = 0
+    shared_buckets: frozenset[str] = frozenset()
     snapshots_at_once: int = SNAPSHOTS_AT_ONCE
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
@@ -80,6 +82,9 @@ class Settings:
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
             max_caller_rate=_number(environ, "AGENTMEMORY_MAX_CALLER_RATE", least=0, is_in_cluster=is_in_cluster),
             max_scratch_gib=_number(environ, "AGENTMEMORY_MAX_SCRATCH_GIB", least=0),
+            shared_buckets=frozenset(
+                filter(None, environ.get("AGENTMEMORY_SHARED_BUCKETS", "").replace(" ", "").split(","))
+            ),
             snapshots_at_once=_number(environ, "AGENTMEMORY_SNAPSHOTS_AT_ONCE"),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
@@ -120,6 +125,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_MAX_BODY_MIB", "32", "32"),
     Variable("AGENTMEMORY_MAX_CALLER_RATE", "0", "200"),
     Variable("AGENTMEMORY_MAX_SCRATCH_GIB", "0", "0"),
+    Variable("AGENTMEMORY_SHARED_BUCKETS"),
     Variable("AGENTMEMORY_SNAPSHOTS_AT_ONCE", str(SNAPSHOTS_AT_ONCE), str(SNAPSHOTS_AT_ONCE)),
     Variable("OPENAI_API_KEY"),
     Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),

@@ -264,6 +264,22 @@ async def test_a_secret_that_is_missing_is_named(place: Place) -> None:
         await copies.check(place.object(), namespace=NAMESPACE)
 
 
+@pytest.mark.parametrize(
+    ("fields", "shared"), [({}, "backups"), ({"endpoint": "https://minio:9000/"}, "https://minio:9000/backups")]
+)
+async def test_the_operators_own_identity_opens_what_its_settings_list_and_nothing_else(
+    fields: dict[str, str], shared: str
+) -> None:
+    bucket = S3Object.model_validate({"bucket": "backups", "key": "a"} | fields)
+    refusing = Storages(FakeSecrets({}), lambda bucket: MemoryObjects(), shared=frozenset({"others"}))
+    with pytest.raises(SpecInvalid, match=f"have '{shared}' listed"):
+        async with refusing.open_bucket(bucket, NAMESPACE):
+            pass
+    allowing = Storages(FakeSecrets({}), lambda bucket: MemoryObjects(), shared=frozenset({shared}))
+    async with allowing.open_bucket(bucket, NAMESPACE) as objects:
+        assert await objects.head("a") is None
+
+
 async def test_uploads_that_others_left_a_day_ago_are_dropped_with_the_next_copy() -> None:
     objects = MemoryObjects(now_ms=25 * 3_600_000)
     storage = S3Storage.model_validate({"bucket": BUCKET, "prefix": "backups"})

@@ -57,7 +57,8 @@ class S3Bucket(Model):
     secret_ref: SecretRef | None = Field(
         default=None,
         description="Secret with access-key-id and secret-access-key; session-token and ca.crt (the authorities to"
-        " trust, PEM) where needed. Default: the operator's own identity (environment, web identity).",
+        " trust, PEM) where needed. Default: the operator's own identity (environment, web identity), for the buckets"
+        " that its AGENTMEMORY_SHARED_BUCKETS lists.",
     )
 
 

@@ -53,6 +53,11 @@ def object_at(location: Mapping[str, Any], *, sha256: str | None = None) -> S3Ob
     return S3Object.model_validate(fields | secret | ({"sha256": sha256} if sha256 else {}))
 
 
+def place_of(bucket: S3Bucket) -> str:
+    """Return the name of a bucket among all storages': of Amazon's its own, of others after their URL."""
+    return f"{bucket.endpoint.rstrip('/')}/{bucket.bucket}" if bucket.endpoint else bucket.bucket
+
+
 def is_path_style(bucket: S3Bucket) -> bool:
     """Tell whether a bucket stands in the path: Amazon's own knows it in the host's name too, others may not."""
     if bucket.addressing is not None:

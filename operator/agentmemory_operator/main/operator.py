@@ -138,6 +138,7 @@ class Operator:
         *,
         max_scratch_gib: int = 0,
         snapshots_at_once: int = SNAPSHOTS_AT_ONCE,
+        shared_buckets: frozenset[str] | None = None,
     ) -> Servers:
         """Reach whole servers too, as snapshots and restores need them.
 
@@ -146,12 +147,13 @@ class Operator:
             open_objects: opens a bucket of an object storage.
             max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
             snapshots_at_once: of the agents of one connection.
+            shared_buckets: that this process's own identity opens for whoever has no Secret; None is all.
         """
         self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
         self._passes.release.servers = self.servers
         scratch = Scratch(self._cluster.cluster_id)
         self._sweeper = ScratchSweeper(self.table, self.servers, scratch)
-        storages = Storages(self._secrets, open_objects)
+        storages = Storages(self._secrets, open_objects, shared=shared_buckets)
         self.copies = Copies(storages)
         erasures = Erasures(self._clock)
         self.mirror = ErasureMirror(self.table, self.servers, storages, erasures, self._clock)
@@ -226,6 +228,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             stores.objects,
             max_scratch_gib=settings.max_scratch_gib,
             snapshots_at_once=settings.snapshots_at_once,
+            shared_buckets=settings.shared_buckets,
         )
         metrics = [
             *operator.meter.metrics(operator.queue, lambda: leadership.is_leading),

@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.snapshot_spec import Encryption, S3Bucket, S3Object
-from agentmemory_operator.domain.storage_places import is_path_style, object_at
-from agentmemory_operator.errors import SecretMissing
+from agentmemory_operator.domain.storage_places import is_path_style, object_at, place_of
+from agentmemory_operator.errors import SecretMissing, SpecInvalid
 from agentmemory_operator.ports import Secrets
 from agentmemory_operator.ports.objects import AccessKey, Bucket, ObjectStore
 
@@ -22,11 +23,20 @@ class Storages:
     Args:
         secrets: where keys are read.
         open_objects: opens a bucket.
+        shared: buckets that this process's own identity opens for whoever names no Secret, as `place_of` names them;
+            None is all. Whoever may name a bucket gets at what lies there, with or without rights of their own.
     """
 
-    def __init__(self, secrets: Secrets, open_objects: Callable[[Bucket], ObjectStore]) -> None:
+    def __init__(
+        self,
+        secrets: Secrets,
+        open_objects: Callable[[Bucket], ObjectStore],
+        *,
+        shared: frozenset[str] | None = None,
+    ) -> None:
         self._secrets = secrets
         self._open_objects = open_objects
+        self._shared = shared
 
     @asynccontextmanager
     async def open_bucket(
@@ -40,8 +50,9 @@ class Storages:
 
         Raises:
             SecretMissing: there is no such Secret, or it lacks a key.
-            SpecInvalid: its authority is no certificate.
+            SpecInvalid: its authority is no certificate, or it is opened with a Secret alone.
         """
+        self._check_shared(bucket)
         objects = self._open_objects(await self._opened_by(bucket, namespace, encryption))
         try:
             yield objects
@@ -62,6 +73,15 @@ class Storages:
         place = object_at(location)
         async with self.open_bucket(place, namespace, encryption=encryption) as objects:
             yield objects, place.key
+
+    def _check_shared(self, bucket: S3Bucket) -> None:
+        place = place_of(bucket)
+        if bucket.secret_ref is None and self._shared is not None and place not in self._shared:
+            raise SpecInvalid(
+                Reason.SOURCE_NOT_ALLOWED,
+                f"bucket {place} is opened with a Secret alone: name one in secretRef, or have {place!r} listed in the"
+                " operator's AGENTMEMORY_SHARED_BUCKETS",
+            )
 
     async def _opened_by(self, bucket: S3Bucket, namespace: str, encryption: Encryption | None) -> Bucket:
         name = bucket.secret_ref.name if bucket.secret_ref else None
