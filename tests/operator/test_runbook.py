@@ -5,10 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
+from tests.support.controlplane import ControlPlane, free_port
 from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
+from tests.support.operator import running, start_qdrant, wait_until
 from tests.support.pages import run_page, write_manifests
-from tests.support.workspace import SIZE, Workspace
+from tests.support.workspace import SIZE, Document, Workspace
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -22,12 +23,12 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-def snapshot_of(workspace: Workspace, name: str = "before", *, points: int = 7) -> None:
+def snapshot_of(workspace: Workspace, **spec: Document) -> None:
     """Have an agent with points and a verified snapshot of it."""
-    workspace.create_ready()
-    workspace.store_points(points)
-    workspace.create_snapshot(name)
-    workspace.wait_condition("Verified", "True/Verified", name=name, of="MemorySnapshot", seconds=20)
+    workspace.create_ready(**spec)
+    workspace.store_points(7)
+    workspace.create_snapshot("before")
+    workspace.wait_condition("Verified", "True/Verified", name="before", of="MemorySnapshot", seconds=20)
 
 
 def test_one_agent_is_restored_and_the_restore_taken_back(workspace: Workspace, tmp_path: pathlib.Path) -> None:
@@ -52,6 +53,30 @@ def test_a_bad_import_is_undone(workspace: Workspace, tmp_path: pathlib.Path) ->
     run_page(workspace, PAGE, "A bad import", folder=tmp_path)
 
     assert workspace.stored() == 7
+
+
+def test_everything_that_a_server_lost_is_restored_from_storage(
+    control_plane: ControlPlane, namespace: str, storage: S3Server, tmp_path: pathlib.Path
+) -> None:
+    port = free_port()
+    with running(start_qdrant(tmp_path / "first", port=port)[0]) as first:
+        lost = Workspace(control_plane, namespace, f"http://127.0.0.1:{port}")
+        lost.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
+        bucket = {"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
+        snapshot_of(lost, snapshots={"storage": {"s3": bucket}})
+        # What held nothing when it was last looked at is made anew.
+        lost.request_pass()
+        wait_until(lambda: lost.status()["collection"]["points"] == 7, seconds=10, what="the points in the status")
+        first.kill()
+    with running(start_qdrant(tmp_path / "second", port=port)[0]):
+        lost.request_pass()
+        lost.wait_condition("Ready", "False/CollectionLost", seconds=30)
+
+        _, told = run_page(lost, PAGE, "Qdrant is lost whole", folder=tmp_path)
+
+        assert f"1 of 1: {namespace}/memory restored" in told
+        assert lost.stored() == 7
+        lost.clean()
 
 
 def test_an_agent_is_cloned_to_staging(workspace: Workspace, tmp_path: pathlib.Path) -> None:

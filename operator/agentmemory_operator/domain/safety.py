@@ -96,8 +96,8 @@ def check_lost(
     if last_points > 0:
         raise SpecInvalid(
             "CollectionLost",
-            f"{alias} held {last_points} points and no longer exists in Qdrant: restore it there, "
-            f"or delete this AgentMemory and apply it again to start empty",
+            f"{alias} held {last_points} points and no longer exists in Qdrant: restore a snapshot of "
+            f"it (agentmemory snapshot list shows them), or delete this AgentMemory and apply it again to start empty",
         )
     if policy is not DriftPolicy.CORRECT:
         raise SpecInvalid(
