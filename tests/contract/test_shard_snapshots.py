@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import itertools
 import os
+import pathlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -17,6 +18,7 @@ from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejecte
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.services.tracing import NO_TRACES
 from tests.devserver.conftest import Server
+from tests.support.controlplane import free_port
 
 NAME, COPY = "agent_memory_shards__1", "agent_memory_shards__2"
 COUNT = 200
@@ -257,6 +259,33 @@ async def test_a_recovery_that_was_killed_at_any_write_is_made_again_whole(
     await store.recover(COPY, location, sha256=made.sha256)
 
     check_copy(http, urls)
+
+
+async def test_nodes_that_were_killed_amid_a_recovery_are_recovered_anew(tmp_path: pathlib.Path) -> None:
+    options = ("--peers", "3", "--activation-seconds", "1", "--port", str(free_port()))
+    nodes = Server(tmp_path, *options)
+    store = QdrantShardSnapshots(nodes.url, tuple(nodes.urls), deadline_s=20)
+    nodes.call("PUT", f"/collections/{NAME}", BODY)
+    points = [{"id": n, "vector": {"": [n, 1.0]}} for n in range(COUNT)]
+    nodes.call("PUT", f"/collections/{NAME}/points?wait=true", {"points": points})
+    made = await store.create(NAME)
+    location = await store.own_location(NAME, made.name)
+    work = asyncio.create_task(store.recover(COPY, location, sha256=made.sha256))
+    async with httpx.AsyncClient(base_url=nodes.url) as client:
+        while "Dead" not in (await client.get(f"/collections/{COPY}/cluster")).text:
+            await asyncio.sleep(0.02)
+    nodes.kill()
+    with pytest.raises(StoreUnavailable):
+        await work
+
+    again = Server(tmp_path, *options)
+    try:
+        await store.recover(COPY, location, sha256=made.sha256)
+
+        assert again.call("POST", f"/collections/{COPY}/points/count", {"exact": True})["count"] == COUNT
+    finally:
+        await store.close()
+        again.stop()
 
 
 async def test_its_files_are_in_reach_after_the_collection_is_replaced(

@@ -279,15 +279,17 @@ class QdrantShardSnapshots:
     async def _prepared(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
         """Create the collection, or see that the one there fits; a new one goes again when the work on it fails.
 
-        One that a killed operator began says so of itself, and is gone on with.
+        One that was begun and not ended says so of itself, and is made again: its replicas may be dead for ever.
         """
         metadata = await self.metadata(physical)
         if metadata is not None and UNFINISHED_KEY not in metadata:
             await self._check_fit(physical, configuration)
             yield
             return
+        if metadata is not None:
+            await self._front.result("DELETE", _collection(physical))
         try:
-            await self._make(physical, configuration, indexes, is_new=metadata is None)
+            await self._make(physical, configuration, indexes)
             yield
             await self.write_metadata(physical, {UNFINISHED_KEY: None})
         except AgentMemoryError:
@@ -304,10 +306,9 @@ class QdrantShardSnapshots:
                 told = f"{physical} has {what} {own.get(what)}, the snapshot {configuration.get(what)}"
                 raise StoreRejected(400, f"the snapshot does not fit: {told}")
 
-    async def _make(self, physical: str, configuration: Json, indexes: Json, *, is_new: bool) -> None:
-        if is_new:
-            metadata = {**configuration.get("metadata", {}), UNFINISHED_KEY: True}
-            await self._front.result("PUT", _collection(physical), configuration | {"metadata": metadata})
+    async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
+        metadata = {**configuration.get("metadata", {}), UNFINISHED_KEY: True}
+        await self._front.result("PUT", _collection(physical), configuration | {"metadata": metadata})
         await self._await_active(physical)
         for field, schema in indexes.items():
             body = {"field_name": field, "field_schema": schema}
