@@ -302,6 +302,21 @@ async def test_its_files_are_in_reach_after_the_collection_is_replaced(
     assert points_of(http, COPY) == before
 
 
+async def test_files_of_shards_that_have_left_their_nodes_are_no_snapshot_until_they_are_back(
+    store: QdrantShardSnapshots, http: httpx.Client
+) -> None:
+    made = await store.create(NAME)
+    ask(http, "DELETE", f"/collections/{NAME}")
+    ask(http, "PUT", f"/collections/{NAME}", BODY | {"replication_factor": 1})
+
+    # Real nodes may get the very shards that they had.
+    assert await store.files(NAME) in ([], [made])
+
+    ask(http, "DELETE", f"/collections/{NAME}")
+    await store.create_placeholder(NAME)
+    assert await store.files(NAME) == [made]
+
+
 async def test_what_is_not_there_is_told(store: QdrantShardSnapshots) -> None:
     with pytest.raises(NotFound):
         await store.create(COPY)

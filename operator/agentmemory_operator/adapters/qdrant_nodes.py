@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from agentmemory_operator.adapters.qdrant_snapshots import DEADLINE_S, PRIORITY, read_file
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
-from agentmemory_operator.errors import NotFound, StoreUnavailable
+from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports import Json
 from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
 
@@ -76,8 +76,10 @@ class QdrantNode:
         """Return the snapshots that it has of a shard; none where it has no replica any more."""
         try:
             told = await self.transport.result("GET", _shard(physical, shard))
-        except NotFound:
-            return []
+        except (NotFound, StoreRejected) as exc:
+            if _is_elsewhere(exc):
+                return []
+            raise
         with understood():
             return [read_file(each) for each in told]
 
@@ -85,8 +87,9 @@ class QdrantNode:
         """Delete a snapshot; one that is gone is no error."""
         try:
             await self.transport.result("DELETE", f"{_shard(physical, shard)}/{quote(name, safe='')}?wait=true")
-        except NotFound:
-            return
+        except (NotFound, StoreRejected) as exc:
+            if not _is_elsewhere(exc):
+                raise
 
     def download(self, physical: str, file: ShardFile) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
         """Open a snapshot's bytes."""
@@ -133,6 +136,11 @@ async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Qdr
     if not found:
         raise away or StoreUnavailable("no node of the cluster is known")
     return found
+
+
+def _is_elsewhere(exc: NotFound | StoreRejected) -> bool:
+    """Tell whether the node has no such file or, which it answers with 400, no replica of the shard any more."""
+    return isinstance(exc, NotFound) or exc.status == 400
 
 
 def _view(told: Mapping[str, Any]) -> View:
