@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
 from agentmemory_operator.entrypoints.downloads import Downloads
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.main.stores import open_jobs
+from agentmemory_operator.ports.objects import AccessKey, Bucket
 from agentmemory_operator.services.links import Endpoint
 from tests.support.command_line import command_line
 from tests.support.job_folder import JobFolder, condition
+from tests.support.object_storage import MemoryObjects
 
 CONTENT = [b"first part, ", b"second part"]
 SHA256 = hashlib.sha256(b"".join(CONTENT)).hexdigest()
@@ -40,13 +43,18 @@ class Files:
         self._content = content
         self.asked: list[tuple[str, str, str]] = []
 
-    def downloads(self) -> Downloads:
+    def downloads(self, storage: MemoryObjects | None = None) -> Downloads:
         @asynccontextmanager
         async def opened(endpoint: Endpoint) -> AsyncIterator[Any]:
             self._url = endpoint.url
             yield self
 
-        return Downloads(opened, lambda bucket: pytest.fail(f"no bucket was meant, asked for {bucket}"))
+        def open_objects(bucket: Bucket) -> MemoryObjects:
+            assert storage is not None, f"no bucket was meant, asked for {bucket}"
+            assert bucket.access_key == AccessKey("id", "secret")
+            return storage
+
+        return Downloads(opened, open_objects)
 
     @asynccontextmanager
     async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -71,9 +79,9 @@ def folder(tmp_path: Path) -> Iterator[JobFolder]:
     assert list(tmp_path.glob(".got*")) == []
 
 
-def download(folder: JobFolder, files: Files, *options: str) -> Result:
+def download(folder: JobFolder, files: Files, *options: str, storage: MemoryObjects | None = None) -> Result:
     arguments = ["snapshot", "download", "before", "-o", str(folder.path / "got"), "--manifests", str(folder.path)]
-    cli = command_line(open_jobs=open_jobs, downloads=files.downloads())
+    cli = command_line(open_jobs=open_jobs, downloads=files.downloads(storage))
     return CliRunner().invoke(cli, [*arguments, *options])
 
 
@@ -123,3 +131,22 @@ def test_a_snapshot_without_bytes_is_said_to_have_none(folder: JobFolder) -> Non
 
     assert done.exit_code == 1
     assert "MemorySnapshot agents/before has no bytes on record" in done.output
+
+
+def test_a_copy_in_object_storage_is_taken_unless_a_server_is_named(folder: JobFolder) -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s3", "namespace": "agents"}}
+    values = {"access-key-id": "id", "secret-access-key": "secret"}
+    (folder.path / "secret.yaml").write_text(yaml.safe_dump(secret | {"stringData": values}))
+    copy = {"type": "S3", "bucket": "backups", "key": "bot/a.snapshot", "secret": "s3"}
+    folder.report("MemorySnapshot", "before", **MADE | {"locations": [QDRANT, copy]})
+    storage = MemoryObjects(objects={"bot/a.snapshot": (b"".join(CONTENT), {})})
+    files = Files(CONTENT)
+
+    from_storage = download(folder, files, storage=storage)
+    asked_before = list(files.asked)
+    from_server = download(folder, files, "--qdrant", "http://127.0.0.1:6333", storage=storage)
+
+    assert (from_storage.exit_code, from_server.exit_code) == (0, 0), from_storage.output
+    assert asked_before == []
+    assert len(files.asked) == 1
+    assert (folder.path / "got").read_bytes() == b"".join(CONTENT)
