@@ -10,8 +10,9 @@ import pytest
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
+from agentmemory_operator.domain.collection import is_placeholder
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
-from agentmemory_operator.services.retirement import is_placeholder, keep_in_reach, remove_file, retire
+from agentmemory_operator.services.retirement import keep_in_reach, remove_file, retire
 
 POINTS = 20
 METADATA = {"agentmemory": {"namespace": "agents", "name": "bot"}}

@@ -145,6 +145,24 @@ def test_a_server_that_fails_while_it_makes_one_is_asked_again_and_there_is_one_
             workspace.clean()
 
 
+def test_one_that_is_deleted_while_the_disk_is_full_goes_and_leaves_nothing(
+    control_plane: ControlPlane, nursery: Nursery, tmp_path: pathlib.Path, namespace: str
+) -> None:
+    program, url = start_qdrant(tmp_path)
+    workspace, operator = Workspace(control_plane, namespace, url), nursery.start(periods=PERIODS)
+    with running(program), ending(operator):
+        Make().prepare(workspace)
+        (tmp_path / "data" / FAULTS).write_bytes(orjson.dumps({"create": "disk-full"}))
+        workspace.create_snapshot("one")
+        workspace.wait_condition("Progressing", "True/QdrantUnavailable", name="one", of=KIND, seconds=20)
+
+        workspace.delete("one", KIND)
+        wait_until(lambda: workspace.get("one", KIND) is None, seconds=20, what="the end of the snapshot")
+
+        assert (files_of(workspace), workspace.stored()) == ([], POINTS)
+        workspace.clean()
+
+
 @contextlib.contextmanager
 def ending(operator: ForkedOperator) -> Iterator[None]:
     try:

@@ -16,12 +16,12 @@ from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, unde
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import (
     KEYWORD_VECTOR,
-    METADATA_KEY,
     Collection,
     Marker,
     Observed,
+    is_placeholder,
 )
-from agentmemory_operator.domain.naming import ALIAS_PREFIX, PLACEHOLDER_KEY
+from agentmemory_operator.domain.naming import ALIAS_PREFIX
 from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.planning import (
     Change,
@@ -277,8 +277,7 @@ def _path(name: str) -> str:
 
 def _is_placeholder(info: Mapping[str, Any]) -> bool:
     with understood():
-        marker = (info["config"].get("metadata") or {}).get(METADATA_KEY)
-    return isinstance(marker, dict) and bool(marker.get(PLACEHOLDER_KEY))
+        return is_placeholder(info["config"].get("metadata"))
 
 
 def _observed(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observed:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
+
 KEYWORD_VECTOR = "agentmemory_keyword"
 """Name of the sparse vector beside the nameless dense one; a name that is ours alone, as the vector may be dropped."""
 
@@ -179,6 +181,12 @@ def marker_from_json(document: Mapping[str, Any]) -> Marker:
         embedding=embedding_from_json(document.get("embedding") or {}),
         keyword=keyword_from_json(document.get("keyword")),
     )
+
+
+def is_placeholder(metadata: Mapping[str, Any] | None) -> bool:
+    """Tell whether a collection's metadata says that it only keeps the snapshots of its name in reach."""
+    ours = (metadata or {}).get(METADATA_KEY)
+    return isinstance(ours, Mapping) and bool(ours.get(PLACEHOLDER_KEY))
 
 
 def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:

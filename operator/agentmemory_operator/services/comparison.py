@@ -5,8 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import cast
 
-from agentmemory_operator.domain.collection import METADATA_KEY, RED, Collection, Marker, Observed
-from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
+from agentmemory_operator.domain.collection import RED, Collection, Marker, Observed, is_placeholder
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.domain.restoring import records_from
 from agentmemory_operator.domain.samples import (
@@ -97,7 +96,7 @@ async def _live(subject: Subject, server: Server) -> tuple[Observed | None, str]
         return None, gone
     metadata = await server.snapshots.metadata(subject.live)
     observed = await _observed(subject.live, server)
-    if metadata is None or observed is None or (metadata.get(METADATA_KEY) or {}).get(PLACEHOLDER_KEY):
+    if metadata is None or observed is None or is_placeholder(metadata):
         return None, gone
     begun_ms = subject.recorded.begun_ms
     if begun_ms is not None and any(_ms(record.applied_at) >= begun_ms for record in records_from(metadata)):

@@ -1,8 +1,8 @@
 """What lies behind an alias, and the collection that a swap has replaced: marked, and removed when its time is over."""
 
-from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.collection import Observed, is_placeholder
 from agentmemory_operator.domain.times import parse_time
-from agentmemory_operator.services.retirement import is_placeholder, retire
+from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.servers import Server
 
 PREVIOUS_KEY = "agentmemoryPrevious"

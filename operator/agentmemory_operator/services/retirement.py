@@ -4,9 +4,8 @@ A server lists and gives out snapshots only while a collection of their name exi
 nowhere else is replaced by an empty placeholder, until the last of them is removed.
 """
 
-from agentmemory_operator.domain.collection import METADATA_KEY
-from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
-from agentmemory_operator.ports import CollectionStore, Json
+from agentmemory_operator.domain.collection import is_placeholder
+from agentmemory_operator.ports import CollectionStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 
 
@@ -68,9 +67,3 @@ async def drop_unneeded(collections: CollectionStore, snapshots: SnapshotStore, 
     if not kept and is_placeholder(await snapshots.metadata(physical)):
         await collections.delete(physical)
     return kept
-
-
-def is_placeholder(metadata: Json | None) -> bool:
-    """Tell whether a collection's metadata says that it is a placeholder."""
-    ours = (metadata or {}).get(METADATA_KEY)
-    return isinstance(ours, dict) and bool(ours.get(PLACEHOLDER_KEY))

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.collection import is_placeholder
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import SetAlias
@@ -16,7 +17,6 @@ from agentmemory_operator.services.changes_since import count_changed
 from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, mark_previous
 from agentmemory_operator.services.restore_jobs import RestoreJob
 from agentmemory_operator.services.restored_erasures import RestoredErasures
-from agentmemory_operator.services.retirement import is_placeholder
 from agentmemory_operator.services.servers import Server
 
 
