@@ -181,7 +181,9 @@ def _can_go_back(document: Json) -> bool:
     status = document.get("status") or {}
     held = {item["type"]: item["status"] for item in status.get("conditions") or []}
     previous = status.get("previousCollection") or {}
-    is_kept = bool(previous.get("physical")) and "removedTime" not in previous
+    is_replaced = bool(previous.get("physical")) and "removedTime" not in previous
+    # Of a restore into the collection itself, what it held lies in a snapshot.
+    is_kept = is_replaced or bool((status.get("safetySnapshot") or {}).get("name"))
     return held.get("Succeeded") == "True" and held.get("RolledBack") != "True" and is_kept
 
 

@@ -133,6 +133,12 @@ class TestRollback:
         assert done.exit_code == 1
         assert "no restore into agents/bot can be taken back" in done.output
 
+    def test_one_into_the_collection_itself_can_be_taken_back_by_its_safety_snapshot(self) -> None:
+        document = restored("in-place", "2026-11-22T00:00:00Z")
+        document["status"]["safetySnapshot"] = {"name": "in-place-safety"}
+
+        assert last_restore([document], "bot") is document
+
     def test_it_is_the_newest_of_the_agent_whose_collection_is_still_there(self) -> None:
         documents = [
             restored("old", "2026-11-20T00:00:00Z", physical="b__1"),
