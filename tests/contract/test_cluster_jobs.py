@@ -9,11 +9,8 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.s3_objects import S3Objects
-from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.copies import Copies, place_of
 from agentmemory_operator.services.objects import Key
-from agentmemory_operator.services.restore_sources import RestoreSources
-from agentmemory_operator.services.restores import RestorePasses
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.scratch import Scratch
 from agentmemory_operator.services.servers import Server
@@ -21,8 +18,8 @@ from agentmemory_operator.services.snapshots import SnapshotPasses
 from agentmemory_operator.services.storages import Storages
 from agentmemory_operator.services.verification import Verification
 from tests.devserver.conftest import Server as DevServer
-from tests.support.job_world import JobWorld
 from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
+from tests.support.restore_world import RestoreWorld
 
 SHARDING = {"sharding": {"shardNumber": 3, "replicationFactor": 2}}
 
@@ -45,23 +42,23 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-async def world(urls: tuple[str, ...]) -> AsyncIterator[JobWorld]:
-    world = JobWorld(urls[0], nodes=urls)
+async def world(urls: tuple[str, ...]) -> AsyncIterator[RestoreWorld]:
+    world = RestoreWorld(urls[0], nodes=urls)
     yield world
     await world.close()
 
 
-def passes_of(world: JobWorld) -> SnapshotPasses:
+def passes_of(world: RestoreWorld) -> SnapshotPasses:
     parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
     verification = Verification(Scratch(world.cluster.cluster_id))
     return SnapshotPasses(*parts, prover=verification, copies=copies_of(world))
 
 
-def copies_of(world: JobWorld) -> Copies:
+def copies_of(world: RestoreWorld) -> Copies:
     return Copies(Storages(world.secrets, S3Objects))
 
 
-async def made(world: JobWorld, **spec: Any) -> Key:
+async def made(world: RestoreWorld, **spec: Any) -> Key:
     key = world.apply("MemorySnapshot", "one", agentMemoryRef={"name": world.agent}, **spec)
     passes = passes_of(world)
     await passes.run(key)
@@ -69,7 +66,7 @@ async def made(world: JobWorld, **spec: Any) -> Key:
     return key
 
 
-def shard_files(world: JobWorld, urls: tuple[str, ...]) -> list[str]:
+def shard_files(world: RestoreWorld, urls: tuple[str, ...]) -> list[str]:
     found: list[str] = []
     for url in urls:
         for shard in range(3):
@@ -78,13 +75,13 @@ def shard_files(world: JobWorld, urls: tuple[str, ...]) -> list[str]:
     return sorted(found)
 
 
-def points_of(world: JobWorld, name: str) -> Any:
+def points_of(world: RestoreWorld, name: str) -> Any:
     body = {"limit": 1000, "with_vector": True}
     return world.http.post(f"/collections/{name}/points/scroll", json=body).json()["result"]["points"]
 
 
 async def test_each_shard_is_on_record_and_all_of_them_together_are_proven(
-    world: JobWorld, urls: tuple[str, ...]
+    world: RestoreWorld, urls: tuple[str, ...]
 ) -> None:
     await world.create_agent(points=90, index=SHARDING)
 
@@ -100,7 +97,9 @@ async def test_each_shard_is_on_record_and_all_of_them_together_are_proven(
     assert world.collections() == [world.physical]
 
 
-async def test_a_snapshot_that_is_deleted_leaves_no_file_on_any_node(world: JobWorld, urls: tuple[str, ...]) -> None:
+async def test_a_snapshot_that_is_deleted_leaves_no_file_on_any_node(
+    world: RestoreWorld, urls: tuple[str, ...]
+) -> None:
     await world.create_agent(points=30, index=SHARDING)
     key = await made(world, verify="None", deletionPolicy="Delete")
     passes = passes_of(world)
@@ -113,7 +112,7 @@ async def test_a_snapshot_that_is_deleted_leaves_no_file_on_any_node(world: JobW
 
 
 async def test_a_copy_off_the_cluster_brings_an_agent_back_whose_every_file_is_lost(
-    world: JobWorld, urls: tuple[str, ...], storage: S3Server
+    world: RestoreWorld, urls: tuple[str, ...], storage: S3Server
 ) -> None:
     world.secrets.values |= {
         ("agents", "s3", "access-key-id"): KEY.id,
@@ -139,7 +138,7 @@ async def test_a_copy_off_the_cluster_brings_an_agent_back_whose_every_file_is_l
 
 
 async def test_a_collection_that_is_retired_keeps_the_files_of_its_shards_in_reach(
-    world: JobWorld, urls: tuple[str, ...]
+    world: RestoreWorld, urls: tuple[str, ...]
 ) -> None:
     await world.create_agent(points=60, index=SHARDING)
     before, key = points_of(world, world.physical), await made(world, verify="None")
@@ -157,19 +156,17 @@ async def test_a_collection_that_is_retired_keeps_the_files_of_its_shards_in_rea
 
 
 async def test_a_restore_moves_the_alias_when_every_replica_is_active_and_never_shows_less(
-    world: JobWorld, urls: tuple[str, ...]
+    world: RestoreWorld, urls: tuple[str, ...]
 ) -> None:
     await world.create_agent(points=90, index=SHARDING)
     await made(world)
     world.store(30, first=90)
-    restore = world.apply(
-        "MemoryRestore", "undo", target={"name": world.agent}, source={"snapshotRef": {"name": "one"}}
-    )
+    restore = world.restore(source={"snapshotRef": {"name": "one"}})
     seen: set[tuple[str, int]] = set()
     states: set[str] = set()
     watching = asyncio.create_task(watch(world, urls[1], seen, states))
     try:
-        await run(restores_of(world), restore)
+        await world.run(restore)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
@@ -180,7 +177,7 @@ async def test_a_restore_moves_the_alias_when_every_replica_is_active_and_never_
     assert world.status(restore)["previousCollection"]["physical"] == world.physical
 
 
-async def watch(world: JobWorld, url: str, seen: set[tuple[str, int]], states: set[str]) -> None:
+async def watch(world: RestoreWorld, url: str, seen: set[tuple[str, int]], states: set[str]) -> None:
     """Note what the alias shows, and the states of the replicas of what is restored."""
     async with httpx.AsyncClient(base_url=url) as client:
         while True:
@@ -195,27 +192,8 @@ async def watch(world: JobWorld, url: str, seen: set[tuple[str, int]], states: s
             await asyncio.sleep(0.02)
 
 
-def restores_of(world: JobWorld) -> RestorePasses:
-    return RestorePasses(
-        table=world.table,
-        servers=world.servers,
-        cluster=world.cluster,
-        clock=world.clock,
-        request=world.requested.append,
-        sources=RestoreSources(world.table, world.servers, copies_of(world)),
-        locks=AliasLocks(),
-    )
-
-
-async def run(passes: RestorePasses, key: Key) -> None:
-    for _ in range(12):
-        due_s = await passes.run(key)
-        if due_s is None or due_s > 1:
-            return
-
-
 async def test_without_its_nodes_a_snapshot_of_a_cluster_fails_and_says_what_to_do(urls: tuple[str, ...]) -> None:
-    world = JobWorld(urls[0])
+    world = RestoreWorld(urls[0])
     try:
         await world.create_agent(points=5, index=SHARDING)
         key = await made(world)

@@ -1,6 +1,6 @@
 """An agent, a snapshot of it, and what restores it, over a real engine; it may be killed at every call."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -52,8 +52,8 @@ class Watched:
 class RestoreWorld(JobWorld):
     """The agent, a snapshot of it, and what restores it."""
 
-    def __init__(self, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, url: str, *, nodes: Sequence[str] = ()) -> None:
+        super().__init__(url, nodes=nodes)
         self.crash_at, self.calls = 0, 0
         self.fails: dict[str, Exception] = {}
         self.restores = self.passes()
