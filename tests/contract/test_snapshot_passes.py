@@ -273,6 +273,19 @@ async def test_a_specification_that_is_no_good_fails(world: JobWorld) -> None:
     assert world.condition(key, "Succeeded") == "False/InvalidSpec"
 
 
+async def test_an_object_without_a_specification_fails_and_can_be_deleted(world: JobWorld) -> None:
+    passes, key = passes_of(world), asked(world)
+    world.table.put(world.must_get(key) | {"spec": None})
+
+    await passes.run(key)
+    assert world.condition(key, "Succeeded") == "False/InvalidSpec"
+
+    await passes.run(key)
+    world.delete(key)
+    await passes.run(key)
+    assert world.table.get(key) is None
+
+
 class TestSnapshotsThatQdrantKeepsInObjectStorage:
     """The server tells their size, and no checksum."""
 

@@ -311,7 +311,9 @@ class SnapshotPasses:
 def takes_bytes(job: Job) -> bool:
     """Tell whether the bytes go with the object: its policy says so, or somebody confirmed it since by annotation."""
     is_confirmed = job.metadata.annotations.get(CONFIRM_DELETE) == job.metadata.name
-    return is_confirmed or job.document["spec"].get("deletionPolicy") == "Delete"
+    # In a folder of manifests nobody has checked what it is.
+    spec = job.document.get("spec")
+    return is_confirmed or (isinstance(spec, dict) and spec.get("deletionPolicy") == "Delete")
 
 
 def is_awaited(exc: AgentMemoryError) -> bool:
