@@ -39,7 +39,7 @@ COMMANDS = (
     f"curl -s -X DELETE $QDRANT_URL/collections/agent_memory_{LOST}__1",
     ASK,
     f"agentmemory restore {LOST} --from before-loss --wait",
-    "kubectl get mrest",
+    "kubectl get msnap,mrest",
     ASK,
     "kubectl get amem",
 )
