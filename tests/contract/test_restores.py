@@ -14,6 +14,7 @@ from agentmemory_operator.domain.storage_places import copy_location
 from agentmemory_operator.errors import StorageUnavailable, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.copies import Copies, ServerFile
+from agentmemory_operator.services.keeping import PreviousSweeper
 from agentmemory_operator.services.objects import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.services.reconcile import reconcile
 from agentmemory_operator.services.servers import Server
@@ -363,6 +364,30 @@ class TestPrevious:
 
         assert world.condition(key, "RolledBack") == "False/PreviousGone"
         assert world.count() == POINTS
+
+    async def test_the_one_of_a_restore_that_was_deleted_goes_too_when_its_time_is_over(
+        self, world: RestoreWorld
+    ) -> None:
+        await world.run(key := world.restore(keepPreviousHours=2))
+        world.delete(key)
+        sweeper = PreviousSweeper(world.table, world.servers, world.clock, world.cluster.cluster_id)
+
+        assert await world.with_server(sweeper.sweep) == []
+        world.clock.move(ms=7_201_000)
+        assert await world.with_server(sweeper.sweep) == [world.physical]
+
+        assert world.metadata(world.physical) == PLACEHOLDER["metadata"]
+        assert world.aliases() == {world.alias: f"{world.alias}__2"}
+        assert await world.with_server(sweeper.sweep) == []
+
+    async def test_the_last_that_is_left_of_an_agent_is_not_removed(self, world: RestoreWorld) -> None:
+        await world.run(key := world.restore(keepPreviousHours=2))
+        world.http.delete(f"/collections/{world.alias}__2").raise_for_status()
+
+        world.clock.move(ms=7_201_000)
+        await world.run(key)
+
+        assert world.count(world.physical) == POINTS + 5
 
 
 class TestClone:

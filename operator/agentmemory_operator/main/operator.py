@@ -34,6 +34,7 @@ from agentmemory_operator.services.erasure_mirror import ErasureMirror
 from agentmemory_operator.services.erasures import Erasures
 from agentmemory_operator.services.feeds import OperatorFeed
 from agentmemory_operator.services.handover import Handover
+from agentmemory_operator.services.keeping import PreviousSweeper
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.metering import OperatorMeter, call_counter
@@ -93,6 +94,7 @@ class Operator:
         self.snapshot_passes: SnapshotPasses | None = None
         self.mirror: ErasureMirror | None = None
         self._sweeper: ScratchSweeper | None = None
+        self._keeper: PreviousSweeper | None = None
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, lane_of=self.table.lane_of)
         self.queues = Queues(self.queue)
         clock = SystemClock()
@@ -172,6 +174,7 @@ class Operator:
             locks=self._passes.locks,
             erasures=RestoredErasures(self.table, self.servers, erasures, self.mirror),
         )
+        self._keeper = PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id)
         self.work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
         return self.servers
 
@@ -194,6 +197,8 @@ class Operator:
                 group.create_task(self._passes.cleaning.queue.run())
             if self._sweeper is not None:
                 group.create_task(self._sweeper.run())
+            if self._keeper is not None:
+                group.create_task(self._keeper.run())
             if self.mirror is not None:
                 group.create_task(self.mirror.run())
 

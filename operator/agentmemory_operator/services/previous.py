@@ -31,14 +31,14 @@ async def mark_previous(server: Server, physical: str, *, until: str, restore: s
 async def remove_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:
     """Remove a replaced collection whose time is over; tell whether it is gone.
 
-    What an alias leads to, and what is not marked as replaced, is never removed.
+    What is not marked as replaced is never removed, nor what the alias leads to, nor the last that is left of an agent.
     """
     metadata = await server.snapshots.metadata(physical)
     if metadata is None or is_placeholder(metadata):
         return True
     until = _until_ms(metadata)
     live = await live_behind(server, alias, physical)
-    if until is None or until > now_ms or (live is not None and live.physical == physical):
+    if until is None or until > now_ms or live is None or live.physical == physical:
         return False
     await retire(server.collections, server.snapshots, physical)
     return True

@@ -101,6 +101,31 @@ class RestoreJob:
         await self.job.book.cluster.post_event(MEMORY_RESTORE, self.metadata, Event(kind, reason, message))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePeriods:
+    """Seconds.
+
+    Attributes:
+        look_s: until one that waits is looked at again.
+        settle_s: until the watch has brought what was written.
+        patience_s: how long a restore is tried again that fails by what may pass.
+        deadline_s: after which one that has not ended has failed.
+        release_s: how long a server that is away may hold a deletion.
+        source_s: how long a MemorySnapshot that is not there is waited for.
+        watch_s: until the watch has brought every write for sure.
+        erase_s: until erasures are made again in a collection that is kept.
+    """
+
+    look_s: float = 5.0
+    settle_s: float = 0.5
+    patience_s: float = 1800.0
+    deadline_s: float = 6 * 3600.0
+    release_s: float = 300.0
+    source_s: float = 60.0
+    watch_s: float = 60.0
+    erase_s: float = 300.0
+
+
 def alias_behind(physical: str) -> str:
     """Return the alias that a numbered collection was made for."""
     return physical.rpartition("__")[0]

@@ -20,7 +20,6 @@ from agentmemory_operator.domain.restore_reporting import (
     has_ended,
     has_succeeded,
     not_rolled_back_status,
-    removed_status,
     waiting_status,
 )
 from agentmemory_operator.domain.restoring import (
@@ -31,7 +30,6 @@ from agentmemory_operator.domain.restoring import (
     records_from,
 )
 from agentmemory_operator.domain.safety import check_ownership
-from agentmemory_operator.domain.times import parse_time
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,
@@ -42,38 +40,16 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.ports import Clock, Cluster
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.jobs import Job, JobBook
+from agentmemory_operator.services.keeping import Keeping
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
-from agentmemory_operator.services.previous import live_behind, remove_due
-from agentmemory_operator.services.restore_jobs import FINALIZER, RestoreJob, alias_behind
+from agentmemory_operator.services.previous import live_behind
+from agentmemory_operator.services.restore_jobs import FINALIZER, RestoreJob, RestorePeriods, alias_behind
 from agentmemory_operator.services.restore_queue import obstacle_of, target_fault
 from agentmemory_operator.services.restore_sources import RestoreSources, SourceWaiting
 from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.rollbacks import Rollback
 from agentmemory_operator.services.servers import Server, Servers, connection_of
 from agentmemory_operator.services.swaps import Swap, Task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RestorePeriods:
-    """Seconds.
-
-    Attributes:
-        look_s: until one that waits is looked at again.
-        settle_s: until the watch has brought what was written.
-        patience_s: how long a restore is tried again that fails by what may pass.
-        deadline_s: after which one that has not ended has failed.
-        release_s: how long a server that is away may hold a deletion.
-        source_s: how long a MemorySnapshot that is not there is waited for.
-        erase_s: until erasures are made again in a collection that is kept.
-    """
-
-    look_s: float = 5.0
-    settle_s: float = 0.5
-    patience_s: float = 1800.0
-    deadline_s: float = 6 * 3600.0
-    release_s: float = 300.0
-    source_s: float = 60.0
-    erase_s: float = 300.0
 
 
 @dataclass(slots=True)
@@ -95,9 +71,11 @@ class RestorePasses:
     erasures: RestoredErasures
     periods: RestorePeriods = field(default_factory=RestorePeriods)
     _book: JobBook = field(init=False)
+    _keeping: Keeping = field(init=False)
 
     def __post_init__(self) -> None:
         self._book = JobBook(self.table, self.cluster, self.clock)
+        self._keeping = Keeping(self.table, self.servers, self.erasures, self.periods)
 
     async def run(self, key: Key) -> float | None:
         """Do one pass; return after how many seconds the next one is due, None for never.
@@ -280,12 +258,12 @@ class RestorePasses:
             await job.let_go()
             return self.periods.settle_s
         if not has_succeeded(job.status):
-            return None
+            return self._keeping.seen_after_s(job)
         if ROLLBACK in job.metadata.annotations and "rolledBackTime" not in job.status:
             waits = await self._roll_back(job)
             if waits is not None:
                 return waits
-        return await self._keep(job)
+        return await self._keeping.look(job)
 
     async def _clean(self, job: RestoreJob) -> None:
         """Remove what a restore made and did not bring to life."""
@@ -323,34 +301,6 @@ class RestorePasses:
     async def _check_alive(self, job: RestoreJob) -> None:
         if fault := target_fault(job, self.table):
             raise SpecInvalid(Reason.TARGET_GONE, fault)
-
-    async def _keep(self, job: RestoreJob) -> float | None:
-        """Remove the collection that was replaced once its time is over; until then, erase there what is erased."""
-        previous, connection = job.previous, job.connection
-        until = (job.status.get("previousCollection") or {}).get("until")
-        if previous is None or connection is None or until is None:
-            return None
-        left_s = -job.age_s(until)
-
-        async def work(server: Server) -> bool:
-            if left_s > 0:
-                await self._erase_again(job, server, previous)
-                return False
-            return await remove_due(server, previous, alias=alias_behind(previous), now_ms=job.now_ms)
-
-        if await self.servers.use(connection, work, namespace=job.key.namespace):
-            await job.job.write(removed_status(job.status, job.moment))
-            await job.tell("Normal", "PreviousRemoved", f"{previous} is removed")
-            return None
-        return min(max(left_s, self.periods.look_s), self.periods.erase_s)
-
-    async def _erase_again(self, job: RestoreJob, server: Server, previous: str) -> None:
-        live = await live_behind(server, alias_behind(previous), job.physical)
-        document = self.table.get(self._target_key(job))
-        if live is None or document is None or live.physical == previous:
-            return
-        since_ms = parse_time(job.status["endTime"])
-        await self.erasures.carry(server, live.physical, previous, parse_agent_memory(document), since_ms=since_ms)
 
     async def _release(self, job: RestoreJob) -> float | None:
         """Clean up after a restore that is deleted midway, and let it go."""
