@@ -11,11 +11,13 @@ from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.copies import Copies
 from agentmemory_operator.services.erasure_mirror import ErasureMirror
 from agentmemory_operator.services.erasures import Erasures
+from agentmemory_operator.services.in_place import InPlace
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.services.restore_sources import RestoreSources
 from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.restores import RestorePasses
+from agentmemory_operator.services.scratch import Scratch
 from agentmemory_operator.services.servers import Server
 from agentmemory_operator.services.storages import Storages
 from tests.support.job_world import NAMESPACE, JobWorld
@@ -86,15 +88,18 @@ class RestoreWorld(JobWorld):
         """Return what a new operator would work with."""
         storages, erasures = Storages(self.secrets, S3Objects), Erasures(self.clock)
         mirror = ErasureMirror(self.table, self.servers, storages, erasures, self.clock)
+        restored = RestoredErasures(self.table, self.servers, erasures, mirror)
+        cluster: Any = Watched(self.cluster, self)
         return RestorePasses(
             table=self.table,
             servers=self.servers,
-            cluster=Watched(self.cluster, self),  # type: ignore[arg-type]
+            cluster=cluster,
             clock=self.clock,
             request=self.requested.append,
             sources=RestoreSources(self.table, self.servers, Copies(storages)),
             locks=AliasLocks(),
-            erasures=RestoredErasures(self.table, self.servers, erasures, mirror),
+            in_place=InPlace(self.table, cluster, Scratch(self.cluster.cluster_id), self.requested.append, restored),
+            erasures=restored,
         )
 
     async def snapshot(self, name: str = "before", **changes: Any) -> None:

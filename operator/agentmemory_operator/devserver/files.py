@@ -48,11 +48,12 @@ def sync_folder(path: pathlib.Path) -> None:
 def copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:
     """Copy a folder; holes in files stay holes (write-ahead logs are mostly holes)."""
     target.mkdir()
-    for entry in os.scandir(source):
-        if entry.is_dir():
-            copy_tree(pathlib.Path(entry.path), target / entry.name)
-        else:
-            copy_sparse(pathlib.Path(entry.path), target / entry.name)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            if entry.is_dir():
+                copy_tree(pathlib.Path(entry.path), target / entry.name)
+            else:
+                copy_sparse(pathlib.Path(entry.path), target / entry.name)
 
 
 def copy_sparse(source: pathlib.Path, target: pathlib.Path) -> None:

@@ -75,6 +75,8 @@ class Reason(StrEnum):
     WAITS_FOR_RESTORE = "WaitsForRestore"
     SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
     SNAPSHOT_NOT_READY = "SnapshotNotReady"
+    WRITES_GO_ON = "WritesGoOn"
+    NOT_UNDONE = "NotUndone"
     SNAPSHOT_REFUSED = "SnapshotRefused"
     TARGET_GONE = "TargetGone"
     ROLLED_BACK = "RolledBack"

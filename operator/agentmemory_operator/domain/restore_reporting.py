@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from agentmemory_operator.domain.conditions import Reason, State, is_true, merge_conditions
+from agentmemory_operator.domain.replacing import InPlaceStep
 from agentmemory_operator.domain.restore_status import MemoryRestoreStatus
 from agentmemory_operator.domain.restoring import Record, Step
 
 Json = dict[str, Any]
+AnyStep = Step | InPlaceStep
+S = TypeVar("S", Step, InPlaceStep)
 
 SUCCEEDED, PROGRESSING = "Succeeded", "Progressing"
 ALREADY_APPLIED, ROLLED_BACK = "AlreadyApplied", "RolledBack"
@@ -44,14 +47,14 @@ def begun_status(
     return _told({**old, **named, **replaced}, [_progressing(Reason.RESTORING, "names are chosen")], at)
 
 
-def step_status(old: Mapping[str, Any], step: Step, at: Moment, *, came_to: str = "") -> Json:
+def step_status(old: Mapping[str, Any], step: AnyStep, at: Moment, *, came_to: str = "") -> Json:
     """Return the status that says which step begins.
 
     Args:
         came_to: what the step before came to.
     """
-    number = list(Step).index(step) + 1
-    progress = f"step {number} of {len(Step)}: {step}"
+    steps_of_mode = list(type(step))
+    progress = f"step {steps_of_mode.index(step) + 1} of {len(steps_of_mode)}: {step}"
     steps = [*_ended(old, at, came_to, but=step), _begun(old, step, at)]
     return _told({**old, "steps": steps, "progress": progress}, [_progressing(Reason.RESTORING, progress)], at)
 
@@ -118,6 +121,12 @@ def rolled_back_status(
     return _told(done, [*_kept(old), State(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
 
 
+def put_back_status(old: Mapping[str, Any], message: str, at: Moment) -> Json:
+    """Return the status of a restore into the collection itself that another one has taken back."""
+    done = {**old, "rolledBackTime": at.now}
+    return _told(done, [*_kept(old), State(ROLLED_BACK, True, Reason.ROLLED_BACK, message)], at)
+
+
 def not_rolled_back_status(old: Mapping[str, Any], reason: str, message: str, at: Moment) -> Json:
     """Return the status of a restore that cannot be taken back."""
     return _told(dict(old), [*_kept(old), State(ROLLED_BACK, False, reason, message)], at)
@@ -139,10 +148,10 @@ def has_succeeded(status: Mapping[str, Any]) -> bool:
     return is_true(status.get("conditions") or [], SUCCEEDED)
 
 
-def current_step(status: Mapping[str, Any]) -> Step | None:
-    """Return the step that was begun last, None before the first."""
+def current_step(status: Mapping[str, Any], kind: type[S]) -> S | None:
+    """Return the step of that kind that was begun last, None before the first."""
     names = [step["name"] for step in _steps(status)]
-    return next((Step(name) for name in reversed(names) if name in set(Step)), None)
+    return next((kind(name) for name in reversed(names) if name in set(kind)), None)
 
 
 def _kept(old: Mapping[str, Any], *more: str) -> list[State]:
@@ -163,13 +172,13 @@ def _steps(status: Mapping[str, Any]) -> list[Json]:
     return list(status.get("steps") or ())
 
 
-def _begun(old: Mapping[str, Any], step: Step, at: Moment) -> Json:
+def _begun(old: Mapping[str, Any], step: AnyStep, at: Moment) -> Json:
     """Return the step as it begins; one that is gone on with keeps its time."""
     before = next((found for found in _steps(old) if found["name"] == step), {})
     return {"name": str(step), "startTime": before.get("startTime", at.now)}
 
 
-def _ended(old: Mapping[str, Any], at: Moment, came_to: str, *, but: Step | None = None) -> list[Json]:
+def _ended(old: Mapping[str, Any], at: Moment, came_to: str, *, but: AnyStep | None = None) -> list[Json]:
     """Return the steps, those that have not ended ended now."""
     told = {"message": came_to} if came_to else {}
     steps = [step for step in _steps(old) if but is None or step["name"] != but]

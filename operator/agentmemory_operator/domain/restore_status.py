@@ -48,6 +48,16 @@ class PreviousStatus(StatusModel):
     )
 
 
+class SafetyStatus(StatusModel):
+    """What a collection held before a snapshot was restored into it."""
+
+    name: str | None = Field(default=None, description="Name of its MemorySnapshot.")
+    attempt: int | None = Field(default=None, description="Which one it is: of those before, writes were missing.")
+    writes_since: int | None = Field(
+        default=None, description="Memories changed since the restored snapshot: the changes are in this one alone."
+    )
+
+
 class MemoryRestoreStatus(WholeStatus):
     """What the operator did; written by the operator only."""
 
@@ -61,6 +71,14 @@ class MemoryRestoreStatus(WholeStatus):
     physical: str | None = Field(default=None, description="The collection that it restores into.")
     points: PointsStatus | None = Field(default=None, description="Points of the agent before and after.")
     previous_collection: PreviousStatus | None = Field(default=None, description="The collection that was replaced.")
+    safety_snapshot: SafetyStatus | None = Field(
+        default=None, description="Of mode InPlace: what the collection held before."
+    )
+    closed_since: str | None = Field(
+        default=None,
+        description="Of mode InPlace: since when the API answers 503; gone once it serves again.",
+        json_schema_extra={"format": "date-time"},
+    )
     start_time: str | None = Field(
         default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
     )

@@ -297,6 +297,13 @@ class LastSnapshotStatus(StatusModel):
     qdrant_version: str | None = Field(default=None, description="Version of the server that made it.")
 
 
+class ClosedStatus(StatusModel):
+    """Why the API answers 503 for a while."""
+
+    restore: str | None = Field(default=None, description="The MemoryRestore that restores into the collection itself.")
+    since: str | None = Field(default=None, description="Since when.", json_schema_extra={"format": "date-time"})
+
+
 MAX_DRIFT = 64
 Drift = Annotated[tuple[DriftStatus, ...], Field(max_length=MAX_DRIFT, json_schema_extra=keyed_by("path"))]
 Conditions = Annotated[tuple[Condition, ...], Field(max_length=16, json_schema_extra=keyed_by("type"))]
@@ -343,6 +350,9 @@ class AgentMemoryStatus(WholeStatus):
         default=None,
         description="When the next snapshot of the schedule is asked for; absent where none is.",
         json_schema_extra={"format": "date-time"},
+    )
+    closed: ClosedStatus | None = Field(
+        default=None, description="A snapshot is being restored into the collection itself: the API answers 503."
     )
     drift: Drift | None = Field(
         default=None, description="What was changed behind the operator's back and stays as it is."

@@ -34,6 +34,7 @@ from agentmemory_operator.services.erasure_mirror import ErasureMirror
 from agentmemory_operator.services.erasures import Erasures
 from agentmemory_operator.services.feeds import OperatorFeed
 from agentmemory_operator.services.handover import Handover
+from agentmemory_operator.services.in_place import InPlace
 from agentmemory_operator.services.keeping import PreviousSweeper
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
@@ -168,11 +169,13 @@ class Operator:
         )
         self.work_on(MEMORY_SNAPSHOT, self.snapshot_passes.run, width=snapshots_at_once)
         self.snapshots.retain_by(self.snapshot_passes.removal)
+        restored = RestoredErasures(self.table, self.servers, erasures, self.mirror)
         restores = RestorePasses(
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
             sources=RestoreSources(self.table, self.servers, self.copies),
             locks=self._passes.locks,
-            erasures=RestoredErasures(self.table, self.servers, erasures, self.mirror),
+            in_place=InPlace(self.table, self._cluster, scratch, self.queues.request, restored),
+            erasures=restored,
         )
         self._keeper = PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id)
         self.work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)

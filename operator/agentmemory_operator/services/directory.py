@@ -19,10 +19,10 @@ from agentmemory_operator.domain.collection import (
     keyword_from_json,
 )
 from agentmemory_operator.domain.effective import AgentSettings
-from agentmemory_operator.domain.naming import ALIAS_PREFIX
 from agentmemory_operator.domain.scrubbing import Rule
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder, Json, PointStore, Vector
+from agentmemory_operator.services.closing import CLOSED_KEY, RETRY_AFTER_S
 from agentmemory_operator.services.sizes import Sizes
 
 # Seconds until a collection that lacks what its object asks for is read again.
@@ -42,12 +42,14 @@ class Claim:
     Attributes:
         created: the object's creationTimestamp, RFC 3339 UTC.
         has_collection: decides between two objects of one second, as it does for the operator.
+        is_closed: a snapshot is being restored into its collection.
     """
 
     uid: str
     created: str
     settings: AgentSettings
     has_collection: bool = False
+    is_closed: bool = False
 
     @property
     def seniority(self) -> tuple[str, bool, str]:
@@ -67,6 +69,7 @@ class Agent:
         capabilities: what its server can do, by name.
         secret_rules: what is taken out of what is stored; none where its object wants nothing scrubbed.
         origin: the agent that the memories were first stored for, where they are a copy of another's.
+        physical: a collection that is no alias's, by its own name.
     """
 
     settings: AgentSettings
@@ -79,6 +82,7 @@ class Agent:
     capabilities: frozenset[str] = frozenset()
     secret_rules: Sequence[Rule] = ()
     origin: str | None = None
+    physical: str | None = None
 
     @property
     def id_scope(self) -> str:
@@ -87,8 +91,8 @@ class Agent:
 
     @property
     def alias(self) -> str:
-        """The collection's stable name."""
-        return self.settings.alias
+        """What the collection is called by: its stable name, but for a copy."""
+        return self.physical or self.settings.alias
 
     @property
     def takes_vectors(self) -> bool:
@@ -118,8 +122,12 @@ class _Entry:
         return None if is_waiting and time.monotonic() - self.read_s >= LOOK_AGAIN_S else opened
 
     @property
+    def claim(self) -> Claim:
+        return min(self.claims.values(), key=lambda claim: claim.seniority)
+
+    @property
     def settings(self) -> AgentSettings:
-        return min(self.claims.values(), key=lambda claim: claim.seniority).settings
+        return self.claim.settings
 
 
 class AgentDirectory:
@@ -170,11 +178,13 @@ class AgentDirectory:
 
         Raises:
             NotFound: no object claims the slug.
-            StoreUnavailable: its collection is not there yet, or Qdrant is away.
+            StoreUnavailable: its collection is not there yet, a snapshot is being restored into it, or Qdrant is away.
             EmbedderUnavailable: its embedder cannot be made for now.
             SpecInvalid: its embedder cannot be made for good.
         """
         entry = self._entry(slug)
+        if entry.claim.is_closed:
+            raise _closed(slug)
         store = await self._make_store(entry.settings)
         async with entry.lock:
             opened = entry.agent_at(store) or await self._reopen(entry, store)
@@ -248,8 +258,8 @@ async def open_copy(store: PointStore, settings: AgentSettings, physical: str) -
     most = strict.get("max_query_limit") if strict.get("enabled") else None
     ranking = replace(settings.ranking, max_query_limit=most)
     return Agent(
-        # Its alias is then the collection's own name.
-        settings=replace(settings, slug=physical.removeprefix(ALIAS_PREFIX), ranking=ranking),
+        settings=replace(settings, ranking=ranking),
+        physical=physical,
         store=store,
         source=source,
         embedder=_NoEmbedder(source.dimensions),
@@ -274,6 +284,12 @@ def unknown_agent(slug: str) -> NotFound:
     )
 
 
+def _closed(slug: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"a snapshot is being restored into agent {slug!r}: nothing was written; try again", retry_after_s=RETRY_AFTER_S
+    )
+
+
 class _Told(NamedTuple):
     """What a collection says of itself: what is in force, and whose memories they were."""
 
@@ -290,6 +306,8 @@ async def _read_collection(store: PointStore, settings: AgentSettings) -> _Told:
         raise _not_ready(settings) from error
     config = described["config"]
     metadata = config.get("metadata") or {}
+    if metadata.get(CLOSED_KEY):
+        raise _closed(settings.slug)
     marker = metadata.get(METADATA_KEY) or {}
     if "embedding" not in marker or not _is_of(marker, settings):
         raise _not_ready(settings)

@@ -11,6 +11,7 @@ from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import Json
+from agentmemory_operator.services.closing import is_closed
 from agentmemory_operator.services.directory import AgentDirectory, Claim
 from agentmemory_operator.services.objects import (
     AGENT_MEMORY,
@@ -148,8 +149,14 @@ class ApiFeed:
             log.warning("%s keeps its last settings: %s", key_of(document), exc)
             return
         created = document["metadata"].get("creationTimestamp") or ""
-        has_collection = holds_collection(document)
-        self._directory.put(Claim(uid=uid, created=created, settings=settings, has_collection=has_collection))
+        claim = Claim(
+            uid=uid,
+            created=created,
+            settings=settings,
+            has_collection=holds_collection(document),
+            is_closed=is_closed(document),
+        )
+        self._directory.put(claim)
 
 
 def _uid_of(document: Json | None) -> str:

@@ -40,6 +40,7 @@ from agentmemory_operator.ports import Clock, Cluster, CollectionStore, Event, J
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.bootstrap import check_creation
 from agentmemory_operator.services.cleaning import Cleaning
+from agentmemory_operator.services.closing import with_closing
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.news import events_of
@@ -353,8 +354,9 @@ class Passes:
 
     async def _write(self, kind: str, document: Json, metadata: Metadata, status: Json) -> bool:
         """Write the status where it differs; tell whether it did."""
-        if kind == AGENT_MEMORY and self.snapshots is not None:
-            status = self.snapshots.note(key_of(document), document, status)
+        if kind == AGENT_MEMORY:
+            status = with_closing(status, key_of(document), self.table)
+            status = self.snapshots.note(key_of(document), document, status) if self.snapshots else status
         if status == (document.get("status") or {}):
             return False
         await self.cluster.write_status(kind, metadata, status)

@@ -39,6 +39,11 @@ class RestoreJob:
         return self.job.status
 
     @property
+    def is_in_place(self) -> bool:
+        """Tell whether it restores into the collection itself."""
+        return self.restore.spec.mode == "InPlace"
+
+    @property
     def physical(self) -> str | None:
         """The collection that it restores into, None before it was chosen."""
         found: str | None = self.status.get("physical")

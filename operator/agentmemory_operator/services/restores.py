@@ -11,6 +11,7 @@ from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import newest_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory, parse_restore
 from agentmemory_operator.domain.naming import alias_of, next_physical
+from agentmemory_operator.domain.replacing import check_replaceable
 from agentmemory_operator.domain.resources import ROLLBACK, TAKEOVER, AgentMemory
 from agentmemory_operator.domain.restore_reporting import (
     Moment,
@@ -39,6 +40,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Clock, Cluster
 from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.in_place import InPlace
 from agentmemory_operator.services.jobs import Job, JobBook
 from agentmemory_operator.services.keeping import Keeping
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
@@ -59,6 +61,7 @@ class RestorePasses:
     Attributes:
         request: asks for a pass over another object.
         locks: of the aliases; one for all who move them.
+        in_place: restores into the collection itself.
     """
 
     table: ObjectTable
@@ -68,6 +71,7 @@ class RestorePasses:
     request: Callable[[Key], None]
     sources: RestoreSources
     locks: AliasLocks
+    in_place: InPlace
     erasures: RestoredErasures
     periods: RestorePeriods = field(default_factory=RestorePeriods)
     _book: JobBook = field(init=False)
@@ -144,7 +148,8 @@ class RestorePasses:
                 cluster_id=cluster_id,
                 check_target=lambda: self._check_target(job),
             )
-            await Swap(self.locks, self.erasures).run(task)
+            restoring = self.in_place if job.is_in_place else Swap(self.locks, self.erasures)
+            await restoring.run(task)
 
         return work
 
@@ -156,7 +161,10 @@ class RestorePasses:
             await job.job.write(applied_status(job.status, record, job.moment))
             return False
         check_ownership(live, desired, takeover=memory.metadata.annotations.get(TAKEOVER))
-        check_swappable(alias_of(memory.slug), live)
+        if job.is_in_place:
+            check_replaceable(live)
+        else:
+            check_swappable(alias_of(memory.slug), live)
         source = self.sources.find(job.restore.spec.source, memory)
         check_version(source.version, (await server.collections.server()).version)
         check_size(desired, dimensions=source.dimensions)
@@ -170,10 +178,11 @@ class RestorePasses:
         alias, connection = alias_of(memory.slug), connection_of(memory)
         live = await live_behind(server, alias, _last_physical(memory))
         names = [*await server.snapshots.collections(), _last_physical(memory), *self._named()]
+        replaced = live.physical if live else None
         status = begun_status(
             job.status,
-            physical=next_physical(alias, names),
-            previous=live.physical if live else None,
+            physical=replaced if job.is_in_place and replaced else next_physical(alias, names),
+            previous=None if job.is_in_place else replaced,
             target_uid=memory.metadata.uid,
             connection={"namespace": connection.namespace, "name": connection.name},
             at=job.moment,
@@ -253,8 +262,12 @@ class RestorePasses:
     async def _look_after(self, job: RestoreJob) -> float | None:
         """Clean up what failed; of what was applied, take it back or remove what it replaced."""
         if job.is_held:
-            if not has_succeeded(job.status):
-                await self._clean(job)
+            try:
+                if not has_succeeded(job.status):
+                    await self._clean(job)
+            except SpecInvalid as exc:
+                await job.job.write(failed_status(job.status, exc.reason, str(exc), job.moment))
+                return self.periods.erase_s
             await job.let_go()
             return self.periods.settle_s
         if not has_succeeded(job.status):
@@ -270,6 +283,11 @@ class RestorePasses:
         physical, connection = job.physical, job.connection
         if physical is None or connection is None:
             return
+        if job.is_in_place:
+            await self.servers.use(
+                connection, lambda server: self.in_place.undo(job, server), namespace=job.key.namespace
+            )
+            return
 
         async def remove(server: Server) -> None:
             live = await live_behind(server, alias_behind(physical), job.previous)
@@ -280,6 +298,8 @@ class RestorePasses:
 
     async def _roll_back(self, job: RestoreJob) -> float | None:
         """Take it back; return when to look again if that has to wait."""
+        if job.is_in_place:
+            return None if await self.in_place.roll_back(job) else self.periods.look_s
         try:
             memory = self._target(job)
             if waits := obstacle_of(job, self.table):

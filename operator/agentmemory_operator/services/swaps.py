@@ -108,7 +108,7 @@ class Swap:
         """
         live = await task.live()
         is_switched = live is not None and live.physical == task.physical
-        step: Step | None = resume_at(current_step(task.job.status), is_switched=is_switched)
+        step: Step | None = resume_at(current_step(task.job.status, Step), is_switched=is_switched)
         came_to = ""
         while step is not None:
             if step is not Step.SETTLE:

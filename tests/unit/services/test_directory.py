@@ -13,6 +13,7 @@ from agentmemory_operator.domain.secret_rules import OWN_RULES
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder
 from agentmemory_operator.services import directory
+from agentmemory_operator.services.closing import CLOSED_KEY
 from agentmemory_operator.services.directory import AgentDirectory, Claim
 from tests.support.agents import EVERYTHING, settings_of
 
@@ -26,6 +27,7 @@ class FakeStore:
         self.embedding: dict[str, Any] | None = EMBEDDING
         self.keyword: dict[str, Any] | None = None
         self.origin: str | None = None
+        self.closed: dict[str, str] | None = None
         self.is_there = True
         self.described = 0
 
@@ -34,7 +36,11 @@ class FakeStore:
         if not self.is_there:
             raise NotFound(collection)
         marker = {"embedding": self.embedding, "keyword": self.keyword}
-        metadata = {"agentmemory": marker, "agentmemoryOrigin": self.origin} if self.embedding else None
+        metadata = (
+            {"agentmemory": marker, "agentmemoryOrigin": self.origin, CLOSED_KEY: self.closed}
+            if self.embedding
+            else None
+        )
         return {"config": {"metadata": metadata, "params": {"vectors": {"size": 8, "distance": "Cosine"}}}}
 
 
@@ -219,3 +225,27 @@ async def test_ids_are_made_of_the_agent_that_the_memories_were_first_stored_for
 
     agent = await world.directory.open("bot")
     assert (agent.id_scope, agent.alias) == ("first", "agent_memory_bot")
+
+
+async def test_an_agent_that_its_object_calls_closed_is_not_opened_until_it_does_no_more(world: World) -> None:
+    world.put()
+    await world.directory.open("bot")
+    world.directory.put(Claim(uid="1", created="2026-01-01T00:00:00Z", settings=settings_of("bot"), is_closed=True))
+
+    with pytest.raises(StoreUnavailable, match="being restored") as raised:
+        await world.directory.open("bot")
+
+    assert raised.value.retry_after_s > 0
+    world.put()
+    assert await world.directory.open("bot")
+
+
+async def test_a_process_that_has_just_started_reads_of_the_collection_that_it_is_closed(world: World) -> None:
+    world.put()
+    world.store.closed = {"restore": "agents/undo"}
+
+    with pytest.raises(StoreUnavailable, match="being restored"):
+        await world.directory.open("bot")
+
+    world.store.closed = None
+    assert await world.directory.open("bot")
