@@ -29,15 +29,17 @@ def kubectl(workspace: Workspace, *arguments: str) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
-def filled(workspace: Workspace) -> Workspace:
-    """Have an agent with points."""
+def have_snapshot(workspace: Workspace, verify: str = "Full") -> None:
+    """Have an agent with points and a snapshot of it."""
     workspace.create_ready()
     workspace.store_points(7)
-    return workspace
+    workspace.create_snapshot("one", verify=verify)
+    workspace.wait_condition("Succeeded", "True/SnapshotTaken", name="one", of="MemorySnapshot", seconds=20)
 
 
 def test_a_snapshot_is_made_waited_for_and_listed(workspace: Workspace) -> None:
-    filled(workspace)
+    workspace.create_ready()
+    workspace.store_points(7)
 
     told = do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
     heading, line = do(workspace, "snapshot", "list", "memory").splitlines()
@@ -51,8 +53,7 @@ def test_a_snapshot_is_made_waited_for_and_listed(workspace: Workspace) -> None:
 
 
 def test_kubectl_shows_what_is_asked_first(workspace: Workspace) -> None:
-    filled(workspace)
-    do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
+    have_snapshot(workspace)
 
     heading, cells = kubectl(workspace, "get", "msnap")
     size = workspace.status("one", "MemorySnapshot")["sizeBytes"]
@@ -62,8 +63,7 @@ def test_kubectl_shows_what_is_asked_first(workspace: Workspace) -> None:
 
 
 def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: pathlib.Path) -> None:
-    filled(workspace)
-    do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
+    have_snapshot(workspace)
     path = tmp_path / "one.snapshot"
 
     do(workspace, "snapshot", "download", "one", "-o", str(path))
@@ -74,8 +74,7 @@ def test_a_download_has_the_bytes_on_record(workspace: Workspace, tmp_path: path
 
 
 def test_a_snapshot_is_verified_once_more_on_request(workspace: Workspace) -> None:
-    filled(workspace)
-    do(workspace, "snapshot", "create", "memory", "--name", "one", "--verify", "None", "--wait")
+    have_snapshot(workspace, verify="None")
 
     told = do(workspace, "snapshot", "verify", "memory", "one", "--wait")
 
@@ -84,8 +83,7 @@ def test_a_snapshot_is_verified_once_more_on_request(workspace: Workspace) -> No
 
 
 def test_deleting_removes_the_bytes_of_a_retained_snapshot_too(workspace: Workspace) -> None:
-    filled(workspace)
-    do(workspace, "snapshot", "create", "memory", "--name", "one", "--wait")
+    have_snapshot(workspace)
     files = f"/collections/{workspace.physical}/snapshots"
     assert len(workspace.qdrant.get(files).json()["result"]) == 1
 
