@@ -39,7 +39,7 @@ class Owners:
 
     Attributes:
         objects: (namespace, name).
-        names: aliases by slug, and the physical names that their status reports.
+        names: aliases by slug, and the physical names that statuses report, those of restores too.
     """
 
     cluster_id: str
@@ -55,8 +55,14 @@ class Orphan:
     holding: Holding
 
 
-def owners_of(documents: Iterable[Mapping[str, Any]], *, cluster_id: str) -> Owners:
-    """Return who owns collections; an AgentMemory counts whatever its connection and its state."""
+def owners_of(
+    documents: Iterable[Mapping[str, Any]], *, cluster_id: str, restores: Iterable[Mapping[str, Any]] = ()
+) -> Owners:
+    """Return who owns collections; an AgentMemory counts whatever its connection and its state.
+
+    Args:
+        restores: MemoryRestores, which look after what they make and what they replace.
+    """
     objects: set[tuple[str, str]] = set()
     names: set[str] = set()
     for document in documents:
@@ -64,6 +70,9 @@ def owners_of(documents: Iterable[Mapping[str, Any]], *, cluster_id: str) -> Own
         objects.add((metadata["namespace"], metadata["name"]))
         names.add(alias_of(str(spec.get("agent") or metadata["name"])))
         names.add(str(((document.get("status") or {}).get("collection") or {}).get("physical") or ""))
+    for document in restores:
+        status = document.get("status") or {}
+        names |= {str(told.get("physical") or "") for told in (status, status.get("previousCollection") or {})}
     return Owners(cluster_id, frozenset(objects), frozenset(names - {""}))
 
 

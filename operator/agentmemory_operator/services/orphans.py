@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from agentmemory_operator.domain.orphans import Orphan, foreign_count, orphans_of, owners_of
 from agentmemory_operator.ports import CollectionCatalogue, ObjectReader
-from agentmemory_operator.services.objects import AGENT_MEMORY
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE
 
 KEPT = "CollectionKept"
 
@@ -29,7 +29,8 @@ async def find_orphans(reader: ObjectReader, catalogue: CollectionCatalogue) -> 
     holdings = await catalogue.holdings()
     # Objects after collections: one created meanwhile must not look like an orphan.
     documents, _ = await reader.list_objects(AGENT_MEMORY)
-    owners = owners_of(documents, cluster_id=await reader.cluster_id())
+    restores, _ = await reader.list_objects(MEMORY_RESTORE)
+    owners = owners_of(documents, cluster_id=await reader.cluster_id(), restores=restores)
     orphans = tuple(orphans_of(holdings, owners))
     since = await reader.event_times(KEPT) if orphans else {}
     return Findings(orphans, foreign_count(holdings, owners), since)

@@ -66,3 +66,14 @@ def test_other_clusters_collections_are_counted() -> None:
 )
 def test_the_agent_is_read_from_alias_or_name(physical: str, aliases: tuple[str, ...]) -> None:
     assert slug_behind(holding(physical, aliases=aliases)) == "probe"
+
+
+@pytest.mark.parametrize(
+    "status", [{"physical": f"{ALIAS}__2"}, {"previousCollection": {"physical": f"{ALIAS}__2"}}, None]
+)
+def test_what_a_restore_makes_or_replaces_is_not_left_behind(status: dict[str, Any] | None) -> None:
+    owners = owners_of([OBJECT], cluster_id="cluster-1", restores=[{"kind": "MemoryRestore", "status": status}])
+
+    orphans = list(orphans_of([holding(f"{ALIAS}__2", aliases=())], owners))
+
+    assert bool(orphans) == (status is None)
