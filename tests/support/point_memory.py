@@ -39,7 +39,10 @@ def matches(condition: Mapping[str, Any], point_id: str, payload: Mapping[str, A
 
 
 def values_at(payload: Mapping[str, Any], key: str) -> list[Any]:
-    value = payload.get(key)
+    first, _, rest = key.partition(".")
+    value = payload.get(first)
+    if rest:
+        return values_at(value, rest) if isinstance(value, Mapping) else []
     return list(value) if isinstance(value, list) else [] if value is None else [value]
 
 
@@ -62,7 +65,7 @@ class PointMemory:
         found = found[found.index(body["offset"]) :] if body.get("offset") in found else found
         limit = body.get("limit", 10)
         keys = body.get("with_payload", True)
-        page = [_point(id_, self.payloads[id_], None if keys is True else keys) for id_ in found[:limit]]
+        page = [_point(id_, self.payloads[id_], None if keys is True else keys or ()) for id_ in found[:limit]]
         return page, found[limit] if len(found) > limit else None
 
     async def upsert(
@@ -90,6 +93,9 @@ class PointMemory:
         self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
     ) -> None:
         for operation in operations:
+            if change := operation.get("set_payload"):
+                await self.set_payload(collection, change["payload"], change["filter"], strong=strong)
+                continue
             upsert = operation["upsert"]
             await self.upsert(collection, upsert["points"], update_filter=upsert["update_filter"], strong=strong)
 

@@ -1,0 +1,236 @@
+"""A model of forgetting: writers, forgets, copies, restores that step one engine call at a time and die.
+
+Whatever the order of their steps and wherever they stop: what was stored before a forget began that came to its end is
+in no collection that is served, also after a restore of a copy from before; who writes afterwards is not kept from it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from agentmemory_operator.domain.criteria_reading import read_filters
+from agentmemory_operator.domain.erasure import Scope
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.errors import Conflict, NotFound, TransientError
+from agentmemory_operator.ports import Json
+from agentmemory_operator.services.chains import SWEEP_AFTER_MS
+from agentmemory_operator.services.erasures import Erasures
+from agentmemory_operator.services.forgetting import ForgetRequest
+from agentmemory_operator.services.stored import Stored
+from tests.property.test_writing import MAX_ALIVE, MAX_CALLS, VECTOR, Process, SteppingStore, Turn
+from tests.support.agents import EVERYTHING, SIZE, World, agent_of, settings_of
+from tests.support.fakes import memory_document
+from tests.support.point_memory import PointMemory
+
+TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
+SLUG = "model"
+# Longer than two clocks may differ, so that what comes next is told from what came before.
+LATER_MS = 5_000
+OFTEN = st.sampled_from([True, True, False])
+
+
+@dataclass(slots=True)
+class Collections:
+    """Collections of one agent behind its alias; each is a `PointMemory`."""
+
+    alias: str
+    served: str
+    held: dict[str, PointMemory] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(collection: str, *args: Any, **more: Any) -> Any:
+            physical = self.served if collection == self.alias else collection
+            return await getattr(self.held[physical], name)(collection, *args, **more)
+
+        return call
+
+    async def describe(self, collection: str) -> Json:
+        return {"config": {"params": {"vectors": {"size": SIZE, "distance": "Cosine"}}}}
+
+
+class Erasing(RuleBasedStateMachine):
+    """One user with memories under a key and by themselves, under writers, forgets, copies, restores and crashes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        agent_settings = replace(settings_of(SLUG, ranking=replace(EVERYTHING, types=TYPES)), deduplicate=True)
+        first = f"{agent_settings.alias}__1"
+        self.store = Collections(agent_settings.alias, first, {first: PointMemory()})
+        self.world = World(agent_of(agent_settings, self.store))  # type: ignore[arg-type] # what writers use of it
+        self.memory = parse_agent_memory(memory_document(SLUG))
+        self.processes: list[Process] = []
+        self.ended: list[Process] = []
+        self.said = self.copies = 0
+        self.acknowledged: set[str] = set()
+        self.tagged: set[str] = set()
+        self.forgotten: set[str] = set()
+        self.forgets: dict[Process, set[str]] = {}
+        self.snapshot: dict[str, Json] | None = None
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        return self.loop.run_until_complete(work)  # type: ignore[arg-type]
+
+    def start(self, action: Callable[[World], Awaitable[Any]], content: str = "") -> Process:
+        turn = Turn()
+        stepping: Any = SteppingStore(self.store, turn)  # type: ignore[arg-type] # it passes all calls on
+        process = World(replace(self.world.agent, store=stepping), clock=self.world.clock)
+
+        async def begin() -> Process:
+            return Process(asyncio.create_task(action(process)), turn, content)  # type: ignore[arg-type]
+
+        started: Process = self.run(begin())
+        self.processes.append(started)
+        self.run(self._settle(started))
+        return started
+
+    def step(self, process: Process) -> None:
+        assert process.turn.let_go is not None
+        process.turn.arrived.clear()
+        process.turn.let_go.set_result(None)
+        self.run(self._settle(process))
+
+    def finish(self, process: Process, is_at_once: bool) -> None:
+        while is_at_once and not process.is_done:
+            self.step(process)
+
+    async def _settle(self, process: Process) -> None:
+        arrived = asyncio.create_task(process.turn.arrived.wait())
+        await asyncio.wait({process.task, arrived}, return_when=asyncio.FIRST_COMPLETED)
+        arrived.cancel()
+        if process.is_done:
+            self.processes.remove(process)
+            self._note(process)
+
+    def _note(self, process: Process) -> None:
+        error = process.task.exception()
+        assert error is None or isinstance(error, TransientError | Conflict | NotFound), error
+        outcome = None if error else process.task.result()
+        assert not isinstance(outcome, Exception) or isinstance(outcome, TransientError | Conflict | NotFound), outcome
+        if isinstance(outcome, Stored):
+            self.acknowledged.add(process.content)
+        if error is None:
+            self.forgotten |= self.forgets.pop(process, set())
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.processes) < MAX_ALIVE
+
+    def contents(self) -> set[str]:
+        """Return what is in the collection that is served, in whatever state."""
+        return {row["content"] for row in self.store.held[self.store.served].payloads.values() if "content" in row}
+
+    @precondition(lambda self: self.has_room)
+    @rule(is_keyed=st.booleans(), is_tagged=st.booleans(), is_at_once=OFTEN)
+    def write(self, is_keyed: bool, is_tagged: bool, is_at_once: bool) -> None:
+        self.said += 1
+        content = f"v{self.said}"
+        more: dict[str, Any] = {"type": "fact", "key": "k"} if is_keyed else {"type": "note"}
+        more |= {"tags": ("x",)} if is_tagged else {}
+        if is_tagged:
+            self.tagged.add(content)
+        self.finish(self.start(lambda world: world.try_add(content, vector=VECTOR, **more), content), is_at_once)
+
+    @precondition(lambda self: self.has_room)
+    @rule(is_whole=st.booleans(), is_at_once=OFTEN)
+    def forget(self, is_whole: bool, is_at_once: bool) -> None:
+        filters = {} if is_whole else {"tags": "x"}
+        request = ForgetRequest(scope=Scope(user_id="u", criterion=read_filters(filters)), filters=filters)
+        known = set(self.acknowledged) if is_whole else self.acknowledged & self.tagged
+        process = self.start(lambda world: world.forgetting.forget(world.agent, request))
+        self.forgets[process] = known
+        self.finish(process, is_at_once)
+
+    @rule()
+    def wait(self) -> None:
+        self.world.clock.move(ms=LATER_MS)
+
+    @rule()
+    def sweep(self) -> None:
+        self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
+        self.run(self.world.chains.sweep(self.world.agent))
+
+    @rule()
+    def copy(self) -> None:
+        self.snapshot = deepcopy(self.store.held[self.store.served].payloads)
+
+    @precondition(lambda self: self.has_room)
+    @rule(is_whole=st.booleans())
+    def forget_what_a_copy_holds(self, is_whole: bool) -> None:
+        self.copy()
+        self.wait()
+        self.forget(is_whole=is_whole, is_at_once=True)
+        self.restore()
+
+    @precondition(lambda self: self.snapshot is not None)
+    @rule()
+    def restore(self) -> None:
+        """Serve the copy: what was erased since is erased in it before and after, and in what it replaces."""
+        self.copies += 1
+        before, after = self.store.served, f"{self.store.alias}__{self.copies + 1}"
+        self.store.held[after] = PointMemory(deepcopy(self.snapshot or {}))
+        erasures, store = Erasures(self.world.clock), self.store
+        self.run(erasures.reapply(store, before, after, self.memory))  # type: ignore[arg-type]
+        self.store.served = after
+        self.run(erasures.reapply(store, before, after, self.memory))  # type: ignore[arg-type]
+        self.run(erasures.reapply(store, after, before, self.memory))  # type: ignore[arg-type]
+
+    @precondition(lambda self: self.processes)
+    @rule(choice=st.integers(0, MAX_ALIVE - 1), calls=st.sampled_from([1, 2, 5, 20]))
+    def go_on(self, choice: int, calls: int) -> None:
+        self.world.clock.move(ms=1)
+        process = self.processes[choice % len(self.processes)]
+        for _ in range(calls):
+            if not process.is_done:
+                self.step(process)
+
+    @precondition(lambda self: self.processes)
+    @rule(choice=st.integers(0, MAX_ALIVE - 1))
+    def die(self, choice: int) -> None:
+        """Kill one; most of those that could be live on."""
+        if len(self.processes) < MAX_ALIVE:
+            return
+        process = self.processes.pop(choice % len(self.processes))
+        self.forgets.pop(process, None)
+        process.task.cancel()
+        self.run(asyncio.wait({process.task}))
+
+    @invariant()
+    def nothing_forgotten_is_served(self) -> None:
+        assert self.contents().isdisjoint(self.forgotten)
+
+    def teardown(self) -> None:
+        try:
+            self.end()
+        finally:
+            self.loop.close()
+
+    def end(self) -> None:
+        """Let everybody come to his end; then who writes is not kept from it, and is found."""
+        for _ in range(MAX_CALLS):
+            if not self.processes:
+                break
+            self.step(self.processes[0])
+            self.processes.append(self.processes.pop(0)) if len(self.processes) > 1 else None
+        assert not self.processes
+        self.nothing_forgotten_is_served()
+        self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
+        self.run(self.world.chains.sweep(self.world.agent))
+        for type_, more in (("fact", {"key": "k"}), ("note", {})):
+            content = f"last {type_}"
+            outcome = self.run(self.world.try_add(content, type=type_, vector=VECTOR, **more))
+            assert isinstance(outcome, Stored), outcome
+            assert content in self.run(self.world.heads())
+
+
+TestErasing = Erasing.TestCase
+TestErasing.settings = settings(
+    max_examples=50, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
