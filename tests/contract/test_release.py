@@ -93,6 +93,17 @@ class TestLastSnapshot:
         assert (event.reason, stage.final.name in event.message) == ("CollectionDeleted", True)
         assert stage.world.files() == [stage.world.status(stage.final)["name"]]
 
+    async def test_what_was_written_after_it_is_told(self, stage: Stage) -> None:
+        await stage.create(deletionPolicy="Snapshot")
+        with pytest.raises(DeletionWaiting):
+            await stage.run()
+        await stage.snapshots.run(stage.final)
+        stage.world.store(2, first=100)
+
+        await stage.run()
+
+        assert "has them, but for 2 written after it" in stage.world.cluster.events[-1].message
+
     async def test_it_is_asked_for_once(self, stage: Stage) -> None:
         await stage.create(deletionPolicy="Snapshot")
 

@@ -99,11 +99,18 @@ class Release:
         if kept := await self._refusal(memory, alias, points=points, is_overdue=is_overdue):
             return kept
         left = await self._retire(store, memory, observed.physical)
-        by_snapshot = points and memory.spec.deletion_policy == "Snapshot"
-        last_one = f"; MemorySnapshot {final_name(memory.metadata)} has them" if by_snapshot else ""
+        last_one = self._left_by(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
         placeholder = f"; {left} of its snapshots stay, under an empty collection of its name" if left else ""
         message = f"{observed.physical} with {points} memories deleted{last_one}{placeholder}"
         return Event("Normal", "CollectionDeleted", message)
+
+    def _left_by(self, memory: AgentMemory, points: int) -> str:
+        """Return what a last snapshot has of the memories that go."""
+        name = final_name(memory.metadata)
+        document = self.table.get(Key(MEMORY_SNAPSHOT, memory.metadata.namespace, name)) or {}
+        kept = ((document.get("status") or {}).get("points") or {}).get("after", points)
+        later = f", but for {points - kept} written after it" if points > kept else ""
+        return f"; MemorySnapshot {name} has them{later}"
 
     async def _refusal(self, memory: AgentMemory, alias: str, *, points: int, is_overdue: bool) -> Event | None:
         """Return why a collection is kept, None where it may go.
