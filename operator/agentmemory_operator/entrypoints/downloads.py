@@ -1,5 +1,6 @@
 """`agentmemory snapshot download`: a snapshot's bytes, whole and checked, in a file."""
 
+import hashlib
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Annotated
+from typing import IO, Annotated
 
 import typer
 from rich.filesize import decimal
@@ -16,7 +17,7 @@ from agentmemory_operator.domain.manifests import parse_connection
 from agentmemory_operator.domain.storage_places import S3, object_at
 from agentmemory_operator.entrypoints.job_progress import Progress
 from agentmemory_operator.entrypoints.jobs import OpenJobs, Place, add_verb, in_place, titled
-from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.errors import AgentMemoryError, BytesDiffer
 from agentmemory_operator.ports import Json
 from agentmemory_operator.ports.jobs import JobObjects
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
@@ -65,15 +66,15 @@ def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: Downloa
 def _download(open_jobs: OpenJobs, downloads: Downloads, asked: Download, place: Place) -> None:
     is_folder = place.manifests is not None
 
-    async def work(objects: JobObjects, namespace: str) -> int:
+    async def work(objects: JobObjects, namespace: str) -> str:
         document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.name)
         url = asked.qdrant or (downloads.qdrant_url if is_folder else None)
         source = _Source(downloads, objects, document, url, is_folder)
         with Progress(f"{titled(document)} to {asked.file}") as progress:
             return await save(source, asked.file, progress)
 
-    size = in_place(open_jobs, place, work, going_on=f"interrupted: {asked.file} is as it was")
-    typer.echo(f"{asked.file}: {decimal(size)}, SHA-256 as recorded")
+    said = in_place(open_jobs, place, work, going_on=f"interrupted: {asked.file} is as it was")
+    typer.echo(f"{asked.file}: {said}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,31 +101,33 @@ class _Source:
         """Return where the bytes are taken from.
 
         Raises:
-            AgentMemoryError: they are nowhere, or nobody knows what they ought to be.
+            AgentMemoryError: they are nowhere.
         """
         places = {place["type"]: place for place in self.status.get("locations") or []}
         order = ("Qdrant", S3) if self.url else (S3, "Qdrant")
         found = next((places[kind] for kind in order if kind in places), None)
-        if found is None or not self.status.get("sha256"):
+        if found is None:
             raise AgentMemoryError(f"{titled(self.document)} has no bytes on record: see its conditions")
         return dict(found)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[Checked]:
-        """Open the bytes."""
+    async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the bytes, checked against what is on record of them."""
         place, namespace = self.place(), self.document["metadata"]["namespace"]
         if place["type"] == S3:
             copies = Copies(Storages(self.objects, self.downloads.open_objects))
-            async with copies.open(object_at(place, sha256=self.status["sha256"]), namespace=namespace) as (content, _):
-                yield content
+            wanted = object_at(place, sha256=self.status.get("sha256"))
+            async with copies.open(wanted, namespace=namespace) as (content, _):
+                yield aiter(content)
             return
         endpoint = await self._endpoint()
         async with (
             self.downloads.open_snapshots(endpoint) as store,
-            store.download(place["physical"], place["name"]) as content,
+            store.download(place["physical"], place["name"]) as received,
         ):
-            size, sha256 = self.status["sizeBytes"], self.status["sha256"]
-            yield Checked(content, named=place["name"], size=size, sha256=sha256)
+            sha256 = self.status.get("sha256")
+            size = self.status["sizeBytes"]
+            yield aiter(Checked(received, named=place["name"], size=size, sha256=sha256)) if sha256 else received
 
     async def _endpoint(self) -> Endpoint:
         if self.is_folder:
@@ -137,27 +140,37 @@ class _Source:
         return replace(endpoint, url=self.url or endpoint.url)
 
 
-async def save(source: _Source, path: Path, progress: Progress) -> int:
-    """Write the bytes beside the file, and in its place once they are all there and right; return their number.
+async def save(source: _Source, path: Path, progress: Progress) -> str:
+    """Write the bytes beside the file, and in its place once all are there and right; tell for people what came.
 
     Raises:
         BytesDiffer: they are not those that were recorded; the file is as it was.
     """
     total = source.status.get("sizeBytes") or 0
-
-    async def show(done: int, _: int) -> None:
-        progress.advance(f"{decimal(done)} of {decimal(total)}", done, total)
-
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
         try:
-            async with source.open() as content:
-                size = 0
-                async for chunk in told(aiter(content), total, show, every_s=TOLD_EVERY_S):
-                    size += draft.write(chunk)
+            size, sha256 = await _receive(source, draft, progress)
+            if size != total:
+                raise BytesDiffer(f"{path}: {size} bytes came, recorded are {total}")
             draft.flush()
             os.fsync(draft.fileno())
             os.replace(draft.name, path)
         except BaseException:
             os.unlink(draft.name)
             raise
-    return size
+    checked = "as recorded" if source.status.get("sha256") else f"{sha256}; none was recorded, the size is right"
+    return f"{decimal(size)}, SHA-256 {checked}"
+
+
+async def _receive(source: _Source, draft: IO[bytes], progress: Progress) -> tuple[int, str]:
+    """Write what comes; return its size and SHA-256."""
+    total, size, digest = source.status.get("sizeBytes") or 0, 0, hashlib.sha256()
+
+    async def show(done: int, _: int) -> None:
+        progress.advance(f"{decimal(done)} of {decimal(total)}", done, total)
+
+    async with source.open() as content:
+        async for chunk in told(content, total, show, every_s=TOLD_EVERY_S):
+            size += draft.write(chunk)
+            digest.update(chunk)
+    return size, digest.hexdigest()

@@ -110,7 +110,7 @@ def places_of(status: Json) -> str:
     """Return where a snapshot's bytes are; on the server alone is the disk that a loss would take too."""
     places = status.get("locations") or []
     buckets = [f"s3://{place['bucket']}" for place in places if place.get("type") == "S3"]
-    on_server = any(place.get("type") == "Qdrant" for place in places)
-    if on_server and not buckets:
+    on_server = ["Qdrant's S3" if "keptIn" in place else "Qdrant" for place in places if place.get("type") == "Qdrant"]
+    if on_server == ["Qdrant"] and not buckets:
         return SAME_DISK
-    return " + ".join([*(["Qdrant"] if on_server else []), *buckets]) or "-"
+    return " + ".join([*on_server, *buckets]) or "-"

@@ -124,6 +124,19 @@ def test_the_development_stack_s_qdrant_has_to_be_named(folder: JobFolder) -> No
     assert "give --qdrant URL: the one that `agentmemory dev` prints" in done.output
 
 
+@pytest.mark.parametrize(("content", "exit_code"), [(CONTENT, 0), (CONTENT[:1], 1)], ids=["all", "too few"])
+def test_where_no_checksum_is_on_record_the_size_decides_and_the_checksum_is_told(
+    folder: JobFolder, content: list[Any], exit_code: int
+) -> None:
+    folder.report("MemorySnapshot", "before", **{key: value for key, value in MADE.items() if key != "sha256"})
+
+    done = download(folder, Files(content), "--qdrant", "http://127.0.0.1:6333")
+
+    assert done.exit_code == exit_code, done.output
+    assert (folder.path / "got").exists() is (exit_code == 0)
+    assert (f"SHA-256 {SHA256}; none was recorded" in done.output) is (exit_code == 0)
+
+
 def test_a_snapshot_without_bytes_is_said_to_have_none(folder: JobFolder) -> None:
     folder.report("MemorySnapshot", "before", conditions=[condition("Succeeded", "False")])
 

@@ -209,6 +209,7 @@ def test_a_few_words_say_whether_it_is_proven(conditions: list[dict[str, Any]], 
         ([{"type": "Qdrant"}], "same disk"),
         ([{"type": "Qdrant"}, {"type": "S3", "bucket": "backups"}], "Qdrant + s3://backups"),
         ([{"type": "S3", "bucket": "backups"}], "s3://backups"),
+        ([{"type": "Qdrant", "keptIn": "ObjectStorage"}], "Qdrant's S3"),
     ],
 )
 def test_where_the_bytes_are(locations: list[dict[str, str]], told: str) -> None:
