@@ -132,6 +132,14 @@ async def creates_snapshots(account: Account) -> None:
     assert not await account.cluster.create_object(document)
 
 
+async def creates_restores(account: Account) -> None:
+    spec = {"target": {"name": NAMES["AgentMemory"]}, "source": {"snapshotRef": {"name": NAMES["MemorySnapshot"]}}}
+    metadata = {"name": f"r{uuid4().hex}", "namespace": account.workspace.namespace}
+    document = {"apiVersion": API_VERSION, "kind": "MemoryRestore", "metadata": metadata, "spec": spec}
+    assert await account.cluster.create_object(document)
+    assert not await account.cluster.create_object(document)
+
+
 async def deletes_snapshots(account: Account) -> None:
     document = snapshot_named(f"s{uuid4().hex}", account.workspace.namespace)
     path = f"/apis/{API_VERSION}/namespaces/{account.workspace.namespace}/memorysnapshots"
@@ -258,6 +266,7 @@ PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (OPERATOR, "list", "memoryrestores"): ("no restore is made", lists("MemoryRestore")),
     (OPERATOR, "watch", "memoryrestores"): ("no new restore is seen", watches("MemoryRestore")),
     (OPERATOR, "patch", "memoryrestores"): ("a restore leaves what it began", writes_finalizers("MemoryRestore")),
+    (OPERATOR, "create", "memoryrestores"): ("no agent begins with a snapshot", creates_restores),
     (OPERATOR, "patch", "memoryrestores/status"): (
         "nobody learns what a restore came to",
         writes_status("MemoryRestore"),
