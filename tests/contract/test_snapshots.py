@@ -99,6 +99,7 @@ async def test_a_snapshot_is_sent_to_the_server_in_pieces(place: Place) -> None:
     await place.store.upload(place.copy, read(data), sha256=made.sha256)
 
     assert place.count(place.copy) == POINTS
+    assert await place.store.files(place.copy) == [], "the server keeps what it is sent"
 
 
 async def test_other_bytes_than_the_checksum_says_are_refused_and_leave_nothing(place: Place) -> None:
@@ -119,6 +120,8 @@ async def test_half_a_file_is_not_taken_and_leaves_nothing(place: Place) -> None
         await place.store.upload(place.copy, read(data[: len(data) // 2]), sha256=None)
 
     assert not place.exists(place.copy)
+    await place.store.create_placeholder(place.copy)
+    assert await place.store.files(place.copy) == [], "the server keeps what it is sent, recovered or not"
 
 
 async def test_a_removed_snapshot_is_gone_and_its_removal_may_be_repeated(place: Place) -> None:

@@ -171,6 +171,19 @@ def test_an_upload_makes_the_collection_that_the_file_holds(server: Server) -> N
     assert points_of(server, "s__2") == points_of(server, "s__1")
 
 
+def test_the_file_of_an_upload_is_kept_among_the_snapshots_of_its_collection(server: Server) -> None:
+    """As a real server keeps it, under its sender's name: whoever sends one has to delete it."""
+    fill(server)
+    snapshot = take(server)
+
+    upload(server, "s__2", download(server, snapshot), priority="snapshot")
+
+    (kept,) = server.call("GET", "/collections/s__2/snapshots")
+    assert (kept["name"], kept["size"]) == ("any.snapshot", snapshot["size"])
+    server.call("DELETE", "/collections/s__2/snapshots/any.snapshot")
+    assert server.call("GET", "/collections/s__2/snapshots") == []
+
+
 @pytest.mark.parametrize(
     ("spoil", "parameters", "status"),
     [

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from agentmemory_operator.adapters.qdrant_snapshots import DEADLINE_S, PRIORITY, read_file
+from agentmemory_operator.adapters.qdrant_snapshots import DEADLINE_S, PRIORITY, RECEIVED, read_file
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.ports import Json
@@ -111,7 +111,7 @@ class QdrantNode:
         """Send it a shard's snapshot, which it puts in the place of its replica."""
         checked = f"&checksum={sha256}" if sha256 else ""
         path = f"{_shard(physical, shard)}/upload?wait=true&priority={PRIORITY}{checked}"
-        await self.transport.send_file(path, "snapshot", content, timeout_s=self._deadline_s)
+        await self.transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
 
 
 async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[QdrantNode, View]]:

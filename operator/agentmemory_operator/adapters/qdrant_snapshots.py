@@ -1,5 +1,6 @@
 """Snapshots of one Qdrant server, over plain HTTP: calls that take their time, and streams."""
 
+import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
@@ -19,11 +20,15 @@ from agentmemory_operator.ports.snapshots import SnapshotFile
 DEADLINE_S = 3600.0
 # The server's own default differs from its documentation: a restored copy is the one that counts.
 PRIORITY = "snapshot"
+# What an uploaded file is called on the server.
+RECEIVED = "agentmemory-received.snapshot"
 _PLACEHOLDER: Json = {
     "vectors": {"size": 1, "distance": "Dot"},
     "shard_number": 1,
     "metadata": {METADATA_KEY: {PLACEHOLDER_KEY: True}},
 }
+
+log = logging.getLogger(__name__)
 
 
 class QdrantSnapshots:
@@ -98,11 +103,30 @@ class QdrantSnapshots:
             raise StoreRejected(404, str(exc)) from exc
 
     async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
-        """Send a snapshot to the server, which makes the collection of it."""
+        """Send a snapshot to the server, which makes the collection of it; the file is not left there."""
         await self._check_alone()
         checked = f"&checksum={sha256}" if sha256 else ""
         path = f"{_snapshots(physical)}/upload?wait=true&priority={PRIORITY}{checked}"
-        await self._transport.send_file(path, "snapshot", content, timeout_s=self._deadline_s)
+        try:
+            await self._transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
+        finally:
+            await self._drop_received(physical)
+
+    async def _drop_received(self, physical: str) -> None:
+        """Delete the file that the server keeps of an upload among the collection's snapshots, be it recovered or not.
+
+        What cannot be deleted now is replaced by the next upload of the same collection.
+        """
+        try:
+            if await self.metadata(physical) is not None:
+                await self.delete_file(physical, RECEIVED)
+                return
+            # Its snapshots are within reach only while the collection exists.
+            await self.create_placeholder(physical)
+            await self.delete_file(physical, RECEIVED)
+            await self._transport.result("DELETE", _path(physical))
+        except (StoreRejected, StoreUnavailable) as exc:
+            log.warning("a file of %s that was sent to Qdrant may be left there: %s", physical, exc)
 
     async def _check_alone(self) -> None:
         """Pass where one node has everything: what a node of several makes or takes is its part alone.

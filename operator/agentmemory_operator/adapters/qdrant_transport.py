@@ -85,15 +85,18 @@ class QdrantTransport:
         data = None if body is None else orjson.dumps(body)
         return await self._exchange(method, path, data, timeout_s=timeout_s)
 
-    async def send_file(self, path: str, field: str, content: AsyncIterator[bytes], *, timeout_s: float) -> Any:
+    async def send_file(
+        self, path: str, field: str, content: AsyncIterator[bytes], *, name: str, timeout_s: float
+    ) -> Any:
         """Post a stream as a file of a form, in constant memory; return and raise as `call`, and what `content` raises.
 
         Args:
+            name: the file's.
             timeout_s: until the answer.
         """
         source = _Source(content)
         form = aiohttp.MultipartWriter("form-data")
-        form.append(source.read()).set_content_disposition("form-data", name=field, filename=field)
+        form.append(source.read()).set_content_disposition("form-data", name=field, filename=name)
         try:
             return await self._exchange("POST", path, form, timeout_s=timeout_s)
         except StoreUnavailable:

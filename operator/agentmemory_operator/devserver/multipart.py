@@ -1,12 +1,15 @@
 """Take one file out of a multipart body as it comes in: no body is ever in memory."""
 
 import contextlib
+import pathlib
+import re
 from collections.abc import AsyncIterator
 from typing import IO
 
 from agentmemory_operator.devserver.problems import Problem
 
 _LONGEST_HEAD_BYTES = 8192
+_FILE_NAME = re.compile(rb'filename="([^"]*)"', re.IGNORECASE)
 
 
 def read_boundary(content_type: str) -> bytes:
@@ -23,8 +26,8 @@ def read_boundary(content_type: str) -> bytes:
     raise Problem(400, "Multipart error: could not find a Content-Type of multipart/form-data with a boundary")
 
 
-async def save_field(body: AsyncIterator[bytes], boundary: bytes, name: str, *, target: IO[bytes]) -> None:
-    """Write the content of the form's field `name` to a file.
+async def save_field(body: AsyncIterator[bytes], boundary: bytes, name: str, *, target: IO[bytes]) -> str | None:
+    """Write the content of the form's field `name` to a file; return the name that the sender gave it.
 
     Raises:
         Problem: 400, the body has no such field, or ends before it does.
@@ -37,9 +40,16 @@ async def save_field(body: AsyncIterator[bytes], boundary: bytes, name: str, *, 
         if f'name="{name}"'.encode() in head.lower():
             async for piece in reader.part():
                 target.write(piece)
-            return
+            return _file_name(head)
         await reader.skip_part()
     raise Problem(400, f"Multipart error: Field {name!r} is required")
+
+
+def _file_name(head: bytes) -> str | None:
+    """Return the last part of a file's name, so that it leads out of no folder."""
+    found = _FILE_NAME.search(head)
+    name = pathlib.PurePosixPath(found[1].decode(errors="replace")).name if found else ""
+    return name if name not in ("", ".", "..") else None
 
 
 class _Reader:

@@ -16,6 +16,7 @@ from agentmemory_operator.devserver.multipart import read_boundary, save_field
 from agentmemory_operator.devserver.problems import Problem, engine_failure, invalid, malformed, malformed_parameter
 from agentmemory_operator.devserver.requests import JsonResponse, read_body
 from agentmemory_operator.devserver.snapshots import (
+    check_sum,
     create_shard_snapshot,
     create_snapshot,
     recover_collection,
@@ -77,8 +78,8 @@ async def upload(request: Request) -> Any:
     sha256 = _read_checksum(request.query_params.get("checksum"))
     if request.query_params.get("priority") not in (None, *PRIORITIES):
         raise malformed_parameter(f"unknown variant `{request.query_params['priority']}`")
-    received = await _receive(request, peer_of(request))
-    return await _finish(request, _recover_received(request, received, sha256))
+    received, name = await _receive(request, peer_of(request))
+    return await _finish(request, _recover_received(request, received, name, sha256))
 
 
 def _shard(request: Request) -> int | None:
@@ -94,8 +95,8 @@ def _room(request: Request) -> str:
     return room_of(collection, shard)
 
 
-async def _receive(request: Request, peer: Peer) -> pathlib.Path:
-    """Return a file with what the form's field `snapshot` brought; whoever takes it deletes it.
+async def _receive(request: Request, peer: Peer) -> tuple[pathlib.Path, str | None]:
+    """Return a file with what the form's field `snapshot` brought, and its sender's name for it.
 
     Raises:
         Problem: 400, the body is no such form; 500, the disk is full.
@@ -103,14 +104,14 @@ async def _receive(request: Request, peer: Peer) -> pathlib.Path:
     boundary, received = read_boundary(request.headers.get("content-type", "")), peer.files.unfinished()
     try:
         with received.open("wb", buffering=0) as file:
-            await save_field(request.stream(), boundary, "snapshot", target=file)
+            name = await save_field(request.stream(), boundary, "snapshot", target=file)
     except OSError as error:
         received.unlink(missing_ok=True)
         raise engine_failure(f"Failed to store the uploaded snapshot: {error}") from error
     except Problem:
         received.unlink(missing_ok=True)
         raise
-    return received
+    return received, name
 
 
 def _read_checksum(value: Any) -> str | None:
@@ -137,9 +138,16 @@ async def _fetch_and_recover(request: Request, body: Document) -> bool:
         return await _recover(request, archive, body.get("checksum"))
 
 
-async def _recover_received(request: Request, received: pathlib.Path, sha256: str | None) -> bool:
+async def _recover_received(request: Request, received: pathlib.Path, name: str | None, sha256: str | None) -> bool:
+    """Recover what was sent; of a whole collection the file is kept among its snapshots, whatever comes of it."""
     try:
-        return await _recover(request, received, sha256)
+        if _shard(request) is not None:
+            return await _recover(request, received, sha256)
+        await check_sum(received, sha256)
+        state, files = state_of(request), peer_of(request).files
+        target = request.path_params["name"]
+        room = state.catalogue.resolve(target).name if state.catalogue.exists(target) else target
+        return await _recover(request, files.keep(received, room, name), sha256)
     finally:
         received.unlink(missing_ok=True)
 

@@ -49,6 +49,12 @@ class SnapshotFiles:
         unfinished.replace(folder / name)
         return _describe(folder / name)
 
+    def keep(self, received: pathlib.Path, room: str, name: str | None) -> pathlib.Path:
+        """Put a file that somebody sent where a collection's snapshots are; return where it lies now."""
+        path = self.root / room / (name or uuid.uuid4().hex)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return received.replace(path)
+
     def list(self, room: str) -> list[Document]:
         """Return what lies in a collection's or shard's room."""
         folder = self.root / room

@@ -145,7 +145,7 @@ async def _unpacked(
     """
     building = state.catalogue.new_folder()
     try:
-        await _check_sum(archive, sha256)
+        await check_sum(archive, sha256)
         manifest = await asyncio.to_thread(unpack_archive, archive, building)
         _check_version(manifest["version"], state.features.version)
         await state.faults.meet("recover")
@@ -171,7 +171,8 @@ async def _recover_local(state: State, name: str, building: pathlib.Path, peer: 
     await restore_shards(state, collection, building, peer, manifest["shards"])
 
 
-async def _check_sum(archive: pathlib.Path, expected: str | None) -> None:
+async def check_sum(archive: pathlib.Path, expected: str | None) -> None:
+    """Pass where a file has the SHA-256 that is expected of it; any has where none is."""
     if expected is None:
         return
     found = await asyncio.to_thread(hash_file, archive)
