@@ -19,7 +19,7 @@ from tests.support.fakes import FakeCollectionStore, memory_document
 from tests.support.pages import DOCS, commands_of
 
 ROOT = DOCS.parent
-PAGES = ("cli.md", "approve.md", "debug.md", "delete.md", "runbook-restore.md", "snapshots.md")
+PAGES = ("cli.md", "approve.md", "debug.md", "delete.md", "runbook-restore.md", "snapshots.md", "restore.md")
 COMMANDS = [command for page in PAGES for command in commands_of(page) if command.startswith("agentmemory ")]
 VERBS: dict[str, Any] = get_command(command_line()).commands  # type: ignore[attr-defined]
 # What needs neither server nor cluster is run.
