@@ -24,7 +24,7 @@ from agentmemory_operator.ports.jobs import JobObjects
 T = TypeVar("T")
 
 POLL_S = 0.5
-FAILED, INTERRUPTED = 1, 130
+INTERRUPTED = 130
 
 OpenJobs = Callable[[str | None, Path | None], AbstractAsyncContextManager[tuple[JobObjects, str]]]
 
