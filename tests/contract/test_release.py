@@ -261,3 +261,17 @@ def die_at_alias(server: Server) -> Any:
         await apply(physical, change)
 
     return apply_until_alias
+
+
+async def test_what_a_restore_had_replaced_goes_with_the_agent_s_collection(stage: Stage) -> None:
+    await stage.create(points=0, deletionPolicy="Delete")
+    replaced = f"{stage.world.alias}__7"
+    another = f"{stage.world.alias}-too__7"
+    shape = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": {"agentmemoryPrevious": {"keepUntil": "x"}}}
+    for name in (replaced, another):
+        stage.world.http.put(f"/collections/{name}", json=shape).raise_for_status()
+
+    await stage.run()
+
+    assert stage.is_gone
+    assert stage.world.collections() == [another]

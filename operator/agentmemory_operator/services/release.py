@@ -12,7 +12,7 @@ from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.final_snapshot import final_manifest, final_name, final_state
 from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.naming import alias_of, physical_names
+from agentmemory_operator.domain.naming import alias_of, number_of, physical_names
 from agentmemory_operator.domain.resources import CONFIRM_DELETE, GROUP, AgentMemory, Metadata
 from agentmemory_operator.domain.safety import check_destroy, check_ownership
 from agentmemory_operator.domain.snapshotting import files_copied
@@ -20,6 +20,7 @@ from agentmemory_operator.errors import AgentMemoryError, DeletionWaiting, Leade
 from agentmemory_operator.ports import Cluster, CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.previous import PREVIOUS_KEY
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.servers import Server, Servers, connection_of
 
@@ -98,6 +99,9 @@ class Release:
         points = await store.count(observed.physical)
         if kept := await self._refusal(memory, alias, points=points, is_overdue=is_overdue):
             return kept
+        # Before the live one: who is killed in between finds that again, and these with it.
+        for replaced in await self._replaced(memory, alias):
+            await self._retire(store, memory, replaced)
         left = await self._retire(store, memory, observed.physical)
         last_one = self._left_by(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
         placeholder = f"; {left} of its snapshots stay, under an empty collection of its name" if left else ""
@@ -144,6 +148,17 @@ class Release:
         if fault := final_state(document, name):
             return fault
         return None
+
+    async def _replaced(self, memory: AgentMemory, alias: str) -> list[str]:
+        """Return the collections that restores have replaced and that are kept for a way back."""
+        if self.servers is None:
+            return []
+
+        async def find(server: Server) -> list[str]:
+            names = [name for name in await server.snapshots.collections() if number_of(name, alias) is not None]
+            return [name for name in names if PREVIOUS_KEY in (await server.snapshots.metadata(name) or {})]
+
+        return await self.servers.use(connection_of(memory), find, namespace=memory.metadata.namespace)
 
     async def _retire(self, store: CollectionStore, memory: AgentMemory, physical: str | None) -> int:
         """Delete a collection; return how many of its snapshots a placeholder keeps in reach."""
