@@ -67,9 +67,14 @@ class ManifestFolder:
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         """Replace the object's status; an object that is gone is no error."""
         record = self._records.get((kind, metadata.namespace, metadata.name))
-        if record is not None:
-            record["status"] = status
-            self._save(record)
+        if record is None:
+            return
+        before = record.get("status") or {}
+        record["status"] = status
+        self._save(record)
+        if before.get("closed") != status.get("closed"):
+            # What the API heeds of a status.
+            self._caused.put_nowait(("MODIFIED", record))
 
     async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
         """Replace the finalizers; a deleted object without any is gone."""
@@ -141,7 +146,7 @@ class ManifestFolder:
                 yield events
 
     async def caused(self) -> WATCH_EVENT:
-        """Wait for an event that the operator itself caused: created, deleted, the last finalizer removed."""
+        """Wait for an event that the operator itself caused: created, deleted, released, closed or opened."""
         return await self._caused.get()
 
     def scan(self) -> list[WATCH_EVENT]:

@@ -504,3 +504,17 @@ async def test_an_object_of_a_manifest_is_not_deleted(folder: Folder) -> None:
     await folder.adapter.delete_object("AgentMemory", metadata_of(event))
 
     assert folder.adapter.scan() == []
+
+
+async def test_an_agent_that_is_closed_or_opened_is_passed_on_and_no_other_status_is(folder: Folder) -> None:
+    folder.write("all.yaml", A)
+    (event,) = await folder.start()
+    closed = {"closed": {"restore": "undo"}}
+
+    for status in ({"agent": "a"}, closed, closed | {"agent": "a"}, {}):
+        await folder.adapter.write_status("AgentMemory", metadata_of(event), status)
+
+    passed = [await asyncio.wait_for(folder.adapter.caused(), 1) for _ in range(2)]
+    assert in_short(passed) == [("MODIFIED", "AgentMemory", "a")] * 2
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(folder.adapter.caused(), 0.05)
