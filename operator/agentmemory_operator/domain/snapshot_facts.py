@@ -1,6 +1,6 @@
 """What is known of a snapshot from its object as it came, whatever made it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -145,3 +145,14 @@ def _ms(time: object) -> int | None:
         return int(datetime.fromisoformat(str(time)).timestamp() * 1000)
     except ValueError:
         return None
+
+
+def points_held(physical: str | None, snapshots: Iterable[Mapping[str, Any]]) -> int:
+    """Return the most memories that any snapshot of a collection saw in it; 0 where none did.
+
+    Args:
+        snapshots: MemorySnapshots as they came.
+    """
+    statuses = [snapshot.get("status") or {} for snapshot in snapshots]
+    seen = [(status.get("points") or {}).get("after") for status in statuses if status.get("physical") == physical]
+    return max((number for number in seen if number), default=0)

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from agentmemory_operator.domain.collection import RED
-from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import newest_collection, terms_of
 from agentmemory_operator.domain.effective import at_revision, effective_settings
+from agentmemory_operator.domain.failures import reason_of
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.outcomes import Reconciled
@@ -24,16 +24,15 @@ from agentmemory_operator.domain.reporting import (
 )
 from agentmemory_operator.domain.resources import AgentMemory, Metadata
 from agentmemory_operator.domain.safety import describe_owner
+from agentmemory_operator.domain.snapshot_facts import points_held
 from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.errors import (
     AgentMemoryError,
     DeletionWaiting,
     NotOwned,
-    RestoreUnderWay,
     SpecInvalid,
     StoreRejected,
     StoreUnavailable,
-    StoreUntrusted,
     TransientError,
 )
 from agentmemory_operator.ports import Clock, Cluster, CollectionStore, Event, Json
@@ -44,7 +43,15 @@ from agentmemory_operator.services.closing import with_closing
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.news import events_of
-from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable, key_of, slug_of
+from agentmemory_operator.services.objects import (
+    AGENT_MEMORY,
+    MEMORY_SNAPSHOT,
+    QDRANT_CONNECTION,
+    Key,
+    ObjectTable,
+    key_of,
+    slug_of,
+)
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, POLICIES, Release
 from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
@@ -271,12 +278,13 @@ class Passes:
 
     async def _bring_about(self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore) -> Reconciled:
         last, cluster_id = memory.status.get("collection") or {}, await self.cluster.cluster_id()
+        taken = self.table.jobs_of(key, MEMORY_SNAPSHOT)
         return await reconcile(
             alias_of(memory.slug),
             newest_collection(memory, cluster_id=cluster_id),
             store=store,
             last_physical=last.get("physical"),
-            last_points=last.get("points") or 0,
+            last_points=max(last.get("points") or 0, points_held(last.get("physical"), taken)),
             permit=Permit(
                 terms=terms_of(memory, cluster_id=cluster_id),
                 turn=lambda: self._take_turn(key, document, memory, store),
@@ -371,23 +379,6 @@ class Passes:
 def _jittered(seconds: float) -> float:
     """Return about so many seconds: a thousand objects must not come in step."""
     return seconds * random.uniform(0.8, 1.2)
-
-
-def reason_of(exc: AgentMemoryError) -> tuple[str, bool]:
-    """Return the condition's reason, and whether only a person can help."""
-    match exc:
-        case SpecInvalid() | NotOwned():
-            return exc.reason, True
-        case StoreRejected():
-            return Reason.QDRANT_REJECTED, True
-        case DeletionWaiting():
-            return Reason.DELETION_WAITING, False
-        case RestoreUnderWay():
-            return Reason.RESTORING, False
-        case StoreUntrusted():
-            return Reason.TLS_FAILED, True
-        case _:
-            return Reason.QDRANT_UNAVAILABLE, False
 
 
 def _reasons(status: Json) -> list[Any]:

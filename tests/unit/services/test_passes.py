@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.failures import reason_of
 from agentmemory_operator.domain.status import AgentMemoryStatus, QdrantConnectionStatus
 from agentmemory_operator.errors import (
     AgentMemoryError,
@@ -22,7 +23,7 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of
-from agentmemory_operator.services.passes import LARGEST_PROBE_GROWTH, PROBE_GROWTH, Passes, Periods, reason_of
+from agentmemory_operator.services.passes import LARGEST_PROBE_GROWTH, PROBE_GROWTH, Passes, Periods
 from agentmemory_operator.services.release import FINALIZER
 from agentmemory_operator.services.workqueue import LAST_RETRY_S
 from tests.support.clocks import FakeClock
