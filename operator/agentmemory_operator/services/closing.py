@@ -19,9 +19,9 @@ RETRY_AFTER_S = 10.0
 
 def closed_by(memory: Key, table: ObjectTable) -> Json | None:
     """Return which restore has an AgentMemory closed, and since when; None where none has."""
-    for key in table.keys(MEMORY_RESTORE):
+    for key in table.job_keys(memory, MEMORY_RESTORE):
         status = (table.get(key) or {}).get("status") or {}
-        if status.get("closedSince") and table.memory_of(key) == memory:
+        if status.get("closedSince"):
             return {"restore": key.name, "since": status["closedSince"]}
     return None
 

@@ -64,6 +64,7 @@ class ObjectTable:
     """The objects by key, the claims on each slug, and what is done for each AgentMemory."""
 
     _documents: dict[Key, Json] = field(default_factory=dict)
+    _kinds: dict[str, set[Key]] = field(default_factory=dict)
     _claims: dict[str, set[Key]] = field(default_factory=dict)
     _jobs: dict[Key, set[Key]] = field(default_factory=dict)
 
@@ -77,6 +78,7 @@ class ObjectTable:
         if before is not None:
             self._unclaim(key, before)
         self._documents[key] = document
+        self._kinds.setdefault(key.kind, set()).add(key)
         if key.kind == AGENT_MEMORY:
             self._claims.setdefault(slug_of(document), set()).add(key)
         elif memory := memory_named(document):
@@ -87,6 +89,7 @@ class ObjectTable:
         """Forget an object; one that is unknown is no error."""
         document = self._documents.pop(key, None)
         if document is not None:
+            _discard(self._kinds, key.kind, key)
             self._unclaim(key, document)
 
     def get(self, key: Key) -> Json | None:
@@ -95,7 +98,11 @@ class ObjectTable:
 
     def keys(self, kind: str) -> list[Key]:
         """Return the keys of one kind, sorted."""
-        return sorted(key for key in self._documents if key.kind == kind)
+        return sorted(self._kinds.get(kind, ()))
+
+    def documents(self, kind: str) -> list[Json]:
+        """Return the objects of one kind, in no order."""
+        return [self._documents[key] for key in self._kinds.get(kind, ())]
 
     def users_of(self, connection: Key) -> list[Key]:
         """Return the AgentMemories that refer to a connection."""
@@ -105,9 +112,13 @@ class ObjectTable:
         """Return the AgentMemory that a snapshot or restore is for, None where it names none."""
         return memory_named(self._documents[key]) if key in self._documents else None
 
+    def job_keys(self, memory: Key, kind: str) -> list[Key]:
+        """Return the keys of the snapshots, or of the restores, that are for an AgentMemory, sorted."""
+        return sorted(key for key in self._jobs.get(memory, ()) if key.kind == kind)
+
     def jobs_of(self, memory: Key, kind: str) -> list[Json]:
         """Return the snapshots, or the restores, that are for an AgentMemory, sorted by name."""
-        return [self._documents[key] for key in sorted(self._jobs.get(memory, ())) if key.kind == kind]
+        return [self._documents[key] for key in self.job_keys(memory, kind)]
 
     def connection_of(self, key: Key) -> Key | None:
         """Return the connection that an object goes by, None where none is named in a way that makes sense."""

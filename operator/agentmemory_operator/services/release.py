@@ -19,7 +19,7 @@ from agentmemory_operator.domain.snapshotting import files_copied
 from agentmemory_operator.errors import AgentMemoryError, DeletionWaiting, LeadershipLost, TransientError
 from agentmemory_operator.ports import Cluster, CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Connections
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, key_of
 from agentmemory_operator.services.previous import PREVIOUS_KEY
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.servers import Server, Servers, connection_of
@@ -167,17 +167,16 @@ class Release:
         if self.servers is None:
             await store.delete(physical)
             return 0
-        keys = self.table.keys(MEMORY_SNAPSHOT)
-        documents = [document for document in map(self.table.get, keys) if document is not None]
+        documents = self.table.documents(MEMORY_SNAPSHOT)
         copied = files_copied((document.get("status") or {} for document in documents), physical)
 
         async def work(server: Server) -> int:
             return await retire(server.collections, server.snapshots, physical, copied=copied)
 
         left = await self.servers.use(connection_of(memory), work, namespace=memory.metadata.namespace)
-        for key in keys:
-            if ((self.table.get(key) or {}).get("status") or {}).get("physical") == physical:
-                self.request(key)
+        for document in self.table.documents(MEMORY_SNAPSHOT):
+            if (document.get("status") or {}).get("physical") == physical:
+                self.request(key_of(document))
         return left
 
 

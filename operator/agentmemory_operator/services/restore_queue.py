@@ -48,8 +48,7 @@ def target_fault(job: RestoreJob, table: ObjectTable) -> str | None:
 
 
 def _unended(target: Key, table: ObjectTable) -> list[Key]:
-    restores = (key for key in table.keys(MEMORY_RESTORE) if table.memory_of(key) == target)
-    return [key for key in restores if _is_under_way(table.get(key) or {})]
+    return [key for key in table.job_keys(target, MEMORY_RESTORE) if _is_under_way(table.get(key) or {})]
 
 
 def _is_under_way(document: Json) -> bool:

@@ -191,8 +191,8 @@ class RestorePasses:
 
     def _named(self) -> list[str | None]:
         """Return every physical name that a snapshot or a restore knows of."""
-        keys = [*self.table.keys(MEMORY_RESTORE), *self.table.keys(MEMORY_SNAPSHOT)]
-        statuses = [(self.table.get(key) or {}).get("status") or {} for key in keys]
+        documents = [*self.table.documents(MEMORY_RESTORE), *self.table.documents(MEMORY_SNAPSHOT)]
+        statuses = [document.get("status") or {} for document in documents]
         replaced = [(status.get("previousCollection") or {}).get("physical") for status in statuses]
         return [*(status.get("physical") for status in statuses), *replaced]
 
@@ -255,8 +255,8 @@ class RestorePasses:
         """Let the AgentMemory see what lies behind its alias now, and the restores that waited for this one."""
         target = self._target_key(job)
         self.request(target)
-        for key in self.table.keys(MEMORY_RESTORE):
-            if key != job.key and self.table.memory_of(key) == target:
+        for key in self.table.job_keys(target, MEMORY_RESTORE):
+            if key != job.key:
                 self.request(key)
 
     async def _look_after(self, job: RestoreJob) -> float | None:

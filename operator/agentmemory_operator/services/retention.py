@@ -21,7 +21,14 @@ from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost
 from agentmemory_operator.ports import Cluster, Event, Json
 from agentmemory_operator.services.metrics import Counter, Metric
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.objects import (
+    AGENT_MEMORY,
+    MEMORY_RESTORE,
+    MEMORY_SNAPSHOT,
+    Key,
+    ObjectTable,
+    key_of,
+)
 from agentmemory_operator.services.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -108,8 +115,7 @@ class Retention:
         return [verdict for verdict in reversed(verdicts_of(outlook, users)) if not verdict.is_kept]
 
     def _documents(self, kind: str, namespace: str) -> list[Json]:
-        found = (self.table.get(key) for key in self.table.keys(kind) if key.namespace == namespace)
-        return [document for document in found if document is not None]
+        return [document for document in self.table.documents(kind) if key_of(document).namespace == namespace]
 
     def _is_leaving(self, key: Key, verdict: Verdict) -> bool:
         """Tell whether the object is being deleted, maybe held by a finalizer: that it is gone will be heard of."""

@@ -34,7 +34,14 @@ from agentmemory_operator.ports import Cluster, Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.services.copies import Copies, ServerFile
 from agentmemory_operator.services.jobs import Job
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.services.objects import (
+    AGENT_MEMORY,
+    MEMORY_SNAPSHOT,
+    QDRANT_CONNECTION,
+    Key,
+    ObjectTable,
+    key_of,
+)
 from agentmemory_operator.services.servers import Server, Servers, connection_of
 from agentmemory_operator.services.snapshot_import import SnapshotImport
 
@@ -268,11 +275,10 @@ async def tell(
     await job.write(running(status, generation=generation, now=job.now, detail=detail, reason=reason, proof=proof))
 
 
-def statuses_beside(table: ObjectTable, own: Key | None = None) -> Iterator[Mapping[str, Any]]:
+def statuses_beside(table: ObjectTable, own: Key) -> Iterator[Mapping[str, Any]]:
     """Yield the status of every MemorySnapshot but one."""
-    for key in table.keys(MEMORY_SNAPSHOT):
-        document = table.get(key)
-        if key != own and document is not None:
+    for document in table.documents(MEMORY_SNAPSHOT):
+        if key_of(document) != own:
             yield document.get("status") or {}
 
 

@@ -56,6 +56,16 @@ def test_only_what_a_pass_acts_on_asks_for_one(metadata: dict[str, Any], is_rele
     assert table.put(memory_document("a", metadata=metadata)) is is_relevant
 
 
+def test_objects_are_listed_by_their_kind() -> None:
+    table = table_of(memory_document("b"), connection_document("main"), memory_document("a"))
+
+    table.remove(key("b"))
+
+    assert table.keys(AGENT_MEMORY) == [key("a")]
+    assert [document["metadata"]["name"] for document in table.documents("QdrantConnection")] == ["main"]
+    assert table.documents("MemorySnapshot") == []
+
+
 def test_a_new_object_asks_for_a_pass_and_its_status_does_not() -> None:
     table = ObjectTable()
 
