@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.naming import scratch_name, scratch_prefix
-from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost
 from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.services.servers import Server, Servers
 
@@ -79,6 +79,8 @@ class ScratchSweeper:
     async def _sweep(self, connection: Key) -> None:
         try:
             dropped = await self.servers.use(connection, self.scratch.sweep, namespace=connection.namespace)
+        except LeadershipLost:
+            raise
         except AgentMemoryError as exc:
             log.info("scratch collections of %s are looked for later: %s", connection, exc)
         else:
