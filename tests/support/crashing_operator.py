@@ -35,12 +35,12 @@ from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.ports import CollectionStore, Event, HandoverStore, Json
+from agentmemory_operator.ports import CollectionStore, Event, HandoverStore, Json, PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.services.leadership import Leadership
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.metering import call_counter
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT
+from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
 from agentmemory_operator.services.passes import Periods
 from agentmemory_operator.services.servers import Server as QdrantServer
 from agentmemory_operator.services.tracing import NO_TRACES
@@ -48,7 +48,9 @@ from tests.support.controlplane import die_with_parent
 
 DAY_S = 86_400
 # What is done once is counted with the agent that it is for.
-VICTIMS = (AGENT_MEMORY, MEMORY_SNAPSHOT)
+VICTIMS = (AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
+OF_SNAPSHOTS = frozenset({"create", "delete_file", "create_placeholder", "recover", "upload", "write_metadata"})
+OF_POINTS = frozenset({"upsert", "set_payload", "batch", "delete"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,18 +136,17 @@ class CrashingStore:
         step()
 
 
-class CrashingSnapshots:
-    """Implements ports.SnapshotStore."""
+class CrashingCalls:
+    """Passes the calls of a port on; those that change a collection, named by the first argument, have steps."""
 
-    CHANGES = frozenset({"create", "delete_file", "create_placeholder", "recover", "upload", "write_metadata"})
-
-    def __init__(self, store: SnapshotStore, steps: Steps) -> None:
+    def __init__(self, store: object, steps: Steps, changes: frozenset[str]) -> None:
         self._store = store
         self._steps = steps
+        self._changes = changes
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._store, name)
-        if name not in self.CHANGES:
+        if name not in self._changes:
             return call
 
         async def change(physical: str, *args: Any, **more: Any) -> Any:
@@ -281,8 +282,10 @@ async def main(order: Order) -> None:
 
 def crashing_server(server: QdrantServer, steps: Steps) -> QdrantServer:
     """Return the server with the steps of the victim counted."""
-    snapshots = cast(SnapshotStore, CrashingSnapshots(server.snapshots, steps))
-    return replace(server, collections=CrashingStore(server.collections, steps), snapshots=snapshots)
+    snapshots = cast(SnapshotStore, CrashingCalls(server.snapshots, steps, OF_SNAPSHOTS))
+    points = cast(PointStore, CrashingCalls(server.points, steps, OF_POINTS))
+    collections = CrashingStore(server.collections, steps)
+    return replace(server, collections=collections, snapshots=snapshots, points=points)
 
 
 async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack) -> Leadership | None:
