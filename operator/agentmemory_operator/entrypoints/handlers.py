@@ -11,7 +11,7 @@ from typing import Any
 import kopf
 from kubernetes.aio import client
 
-from agentmemory_operator.adapters.kubernetes_cluster import kept_part
+from agentmemory_operator.adapters.kubernetes_cluster import PAGE, kept_part
 from agentmemory_operator.domain.definitions import KINDS
 from agentmemory_operator.domain.resources import GROUP, VERSION
 from agentmemory_operator.services.feeds import OperatorFeed
@@ -68,6 +68,7 @@ def operator_settings() -> kopf.OperatorSettings:
     settings.posting.enabled = False
     # Watching CRDs and namespaces takes rights in the whole cluster; the kinds are there before kopf starts.
     settings.scanning.disabled = True
+    settings.watching.chunk_size = PAGE
     settings.watching.server_timeout = WATCH_TIMEOUT_S
     settings.watching.client_timeout = WATCH_TIMEOUT_S + 10
     # A worker keeps its slot for this long after its object is done; no worker_limit for the same reason.
