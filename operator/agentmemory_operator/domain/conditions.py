@@ -129,6 +129,12 @@ def _condition(state: State, before: Mapping[str, Any] | None, *, generation: in
     }
 
 
+def condition_of(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
+    """Return the condition of that type as a status has it, empty where there is none."""
+    conditions = (status or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
+
+
 def is_true(conditions: Sequence[Mapping[str, Any]], kind: str) -> bool:
     """Tell whether the condition of that type is True."""
     return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agentmemory_operator.domain.conditions import Reason, State, is_true, merge_conditions
+from agentmemory_operator.domain.conditions import Reason, State, condition_of, is_true, merge_conditions
 from agentmemory_operator.domain.replacing import InPlaceStep
 from agentmemory_operator.domain.restore_status import MemoryRestoreStatus
 from agentmemory_operator.domain.restoring import Record, Step
@@ -140,7 +140,7 @@ def removed_status(old: Mapping[str, Any], at: Moment) -> Json:
 
 def has_ended(status: Mapping[str, Any]) -> bool:
     """Tell whether the restore was applied, or failed for good."""
-    return any(condition["type"] == SUCCEEDED for condition in status.get("conditions") or [])
+    return bool(condition_of(status, SUCCEEDED))
 
 
 def has_succeeded(status: Mapping[str, Any]) -> bool:

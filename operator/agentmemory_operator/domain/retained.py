@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agentmemory_operator.domain.conditions import condition_of
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.retention import Verdict, judge
 from agentmemory_operator.domain.snapshot_facts import candidate_of, taken_of
@@ -66,9 +67,8 @@ def users_of(name: str, *, restores: Documents, memories: Documents) -> list[str
 
 
 def _reads(restore: Mapping[str, Any], name: str) -> bool:
-    conditions = (restore.get("status") or {}).get("conditions") or []
-    is_ended = any(item["type"] == "Succeeded" and item["status"] != "Unknown" for item in conditions)
-    return not is_ended and _named(restore, "source", "snapshotRef") == name
+    succeeded = condition_of(restore.get("status"), "Succeeded").get("status", "Unknown")
+    return succeeded == "Unknown" and _named(restore, "source", "snapshotRef") == name
 
 
 def _begins_with(memory: Mapping[str, Any], name: str) -> bool:

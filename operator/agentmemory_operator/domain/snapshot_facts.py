@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
+from agentmemory_operator.domain.conditions import Reason, State, condition_of, merge_conditions
 from agentmemory_operator.domain.resources import GROUP, Metadata
 from agentmemory_operator.domain.restoring import check_version
 from agentmemory_operator.domain.retention import Candidate
@@ -78,7 +78,7 @@ def taken_of(document: Mapping[str, Any]) -> Taken:
     """Return what a MemorySnapshot's object says."""
     metadata = Metadata.model_validate(document["metadata"])
     status = document.get("status") or {}
-    succeeded, verified = (_condition(status, kind) for kind in ("Succeeded", "Verified"))
+    succeeded, verified = (condition_of(status, kind) for kind in ("Succeeded", "Verified"))
     begun = status.get("startTime") or metadata.creation_timestamp
     return Taken(
         metadata=metadata,
@@ -133,10 +133,6 @@ def candidate_of(taken: Taken, running: str | None, users: Sequence[str]) -> Can
         is_going=taken.is_going,
         users=tuple(users),
     )
-
-
-def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    return next((item for item in status.get("conditions") or [] if item.get("type") == kind), {})
 
 
 def _ms(time: object) -> int | None:

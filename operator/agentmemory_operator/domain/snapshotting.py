@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentmemory_operator.domain.collection import Marker, marker_from_json
-from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
+from agentmemory_operator.domain.conditions import Reason, State, condition_of, merge_conditions
 from agentmemory_operator.domain.resources import GROUP
 
 Json = dict[str, Any]
@@ -63,7 +63,7 @@ def is_verified(status: Mapping[str, Any]) -> bool:
 
 
 def _says(status: Mapping[str, Any], kind: str, value: str) -> bool:
-    return any(item["type"] == kind and item["status"] == value for item in status.get("conditions") or [])
+    return condition_of(status, kind).get("status") == value
 
 
 def step_of(status: Mapping[str, Any]) -> Step | None:
@@ -102,7 +102,8 @@ def failed(status: Mapping[str, Any], reason: str, message: str, *, generation: 
 
 def failure_of(status: Mapping[str, Any]) -> tuple[str, str]:
     """Return reason and message of a snapshot that is at Clean."""
-    return next((item["reason"], item["message"]) for item in status["conditions"] if item["type"] == SUCCEEDED)
+    succeeded = condition_of(status, SUCCEEDED)
+    return succeeded["reason"], succeeded["message"]
 
 
 def made(status: Mapping[str, Any], proof: State, *, generation: int, now: str) -> Json:

@@ -7,6 +7,7 @@ an erased user is found in any copy.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from agentmemory_operator.domain.conditions import condition_of
 from agentmemory_operator.domain.filters import NOT_PENDING, NOT_SUPERSEDED, Filter
 from agentmemory_operator.domain.records import DUE_KEY, RECEIPT_KEY, TOMBSTONE_KEY
 from agentmemory_operator.domain.times import parse_time
@@ -55,7 +56,7 @@ def purgeable(before_ms: int) -> Filter:
 def _of_snapshots(snapshots: Iterable[Document]) -> Iterator[int | None]:
     for document in snapshots:
         status = document.get("status") or {}
-        if _succeeded(status) == "False":
+        if condition_of(status, "Succeeded").get("status") == "False":
             continue
         is_imported = bool((document.get("spec") or {}).get("import"))
         begun = status.get("startTime") or document["metadata"].get("creationTimestamp")
@@ -65,17 +66,12 @@ def _of_snapshots(snapshots: Iterable[Document]) -> Iterator[int | None]:
 def _of_restores(restores: Iterable[Document], now_ms: int) -> Iterator[int | None]:
     for document in restores:
         status = document.get("status") or {}
-        if _succeeded(status) not in ("True", "False"):
+        if condition_of(status, "Succeeded").get("status") not in ("True", "False"):
             yield None
         elif previous := status.get("previousCollection"):
             until = _time(previous.get("until"))
             if until is None or until > now_ms:
                 yield _time(status.get("startTime"))
-
-
-def _succeeded(status: Document) -> str | None:
-    conditions = status.get("conditions") or ()
-    return next((str(item["status"]) for item in conditions if item["type"] == "Succeeded"), None)
 
 
 def _time(text: str | None) -> int | None:

@@ -1,5 +1,6 @@
 """Whether an agent gets an empty collection: not while one is restored for it, nor where it begins with a snapshot."""
 
+from agentmemory_operator.domain.conditions import Reason, condition_of
 from agentmemory_operator.domain.resources import API_VERSION, AgentMemory
 from agentmemory_operator.domain.restore_reporting import SUCCEEDED, has_ended, has_succeeded
 from agentmemory_operator.errors import RestoreUnderWay, SpecInvalid
@@ -33,9 +34,9 @@ async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, c
             f"the collection comes with MemoryRestore {own.name}: {status.get('progress', 'it is about to begin')}"
         )
     if not has_succeeded(status):
-        told = next(item["message"] for item in status["conditions"] if item["type"] == SUCCEEDED)
+        told = condition_of(status, SUCCEEDED)["message"]
         raise SpecInvalid(
-            "BootstrapFailed",
+            Reason.BOOTSTRAP_FAILED,
             f"spec.bootstrap: MemoryRestore {own.name} failed: {told}. Delete it to have it tried again, name another "
             f"snapshot, or remove spec.bootstrap to begin empty",
         )

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.domain.collection import METADATA_KEY, Marker, Observed, marker_to_json
-from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.conditions import Reason, condition_of
 from agentmemory_operator.domain.desired import terms_of
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.replacing import (
@@ -316,7 +316,7 @@ class InPlace:
         status = document.get("status") or {}
         if not has_ended(status):
             return False
-        told = next(one for one in status["conditions"] if one["type"] == SUCCEEDED)
+        told = condition_of(status, SUCCEEDED)
         message = f"MemoryRestore {key.name}: {told['message']}"
         if has_succeeded(status):
             await job.job.write(put_back_status(job.status, message, job.moment))

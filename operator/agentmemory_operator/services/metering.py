@@ -5,6 +5,7 @@ from collections import Counter as Tally
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
+from agentmemory_operator.domain.conditions import condition_of
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.ports import Span, Tracer
 from agentmemory_operator.services.metrics import Counter, Gauge, Histogram, Labels, Metric
@@ -108,7 +109,8 @@ class OperatorMeter:
         tally: Tally[Labels] = Tally()
         for kind in (AGENT_MEMORY, QDRANT_CONNECTION):
             for key in self._table.keys(kind):
-                tally[kind, _condition(self._table.get(key) or {}, "Ready").get("status", "Unknown")] += 1
+                ready = condition_of((self._table.get(key) or {}).get("status"), "Ready")
+                tally[kind, ready.get("status", "Unknown")] += 1
         return dict(tally)
 
     def _drift(self) -> Mapping[Labels, float]:
@@ -124,18 +126,13 @@ class OperatorMeter:
         return max((self._now_s() - self._successes.get(key, first_s) for key in known), default=0.0)
 
     def _is_suspended(self, key: Key) -> bool:
-        return _condition(self._table.get(key) or {}, "Suspended").get("status") == "True"
-
-
-def _condition(document: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    conditions = (document.get("status") or {}).get("conditions") or []
-    return next((condition for condition in conditions if condition["type"] == kind), {})
+        return condition_of((self._table.get(key) or {}).get("status"), "Suspended").get("status") == "True"
 
 
 def _telling(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the condition that says how the last pass ended."""
     for kind in _TELLING:
-        condition = _condition(document, kind)
+        condition = condition_of(document.get("status"), kind)
         if condition and (condition["status"] == "True" or kind in _SAYING):
             return condition
-    return _condition(document, "Ready")
+    return condition_of(document.get("status"), "Ready")

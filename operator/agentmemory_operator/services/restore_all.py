@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.conditions import Reason, condition_of
 from agentmemory_operator.domain.resources import API_VERSION
 from agentmemory_operator.domain.restoring import check_version
 from agentmemory_operator.domain.snapshot_facts import Taken, taken_of
@@ -148,7 +148,7 @@ class RestoreAll:
                 return False, f"MemoryRestore {metadata['name']} was deleted before its end"
             except TransientError:
                 found = {}
-            succeeded = _condition(found, "Succeeded")
+            succeeded = condition_of(found.get("status"), "Succeeded")
             if succeeded.get("status") in ("True", "False"):
                 return succeeded["status"] == "True", f"MemoryRestore {metadata['name']}: {succeeded['message']}"
             await asyncio.sleep(self.poll_s)
@@ -156,7 +156,7 @@ class RestoreAll:
 
 def _lost_since(document: Mapping[str, Any]) -> str | None:
     """Return since when an agent's collection is known to be gone, None of one that has it."""
-    ready = _condition(document, "Ready")
+    ready = condition_of(document.get("status"), "Ready")
     is_lost = (ready.get("status"), ready.get("reason")) == ("False", Reason.COLLECTION_LOST)
     return str(ready["lastTransitionTime"]) if is_lost else None
 
@@ -171,8 +171,3 @@ def _is_usable(taken: Taken, version: str) -> bool:
 
 def _name_of(document: Mapping[str, Any]) -> tuple[str, str]:
     return document["metadata"]["namespace"], document["metadata"]["name"]
-
-
-def _condition(document: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    conditions = (document.get("status") or {}).get("conditions") or []
-    return next((item for item in conditions if item["type"] == kind), {})
