@@ -1,5 +1,6 @@
 """Changes that somebody makes in Qdrant, past the object: what each policy makes of them, on a real API server."""
 
+import re
 import time
 
 import pytest
@@ -40,7 +41,12 @@ def drift(workspace: Workspace, policy: str) -> Document:
 def wide_row(workspace: Workspace) -> dict[str, str]:
     printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace, "-o", "wide").stdout
     heading, row = printed.splitlines()[:2]
-    return dict(zip(heading.split(), row.split(), strict=True))
+    # A column may be empty.
+    starts = [found.start() for found in re.finditer(r"\S+", heading)]
+    return {
+        heading[start:end].strip(): row[start:end].strip()
+        for start, end in zip(starts, [*starts[1:], None], strict=True)
+    }
 
 
 def test_without_a_policy_drift_is_corrected_and_told(workspace: Workspace) -> None:

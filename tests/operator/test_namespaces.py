@@ -9,6 +9,7 @@ import httpx
 import pytest
 import yaml
 
+from agentmemory_operator.domain.definitions import KINDS
 from agentmemory_operator.domain.resources import GROUP
 from tests.support.controlplane import ControlPlane
 from tests.support.operator import AGENTMEMORY, LEADING, Program, running, start_operator, wait_until
@@ -16,10 +17,12 @@ from tests.support.workspace import Workspace
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNT = "operator"
+# What is done once.
+ONCE = ["memorysnapshots", "memoryrestores"]
 RULES = [
-    {"apiGroups": [GROUP], "resources": ["agentmemories"], "verbs": ["list", "watch", "patch"]},
+    {"apiGroups": [GROUP], "resources": ["agentmemories", *ONCE], "verbs": ["list", "watch", "patch"]},
     {"apiGroups": [GROUP], "resources": ["qdrantconnections"], "verbs": ["list", "watch"]},
-    {"apiGroups": [GROUP], "resources": ["agentmemories/status", "qdrantconnections/status"], "verbs": ["patch"]},
+    {"apiGroups": [GROUP], "resources": [f"{kind.plural}/status" for kind in KINDS], "verbs": ["patch"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"]},
     {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "get", "patch"]},
 ]

@@ -12,7 +12,14 @@ from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, unde
 from agentmemory_operator.domain.collection import METADATA_KEY
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
-from agentmemory_operator.errors import NotFound, SpecInvalid, StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    LeadershipLost,
+    NotFound,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+)
 from agentmemory_operator.ports import Json
 from agentmemory_operator.ports.snapshots import SnapshotFile
 
@@ -109,8 +116,11 @@ class QdrantSnapshots:
         path = f"{_snapshots(physical)}/upload?wait=true&priority={PRIORITY}{checked}"
         try:
             await self._transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
-        finally:
-            await self._drop_received(physical)
+        except AgentMemoryError as exc:
+            if not isinstance(exc, LeadershipLost):
+                await self._drop_received(physical)
+            raise
+        await self._drop_received(physical)
 
     async def _drop_received(self, physical: str) -> None:
         """Delete the file that the server keeps of an upload among the collection's snapshots, be it recovered or not.
