@@ -9,6 +9,8 @@ from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.domain.desired import newest_collection
 from agentmemory_operator.domain.erasure import Counts, Receipt, hash_user, trace_to_line
 from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.restore_reporting import current_step
+from agentmemory_operator.domain.restoring import Step
 from agentmemory_operator.domain.snapshot_spec import S3Storage
 from agentmemory_operator.domain.storage_places import copy_location
 from agentmemory_operator.errors import StorageUnavailable, StoreUnavailable, TransientError
@@ -259,6 +261,25 @@ class TestDeletions:
 
         assert world.condition(key, "Succeeded") == "False/TargetGone"
         assert world.collections() == [world.physical]
+
+    @pytest.mark.parametrize("change", [None, {"deletionTimestamp": "2026-01-01T00:00:00Z"}, {"uid": "another"}])
+    async def test_an_agent_that_is_deleted_right_before_the_move_is_not_restored_though_the_watch_lags(
+        self, world: RestoreWorld, change: Json | None
+    ) -> None:
+        key, document = world.restore(), world.must_get(world.memory)
+
+        def delete_before_the_move() -> None:
+            if current_step(world.status(key), Step) is Step.SWITCH:
+                now = change and document | {"metadata": document["metadata"] | change}
+                world.cluster.ahead[world.memory] = now
+
+        world.after["write_status"] = delete_before_the_move
+        await world.run(key)
+
+        assert world.memory in world.cluster.ahead
+        assert world.condition(key, "Succeeded") == "False/TargetGone"
+        assert world.collections() == [world.physical]
+        assert world.aliases() == {world.alias: world.physical}
 
 
 class TestQueue:

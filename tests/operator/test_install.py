@@ -111,6 +111,11 @@ def writes_status(kind: str) -> Probe:
     return probe
 
 
+async def reads_the_agent(account: Account) -> None:
+    metadata = account.metadata("AgentMemory")
+    await account.cluster.read_object("AgentMemory", metadata.namespace, metadata.name)
+
+
 def writes_finalizers(kind: str) -> Probe:
     async def probe(account: Account) -> None:
         metadata = account.metadata(kind)
@@ -243,6 +248,7 @@ async def renews_the_lease(account: Account) -> None:
 PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (OPERATOR, "list", "agentmemories"): ("no object is found at the start", lists("AgentMemory")),
     (OPERATOR, "watch", "agentmemories"): ("no change of an object is seen", watches("AgentMemory")),
+    (OPERATOR, "get", "agentmemories"): ("no restore goes on", reads_the_agent),
     (OPERATOR, "patch", "agentmemories"): (
         "no collection is ever deleted: finalizers",
         writes_finalizers("AgentMemory"),

@@ -172,6 +172,9 @@ class CrashingCluster:
     async def labels(self, namespace: str) -> Mapping[str, str]:
         return await self._cluster.labels(namespace)
 
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        return await self._cluster.read_object(kind, namespace, name)
+
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         step = self._steps.for_object(kind, metadata)
         step()

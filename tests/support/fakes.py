@@ -25,7 +25,7 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
 )
 from agentmemory_operator.domain.resources import Metadata
-from agentmemory_operator.errors import AgentMemoryError, SecretMissing
+from agentmemory_operator.errors import AgentMemoryError, NotFound, SecretMissing
 from agentmemory_operator.ports import Event, Json
 
 
@@ -211,6 +211,12 @@ class FakeCluster:
         self.label_reads += 1
         self._check()
         return self.namespaces.get(namespace, {})
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        self._check()
+        if (kind, name) not in self.created:
+            raise NotFound(f"there is no {kind} {namespace}/{name}")
+        return self.created[kind, name]
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         self._check()

@@ -15,7 +15,7 @@ from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.resources import Metadata
-from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of
@@ -37,10 +37,19 @@ class TableCluster(FakeCluster):
 
     Attributes:
         creation_error: raised by every creation of an object while it is set.
+        ahead: objects as they stand where the watch has not told of it yet; None is gone.
     """
 
     table: ObjectTable = field(default_factory=ObjectTable)
     creation_error: AgentMemoryError | None = None
+    ahead: dict[Key, Json | None] = field(default_factory=dict)
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        key = Key(kind, namespace, name)
+        document = self.ahead[key] if key in self.ahead else self.table.get(key)
+        if document is None:
+            raise NotFound(f"there is no {key}")
+        return document
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         await FakeCluster.write_status(self, kind, metadata, status)

@@ -58,6 +58,7 @@ class RestoreWorld(JobWorld):
         super().__init__(url, nodes=nodes)
         self.crash_at, self.calls = 0, 0
         self.fails: dict[str, Exception] = {}
+        self.after: dict[str, Callable[[], None]] = {}
         self.restores = self.passes()
 
     def watched(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
@@ -68,6 +69,7 @@ class RestoreWorld(JobWorld):
             if name in self.fails:
                 raise self.fails[name]
             answer = await call(*args, **more)
+            self.after.get(name, lambda: None)()
             self._moment()
             return answer
 

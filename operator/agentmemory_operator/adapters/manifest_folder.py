@@ -21,7 +21,7 @@ from watchfiles import awatch
 
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.domain.times import render_second
-from agentmemory_operator.errors import SecretMissing
+from agentmemory_operator.errors import NotFound, SecretMissing
 from agentmemory_operator.ports import Event, Json
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,18 @@ class ManifestFolder:
     async def cluster_id(self) -> str:
         """Return the id the folder was opened with."""
         return self._id
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        """Return an object as its manifest stands now.
+
+        Raises:
+            NotFound: there is none.
+        """
+        self._tell()
+        record = self._records.get((kind, namespace, name))
+        if record is None:
+            raise NotFound(f"there is no {kind} {namespace}/{name}")
+        return record
 
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         """Replace the object's status; an object that is gone is no error."""

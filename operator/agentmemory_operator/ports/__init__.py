@@ -345,6 +345,14 @@ class Cluster(Namespaces, Protocol):
         """Return a value that no other cluster has: the uid of kube-system."""
         ...
 
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        """Return an object as it stands now, whatever the watch has brought.
+
+        Raises:
+            NotFound: there is none.
+        """
+        ...
+
     async def write_status(self, kind: str, metadata: Metadata, status: Json) -> None:
         """Replace the object's status; an object that is gone is no error."""
         ...

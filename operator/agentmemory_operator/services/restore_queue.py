@@ -35,10 +35,13 @@ def restore_under_way(target: Key, table: ObjectTable) -> Key | None:
     return next(begun, None)
 
 
-def target_fault(job: RestoreJob, table: ObjectTable) -> str | None:
-    """Return why the AgentMemory of a restore that has begun is not to be restored any more, None where it is."""
+def target_fault(job: RestoreJob, document: Json | None) -> str | None:
+    """Return why the AgentMemory of a restore that has begun is not to be restored any more, None where it is.
+
+    Args:
+        document: the AgentMemory, None where it is gone.
+    """
     name = job.restore.spec.target.name
-    document = table.get(Key(AGENT_MEMORY, job.key.namespace, name))
     if document is None or document["metadata"].get("deletionTimestamp"):
         return f"AgentMemory {name} was deleted: what was made is removed"
     uid, wanted = document["metadata"].get("uid", ""), job.status.get("targetUid")

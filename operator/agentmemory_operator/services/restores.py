@@ -34,6 +34,7 @@ from agentmemory_operator.domain.safety import check_ownership
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,
+    NotFound,
     NotOwned,
     SpecInvalid,
     TransientError,
@@ -118,7 +119,7 @@ class RestorePasses:
                 await job.job.write(waiting_status(job.status, *waits, job.moment))
                 return self.periods.look_s
             memory = self._target(job)
-            if fault := target_fault(job, self.table):
+            if fault := target_fault(job, self.table.get(self._target_key(job))):
                 raise SpecInvalid(Reason.TARGET_GONE, fault)
             work = self._work(job, memory)
             await self.servers.use(connection_of(memory), work, namespace=job.key.namespace)
@@ -212,8 +213,7 @@ class RestorePasses:
         Raises:
             SpecInvalid: it is not.
         """
-        if fault := target_fault(job, self.table):
-            raise SpecInvalid(Reason.TARGET_GONE, fault)
+        await self._check_alive(job)
         if not job.job.is_wanted():
             raise SpecInvalid(Reason.TARGET_GONE, "the restore itself was deleted")
         if job.age_s(job.status.get("startTime")) > self.periods.deadline_s:
@@ -319,7 +319,17 @@ class RestorePasses:
         return None
 
     async def _check_alive(self, job: RestoreJob) -> None:
-        if fault := target_fault(job, self.table):
+        """Pass while the AgentMemory is the one that the restore was begun for: asked for, since a watch may lag.
+
+        Raises:
+            SpecInvalid: it is not.
+        """
+        key = self._target_key(job)
+        try:
+            document = await self.cluster.read_object(key.kind, key.namespace, key.name)
+        except NotFound:
+            document = None
+        if fault := target_fault(job, document):
             raise SpecInvalid(Reason.TARGET_GONE, fault)
 
     async def _release(self, job: RestoreJob) -> float | None:

@@ -15,7 +15,7 @@ import yaml
 from agentmemory_operator.adapters.manifest_folder import WATCH_EVENT, ManifestFolder
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.resources import Metadata
-from agentmemory_operator.errors import SecretMissing, SpecInvalid
+from agentmemory_operator.errors import NotFound, SecretMissing, SpecInvalid
 from agentmemory_operator.ports import Event
 from agentmemory_operator.services.objects import ObjectTable
 
@@ -494,6 +494,18 @@ async def test_a_created_object_can_be_deleted(folder: Folder) -> None:
     await folder.adapter.delete_object("MemorySnapshot", metadata_of(event))
 
     assert in_short([await folder.adapter.caused()]) == [("DELETED", "MemorySnapshot", "s")]
+
+
+async def test_an_object_is_read_as_its_manifest_stands_and_the_change_comes_all_the_same(folder: Folder) -> None:
+    folder.write("a.yaml", manifest())
+    await folder.start()
+    assert (await folder.adapter.read_object("AgentMemory", "default", "a"))["spec"] == manifest()["spec"]
+
+    (folder.path / "a.yaml").unlink()
+    with pytest.raises(NotFound):
+        await folder.adapter.read_object("AgentMemory", "default", "a")
+
+    assert in_short([await asyncio.wait_for(folder.adapter.caused(), 1)]) == [("DELETED", "AgentMemory", "a")]
     assert await folder.start() == []
 
 
