@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from agentmemory_operator.adapters.https_files import HttpsFiles
 from agentmemory_operator.adapters.s3_objects import S3Objects
 from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.ports import Json
@@ -98,7 +99,7 @@ class RestoreWorld(JobWorld):
             cluster=cluster,
             clock=self.clock,
             request=self.requested.append,
-            sources=RestoreSources(self.table, self.servers, Copies(storages)),
+            sources=RestoreSources(self.table, self.servers, Copies(storages), HttpsFiles()),
             locks=AliasLocks(),
             in_place=InPlace(self.table, cluster, Scratch(self.cluster.cluster_id), self.requested.append, restored),
             erasures=restored,

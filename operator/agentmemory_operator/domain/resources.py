@@ -305,7 +305,7 @@ class QdrantConnectionSpec(Model):
         strict=False,
         max_length=32,
         description="Hosts that a MemoryRestore by url may name, as backups.example.com or backups.example.com:8443;"
-        " without a port it is 443; at most 32. The server fetches from them. Default: none.",
+        " without a port it is 443; at most 32. The operator fetches from them. Default: none.",
         json_schema_extra=distinct(),
     )
     allowed_namespaces: Literal["Same", "All"] | NamespaceSelector | None = Field(

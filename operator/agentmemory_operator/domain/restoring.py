@@ -275,8 +275,8 @@ def check_swappable(alias: str, live: Observed | None) -> None:
     )
 
 
-def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> None:
-    """Pass when a snapshot may be fetched from an address.
+def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> str:
+    """Return the checksum of a snapshot that may be fetched from an address.
 
     Args:
         hosts: HOST or HOST:PORT, as the connection lists them; without a port it is 443.
@@ -294,7 +294,7 @@ def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> None:
         raise SpecInvalid(
             Reason.SOURCE_NOT_ALLOWED,
             f"source.url is on {place[0]}:{place[1]}, which spec.restoreSources of the connection does not list: "
-            f"list it there, if the server may fetch from it, or choose another source",
+            f"list it there, if snapshots may come from it, or choose another source",
         )
     if sha256 is None or not _SHA256.match(sha256):
         raise SpecInvalid(
@@ -302,6 +302,7 @@ def check_url(url: str, sha256: str | None, *, hosts: Sequence[str]) -> None:
             "source.sha256 is to be the file's SHA-256, 64 hex digits in lower case: an address alone says not what "
             "is restored",
         )
+    return sha256
 
 
 def _place_of(url: str) -> tuple[str, int] | None:

@@ -10,6 +10,7 @@ from uuid import uuid4
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedders import CallerVectors
+from agentmemory_operator.adapters.https_files import HttpsFiles
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_namespace
@@ -172,7 +173,7 @@ class Operator:
         restored = RestoredErasures(self.table, self.servers, erasures, self.mirror)
         restores = RestorePasses(
             *(self.table, self.servers, self._cluster, self._clock, self.queues.request),
-            sources=RestoreSources(self.table, self.servers, self.copies),
+            sources=RestoreSources(self.table, self.servers, self.copies, HttpsFiles()),
             locks=self._passes.locks,
             in_place=InPlace(self.table, self._cluster, scratch, self.queues.request, restored),
             erasures=restored,

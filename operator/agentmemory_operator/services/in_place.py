@@ -43,7 +43,7 @@ from agentmemory_operator.domain.snapshot_facts import AGENT_MEMORY_LABEL, PIN
 from agentmemory_operator.domain.snapshotting import QDRANT, is_ended, is_verified, location_of
 from agentmemory_operator.domain.times import parse_time, render_second
 from agentmemory_operator.domain.verification import SKEW_MS, Check, Recorded
-from agentmemory_operator.errors import SpecInvalid, StoreRejected
+from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected
 from agentmemory_operator.ports import Cluster, Json
 from agentmemory_operator.services.changes_since import count_changed
 from agentmemory_operator.services.closing import CLOSED_KEY, is_closed
@@ -340,10 +340,8 @@ class InPlace:
     async def _restore(task: Task, target: str) -> None:
         try:
             await task.source.recover(task.server, target)
-        except StoreRejected as exc:
-            raise SpecInvalid(
-                Reason.SNAPSHOT_REFUSED, f"Qdrant does not recover the snapshot (HTTP {exc.status}): {exc}"
-            ) from exc
+        except (StoreRejected, NotFound, BytesDiffer) as exc:
+            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the snapshot cannot be recovered: {exc}") from exc
 
 
 async def restore_over(physical: str, subject: Subject, server: Server) -> None:

@@ -22,11 +22,13 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
     TransientError,
 )
+from agentmemory_operator.ports.web import WebFiles
 from agentmemory_operator.services.comparison import Subject
 from agentmemory_operator.services.copies import Copies
 from agentmemory_operator.services.objects import MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.services.retirement import keep_in_reach
 from agentmemory_operator.services.servers import Server, Servers, connection_of
+from agentmemory_operator.services.streams import Checked
 from agentmemory_operator.services.verification import restore_into
 
 QDRANT = "Qdrant"
@@ -80,11 +82,13 @@ class RestoreSources:
 
     Attributes:
         copies: what lies in object storage.
+        files: what lies on web servers.
     """
 
     table: ObjectTable
     servers: Servers
     copies: Copies
+    files: WebFiles
 
     def find(self, source: RestoreSource, memory: AgentMemory) -> Source:
         """Return what a restore into an AgentMemory is made of.
@@ -104,12 +108,16 @@ class RestoreSources:
     def _of_url(self, url: str, sha256: str | None, memory: AgentMemory) -> Source:
         document = self.table.get(connection_of(memory))
         hosts = parse_connection(document).spec.restore_sources if document else None
-        check_url(url, sha256, hosts=hosts or ())
+        digest = check_url(url, sha256, hosts=hosts or ())
+        described = url.partition("?")[0]
 
         async def recover(server: Server, physical: str) -> None:
-            await server.snapshots.recover(physical, url, sha256=sha256)
+            # Through here: a server that fetches by itself goes wherever the address leads on to.
+            async with self.files.open(url) as content:
+                checked = Checked(content, named=described, size=None, sha256=digest)
+                await server.snapshots.upload(physical, aiter(checked), sha256=digest)
 
-        return Source(described=url.partition("?")[0], recover=recover)
+        return Source(described=described, recover=recover)
 
     def _of_snapshot(self, key: Key, memory: AgentMemory) -> Source:
         document = self.table.get(key)

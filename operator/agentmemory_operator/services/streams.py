@@ -54,10 +54,10 @@ class Checked:
 
     Args:
         named: what they are of, for people.
-        size, sha256: what they have to have.
+        size, sha256: what they have to have; without a size it is not known.
     """
 
-    def __init__(self, content: AsyncIterator[bytes], *, named: str, size: int, sha256: str) -> None:
+    def __init__(self, content: AsyncIterator[bytes], *, named: str, size: int | None, sha256: str) -> None:
         self._content = content
         self._named = named
         self._size = size
@@ -80,7 +80,7 @@ class Checked:
         yield last
 
     def _check(self, size: int, sha256: str) -> None:
-        if size != self._size:
+        if self._size is not None and size != self._size:
             raise BytesDiffer(f"{self._named}: it has {size} bytes, recorded are {self._size}")
         if sha256 != self._sha256:
             raise BytesDiffer(f"{self._named}: its bytes have SHA-256 {sha256}, recorded is {self._sha256}")
