@@ -116,7 +116,7 @@ class QdrantShardSnapshots:
         """Open the bytes of a set: one archive."""
         yield self._archive(await self._require(physical, name))
 
-    async def recover(self, physical: str, location: str, *, sha256: str | None, api_key: str | None = None) -> None:
+    async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
         """Have the nodes fetch the files of a set and make the collection of them."""
         if not location.startswith(SCHEME):
             raise StoreRejected(

@@ -95,14 +95,14 @@ class QdrantSnapshots:
         """Open a snapshot's bytes."""
         return self._transport.download(_snapshot(physical, name))
 
-    async def recover(self, physical: str, location: str, *, sha256: str | None, api_key: str | None = None) -> None:
+    async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
         """Have the server fetch a snapshot and make the collection of it; its own file it fetches with our key."""
         await self._check_alone()
         body: Json = {"location": location, "priority": PRIORITY}
         if sha256:
             body["checksum"] = sha256
-        if shown := api_key or (self._api_key if location.startswith(f"{self._url}/") else None):
-            body["api_key"] = shown
+        if self._api_key and location.startswith(f"{self._url}/"):
+            body["api_key"] = self._api_key
         path = f"{_snapshots(physical)}/recover?wait=true"
         try:
             await self._transport.result("PUT", path, body, timeout_s=self._deadline_s)

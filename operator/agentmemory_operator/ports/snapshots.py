@@ -76,14 +76,13 @@ class SnapshotStore(Protocol):
         """
         ...
 
-    async def recover(self, physical: str, location: str, *, sha256: str | None, api_key: str | None = None) -> None:
+    async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
         """Have the server fetch a snapshot and make the collection of it.
 
         Args:
             physical: made where it does not exist; one that exists takes the points and keeps its settings.
             location: URL that the server can reach.
             sha256: the server refuses other bytes.
-            api_key: shown to whoever answers at the location.
 
         Raises:
             StoreRejected: other bytes, an unfit collection, or a server that takes no URLs.
