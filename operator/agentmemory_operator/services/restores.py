@@ -302,8 +302,8 @@ class RestorePasses:
             return None if await self.in_place.roll_back(job) else self.periods.look_s
         try:
             memory = self._target(job)
-            if waits := obstacle_of(job, self.table):
-                return self.periods.look_s if waits else None
+            if obstacle_of(job, self.table):
+                return self.periods.look_s
             rollback = Rollback(self.locks, self.erasures)
 
             async def work(server: Server) -> None:
