@@ -4,7 +4,6 @@ A copy is killed anywhere and made again: what an upload left unfinished is drop
 with the right size and SHA-256 is not sent again. Each copy is read back whole before it counts.
 """
 
-import hashlib
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid
 from agentmemory_operator.ports.objects import ObjectStore, Stored
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.services.storages import Storages
-from agentmemory_operator.services.streams import Checked, Progress, drain, silent, steady, told
+from agentmemory_operator.services.streams import Checked, Progress, digest_of, drain, silent, steady, told
 
 # No upload takes a day: what is older was left by somebody who was killed and never came back.
 ABANDONED_MS = 24 * 3_600_000
@@ -42,11 +41,9 @@ class ServerFile:
         """Return the SHA-256 that the server told, else that of its bytes, which are read for it."""
         if self.sha256:
             return self.sha256
-        digest = hashlib.sha256()
         async with self.store.download(self.physical, self.name) as content:
-            async for chunk in content:
-                digest.update(chunk)
-        return digest.hexdigest()
+            sha256, _ = await digest_of(content)
+        return sha256
 
 
 @dataclass(frozen=True, slots=True)

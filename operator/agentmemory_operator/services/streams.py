@@ -86,6 +86,15 @@ class Checked:
             raise BytesDiffer(f"{self._named}: its bytes have SHA-256 {sha256}, recorded is {self._sha256}")
 
 
+async def digest_of(content: AsyncIterator[bytes]) -> tuple[str, int]:
+    """Read all of it; return its SHA-256 and its bytes."""
+    digest, size = hashlib.sha256(), 0
+    async for chunk in content:
+        digest.update(chunk)
+        size += len(chunk)
+    return digest.hexdigest(), size
+
+
 async def drain(content: Checked) -> None:
     """Read all of it; raises what it raises."""
     async for _ in content:

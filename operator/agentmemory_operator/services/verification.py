@@ -1,7 +1,6 @@
 """Proves a snapshot: by its bytes, or by restoring it beside the agent and comparing."""
 
 import asyncio
-import hashlib
 import logging
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable
@@ -26,6 +25,7 @@ from agentmemory_operator.ports import Json
 from agentmemory_operator.services.comparison import Subject, compare
 from agentmemory_operator.services.scratch import Scratch
 from agentmemory_operator.services.servers import Server
+from agentmemory_operator.services.streams import digest_of
 
 ATTEMPTS = 3
 """Restores that a server which answers may fail before the snapshot is called unfit."""
@@ -166,15 +166,12 @@ async def _refused(why: str, subject: Subject, server: Server) -> Verdict:
 async def _checksum(subject: Subject, server: Server) -> Verdict:
     files = await server.snapshots.files(subject.physical)
     told = next((file.sha256 for file in files if file.name == subject.name), None)
-    digest, size = hashlib.sha256(), 0
     try:
         async with opened(subject, server) as content:
-            async for chunk in content:
-                digest.update(chunk)
-                size += len(chunk)
+            sha256, size = await digest_of(content)
     except (NotFound, StoreRejected) as exc:
         return Verdict((Finding(check=Check.CHECKSUM, is_good=False, message=f"it cannot be read: {exc}"),))
-    return Verdict((compare_checksum(digest.hexdigest(), recorded=subject.sha256, told=told, size=size),))
+    return Verdict((compare_checksum(sha256, recorded=subject.sha256, told=told, size=size),))
 
 
 def _with_note(verdict: Verdict, size: int, most: int) -> Verdict:
