@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
-from agentmemory_operator.domain.collection import METADATA_KEY
+from agentmemory_operator.domain.collection import METADATA_KEY, is_placeholder
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
 from agentmemory_operator.errors import (
@@ -134,7 +134,9 @@ class QdrantSnapshots:
             # Its snapshots are within reach only while the collection exists.
             await self.create_placeholder(physical)
             await self.delete_file(physical, RECEIVED)
-            await self._transport.result("DELETE", _path(physical))
+            # Asked again: a recovery that was given up may have ended meanwhile.
+            if is_placeholder(await self.metadata(physical)):
+                await self._transport.result("DELETE", _path(physical))
         except (StoreRejected, StoreUnavailable) as exc:
             log.warning("a file of %s that was sent to Qdrant may be left there: %s", physical, exc)
 
