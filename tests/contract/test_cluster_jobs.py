@@ -50,8 +50,8 @@ async def world(urls: tuple[str, ...]) -> AsyncIterator[RestoreWorld]:
 
 def passes_of(world: RestoreWorld) -> SnapshotPasses:
     parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
-    verification = Verification(Scratch(world.cluster.cluster_id))
-    return SnapshotPasses(*parts, prover=verification, copies=copies_of(world))
+    scratch = Scratch(world.cluster.cluster_id)
+    return SnapshotPasses(*parts, prover=Verification(scratch), copies=copies_of(world), scratch=scratch)
 
 
 def copies_of(world: RestoreWorld) -> Copies:

@@ -36,6 +36,7 @@ class InPlaceWorld(RestoreWorld):
             *parts,
             prover=Verification(Scratch(self.cluster.cluster_id)),
             copies=Copies(Storages(FakeSecrets(), S3Objects)),
+            scratch=Scratch(self.cluster.cluster_id),
         )
         self.closed_while: list[str] = []
 

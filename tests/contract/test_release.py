@@ -36,8 +36,8 @@ class Stage:
         self.store = QdrantCollections(world.url)
         self.connections = Connections(world.table, world.secrets, lambda _: self.store)
         parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
-        copies, proven = Copies(Storages(world.secrets, S3Objects)), Verification(Scratch(world.cluster.cluster_id))
-        self.snapshots = SnapshotPasses(*parts, prover=proven, copies=copies)
+        copies, scratch = Copies(Storages(world.secrets, S3Objects)), Scratch(world.cluster.cluster_id)
+        self.snapshots = SnapshotPasses(*parts, prover=Verification(scratch), copies=copies, scratch=scratch)
         self.release = Release(world.table, self.connections, world.cluster, world.requested.append, world.servers)
 
     @property

@@ -75,8 +75,9 @@ class Operator:
         servers = Servers(world.table, world.secrets, self.open_server)
         copies = Copies(Storages(world.secrets, lambda *given, **more: Mortal(S3Objects(*given, **more), self.life)))
         parts = (world.table, servers, cluster, world.clock, world.requested.append)
-        prover = Verification(Scratch(world.cluster.cluster_id), None, copies.open_copy)
-        self.passes = SnapshotPasses(*parts, prover=prover, copies=copies)
+        scratch = Scratch(world.cluster.cluster_id)
+        prover = Verification(scratch, None, copies.open_copy)
+        self.passes = SnapshotPasses(*parts, prover=prover, copies=copies, scratch=scratch)
         schedule = SnapshotSchedule(world.table, cluster, world.clock, world.requested.append)
         self.retention = schedule.retain_by(self.passes.removal)
 

@@ -64,7 +64,8 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 def passes_of(world: JobWorld, prover: Prover | None = None) -> SnapshotPasses:
     parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
     copies = Copies(Storages(world.secrets, S3Objects))
-    return SnapshotPasses(*parts, prover=prover or Said(), copies=copies)
+    scratch = Scratch(world.cluster.cluster_id)
+    return SnapshotPasses(*parts, prover=prover or Said(), copies=copies, scratch=scratch)
 
 
 def asked(world: JobWorld, name: str = "one", **spec: Any) -> Key:

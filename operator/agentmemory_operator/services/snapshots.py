@@ -96,7 +96,7 @@ class SnapshotPasses:
         request: asks for a pass over another object.
         prover: proves.
         copies: takes bytes off the servers.
-        scratch: where existing ones are looked at; None is a place of their own, which nobody sweeps.
+        scratch: where existing ones are looked at.
     """
 
     table: ObjectTable
@@ -106,7 +106,7 @@ class SnapshotPasses:
     request: Callable[[Key], None]
     prover: Prover
     copies: Copies
-    scratch: Scratch | None = None
+    scratch: Scratch
     periods: SnapshotPeriods = field(default_factory=SnapshotPeriods)
     meter: SnapshotMeter = field(default_factory=SnapshotMeter)
     making: SnapshotMaking = field(init=False)
@@ -114,7 +114,7 @@ class SnapshotPasses:
     _book: JobBook = field(init=False)
 
     def __post_init__(self) -> None:
-        imports = SnapshotImport(self.cluster, self.copies, self.scratch or Scratch(self.cluster.cluster_id))
+        imports = SnapshotImport(self.cluster, self.copies, self.scratch)
         self.making = SnapshotMaking(self.table, self.servers, self.cluster, self.prover, self.copies, imports)
         self.removal = SnapshotRemoval(self.servers, self.copies)
         self._book = JobBook(self.table, self.cluster, self.clock)
