@@ -23,6 +23,11 @@ TEXTS: Mapping[str, tuple[Any, ...]] = {
     "meaning": ("what somebody said", ""),
     "scopes": (["global"], ["global", "group:team"]),
     "name": ("fact", "event", "skill", "working-note"),
+    "bucket": ("copies",),
+    "prefix": ("backups/agents",),
+    "region": ("eu-north-1",),
+    "endpoint": ("https://minio.storage.svc:9000",),
+    "kmsKeyId": ("alias/ours",),
 }
 # The ways to rank leave each other out, and none touches the collection.
 BLOCKS: Mapping[str, tuple[Json, ...]] = {
@@ -73,6 +78,8 @@ class SpecGenerator:
         spec: Json = self._object(self._schema)
         spec |= {"connectionRef": {"name": "main"}}
         spec.pop("agent", None)
+        # What there is to begin with is another object's matter, and never there.
+        spec.pop("bootstrap", None)
         if self._random.random() < self._spoiled:
             for _ in range(self._random.choice((1, 1, 2))):
                 self._spoil(spec)
