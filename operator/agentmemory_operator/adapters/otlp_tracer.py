@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from agentmemory_operator import __version__
-from agentmemory_operator.ports import SpanKind
+from agentmemory_operator.ports.tracing import SpanKind
 
 _KINDS = {"server": trace.SpanKind.SERVER, "client": trace.SpanKind.CLIENT, "internal": trace.SpanKind.INTERNAL}
 CLOSING_S = 5.0

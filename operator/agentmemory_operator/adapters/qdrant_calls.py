@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from agentmemory_operator.ports import Tracer
+from agentmemory_operator.ports.tracing import Tracer
 
 # The calls that send a body and change nothing.
 _READS = ("/points/count", "/points/scroll", "/points/query", "/points/search")

@@ -16,7 +16,8 @@ import orjson
 from agentmemory_operator.adapters.tls import trust_of, untrusted
 from agentmemory_operator.domain.json_text import JsonText
 from agentmemory_operator.errors import NotFound, OutcomeUnknown, StoreRejected, StoreUnavailable, TransientError
-from agentmemory_operator.ports import EngineCall, EngineMeter, Json
+from agentmemory_operator.ports import Json
+from agentmemory_operator.ports.tracing import EngineCall, EngineMeter
 
 MAX_CONNECTIONS = 64
 # Below the 5 s after which the server closes an idle connection: a write sent into a closed one has an unknown outcome.

@@ -23,8 +23,9 @@ from agentmemory_operator.entrypoints.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operating import operate
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.ports import Cluster, CollectionStore, HandoverStore, PointStore, Secrets, Tracer
+from agentmemory_operator.ports import Cluster, CollectionStore, HandoverStore, PointStore, Secrets
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
+from agentmemory_operator.ports.tracing import Tracer
 from agentmemory_operator.services.chains import Chains
 from agentmemory_operator.services.cleaning import Cleaning
 from agentmemory_operator.services.cleanup import Cleanup

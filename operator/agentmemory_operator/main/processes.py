@@ -5,7 +5,7 @@ import signal
 from contextlib import AsyncExitStack
 
 from agentmemory_operator.entrypoints.operating import cancel
-from agentmemory_operator.ports import Tracer
+from agentmemory_operator.ports.tracing import Tracer
 from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.settings import Settings
 

@@ -15,10 +15,11 @@ from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.adapters.qdrant_shard_snapshots import QdrantShardSnapshots
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
-from agentmemory_operator.ports import AgentMemories, EngineMeter, PointStore
+from agentmemory_operator.ports import AgentMemories, PointStore
 from agentmemory_operator.ports.jobs import JobObjects
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
+from agentmemory_operator.ports.tracing import EngineMeter
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.servers import Server
 

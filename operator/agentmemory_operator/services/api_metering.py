@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from agentmemory_operator.ports import Span, Tracer
+from agentmemory_operator.ports.tracing import Span, Tracer
 from agentmemory_operator.services.access_counts import AccessCounts
 from agentmemory_operator.services.metrics import Counter, Gauge, Histogram, Metric
 from agentmemory_operator.services.tracing import NO_TRACES

@@ -7,7 +7,7 @@ from typing import Any
 
 from agentmemory_operator.domain.conditions import condition_of
 from agentmemory_operator.errors import StoreUnavailable
-from agentmemory_operator.ports import Span, Tracer
+from agentmemory_operator.ports.tracing import Span, Tracer
 from agentmemory_operator.services.metrics import Counter, Gauge, Histogram, Labels, Metric
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
 from agentmemory_operator.services.tracing import NO_TRACES

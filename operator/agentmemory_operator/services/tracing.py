@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 
-from agentmemory_operator.ports import Span, SpanKind, Tracer
+from agentmemory_operator.ports.tracing import Span, SpanKind, Tracer
 
 
 class _NoSpan:
