@@ -21,6 +21,7 @@ from tests.devserver.conftest import Server as DevServer
 from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
 from tests.support.restore_world import RestoreWorld
 
+SEEN_WITHIN_S = 10.0
 SHARDING = {"sharding": {"shardNumber": 3, "replicationFactor": 2}}
 
 
@@ -167,6 +168,10 @@ async def test_a_restore_moves_the_alias_when_every_replica_is_active_and_never_
     watching = asyncio.create_task(watch(world, urls[1], seen, states))
     try:
         await world.run(restore)
+        # The restore ends a moment after the move, which may be sooner than the next look.
+        async with asyncio.timeout(SEEN_WITHIN_S):
+            while len(seen) < 2 and not watching.done():
+                await asyncio.sleep(0.02)
     finally:
         watching.cancel()
         await asyncio.gather(watching, return_exceptions=True)
