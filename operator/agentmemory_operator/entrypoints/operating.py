@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_transport import Configuration
 from agentmemory_operator.errors import LeadershipLost, TransientError
+from agentmemory_operator.ports import Json
 from agentmemory_operator.services.feeds import OperatorFeed
 from agentmemory_operator.services.handover import Handover
 from agentmemory_operator.services.leadership import Leadership
@@ -140,8 +141,14 @@ async def fill(feed: OperatorFeed, cluster: KubernetesCluster) -> None:
                 await asyncio.sleep(LIST_RETRY_S)
             else:
                 break
-        for document in documents:
+        for document in sorted(documents, key=is_under_way, reverse=True):
             feed.take("ADDED", document)
+
+
+def is_under_way(document: Json) -> bool:
+    """Tell whether something that is done once was begun and not ended: it is gone on with before more is begun."""
+    status = document.get("status") or {}
+    return bool(status.get("startTime")) and not status.get("endTime")
 
 
 async def race(*runs: Coroutine[Any, Any, None]) -> None:
