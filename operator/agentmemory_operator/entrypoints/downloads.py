@@ -1,13 +1,11 @@
 """`agentmemory snapshot download`: a snapshot's bytes, whole and checked, in a file."""
 
 import hashlib
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, Annotated
 
 import typer
@@ -15,6 +13,7 @@ from rich.filesize import decimal
 
 from agentmemory_operator.domain.manifests import parse_connection
 from agentmemory_operator.domain.storage_places import S3, object_at
+from agentmemory_operator.entrypoints.files import replacing
 from agentmemory_operator.entrypoints.job_progress import Progress
 from agentmemory_operator.entrypoints.jobs import OpenJobs, Place, add_verb, in_place, titled
 from agentmemory_operator.errors import AgentMemoryError, BytesDiffer
@@ -147,17 +146,10 @@ async def save(source: _Source, path: Path, progress: Progress) -> str:
         BytesDiffer: they are not those that were recorded; the file is as it was.
     """
     total = source.status.get("sizeBytes") or 0
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as draft:
-        try:
-            size, sha256 = await _receive(source, draft, progress)
-            if size != total:
-                raise BytesDiffer(f"{path}: {size} bytes came, recorded are {total}")
-            draft.flush()
-            os.fsync(draft.fileno())
-            os.replace(draft.name, path)
-        except BaseException:
-            os.unlink(draft.name)
-            raise
+    with replacing(path) as draft:
+        size, sha256 = await _receive(source, draft, progress)
+        if size != total:
+            raise BytesDiffer(f"{path}: {size} bytes came, recorded are {total}")
     checked = "as recorded" if source.status.get("sha256") else f"{sha256}; none was recorded, the size is right"
     return f"{decimal(size)}, SHA-256 {checked}"
 

@@ -6,13 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.filesize import decimal
 
 from agentmemory_operator.entrypoints.asking import Asking, Name, Namespace, Target, Token, Url, User, agent_of
+from agentmemory_operator.entrypoints.files import replacing
 from agentmemory_operator.entrypoints.inspection import Context, Inspection
 from agentmemory_operator.entrypoints.job_progress import Progress
 from agentmemory_operator.entrypoints.running import run_verb
@@ -87,16 +87,8 @@ async def _export(api: "AsyncMemoryClient", agent: str, user: str, file: Path | 
     """Write the lines beside the file, and in its place once they are all there; return the number of memories."""
     if file is None:
         return await _write(api, agent, user, sys.stdout.buffer, vectors=vectors)
-    with NamedTemporaryFile(dir=file.parent, prefix=f".{file.name}.", delete=False) as draft:
-        try:
-            count = await _write(api, agent, user, draft, vectors=vectors)
-            draft.flush()
-            os.fsync(draft.fileno())
-            os.replace(draft.name, file)
-        except BaseException:
-            os.unlink(draft.name)
-            raise
-    return count
+    with replacing(file) as draft:
+        return await _write(api, agent, user, draft, vectors=vectors)
 
 
 async def _write(api: "AsyncMemoryClient", agent: str, user: str, out: IO[bytes], *, vectors: bool) -> int:

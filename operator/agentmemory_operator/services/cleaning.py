@@ -11,16 +11,22 @@ from dataclasses import dataclass, field
 from agentmemory_operator.domain.cleanup import rules_of
 from agentmemory_operator.domain.cleanup_status import approval_of, described, due_ms, held_status, run_status
 from agentmemory_operator.domain.effective import AgentSettings, effective_settings
-from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.times import parse_time, render_second
 from agentmemory_operator.domain.tombstones import keep_since_ms
-from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, SpecInvalid, StoreUnavailable, TransientError
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
 from agentmemory_operator.services.cleanup import Approval, Cleanup, Outcome
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.metrics import Counter, Histogram, Metric
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.objects import (
+    AGENT_MEMORY,
+    MEMORY_RESTORE,
+    MEMORY_SNAPSHOT,
+    Key,
+    ObjectTable,
+    owned_memory,
+)
 from agentmemory_operator.services.purging import purge_tombstones
 from agentmemory_operator.services.workqueue import WorkQueue
 
@@ -128,15 +134,8 @@ class Cleaning:
 
     def _object(self, key: Key) -> AgentMemory | None:
         """Return the object, None where nothing of it is to be cleaned up."""
-        document = self.table.get(key)
-        if document is None or document["metadata"].get("deletionTimestamp"):
-            return None
-        try:
-            memory = parse_agent_memory(document)
-        except SpecInvalid:
-            return None
-        is_owner = self.table.owner_of(memory.slug) == key
-        return memory if is_owner and not memory.spec.suspend and memory.status.get("collection") else None
+        memory = owned_memory(self.table, key)
+        return memory if memory and not memory.spec.suspend and memory.status.get("collection") else None
 
     async def _run(self, key: Key, memory: AgentMemory, settings: AgentSettings, last: Json) -> None:
         started_ms, approval = self.clock.now_ms(), _approval(memory, last)

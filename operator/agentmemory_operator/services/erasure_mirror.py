@@ -11,16 +11,15 @@ import logging
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.snapshot_spec import S3Storage
 from agentmemory_operator.domain.storage_places import copy_folder
-from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, LeadershipLost, NotFound, SpecInvalid
+from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, LeadershipLost, NotFound
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.ports.objects import ObjectStore, Stored
 from agentmemory_operator.services.erasures import MARGIN_MS, Erasures
-from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable
+from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable, owned_memory
 from agentmemory_operator.services.servers import Server, Servers, connection_of
 from agentmemory_operator.services.storages import Storages
 from agentmemory_operator.services.streams import Checked
@@ -113,16 +112,10 @@ class ErasureMirror:
 
     def _served(self, key: Key) -> AgentMemory | None:
         """Return an agent that has a collection and a storage, and is this object's."""
-        document = self.table.get(key)
-        if document is None or document["metadata"].get("deletionTimestamp"):
+        memory = owned_memory(self.table, key)
+        if memory is None or storage_of(memory) is None:
             return None
-        try:
-            memory = parse_agent_memory(document)
-        except SpecInvalid:
-            return None
-        has_collection = bool((memory.status.get("collection") or {}).get("physical"))
-        is_wanted = storage_of(memory) is not None and has_collection and self.table.owner_of(memory.slug) == key
-        return memory if is_wanted else None
+        return memory if (memory.status.get("collection") or {}).get("physical") else None
 
     async def mirror(self, memory: AgentMemory) -> int:
         """Write what erasures have left since the last time; return how many lines were new.

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import Json
 
 K = TypeVar("K")
@@ -42,6 +45,18 @@ def holds_collection(document: Mapping[str, Any]) -> bool:
     """Tell whether a pass over the AgentMemory has brought its collection about."""
     status = document.get("status")
     return isinstance(status, dict) and bool(status.get("collection"))
+
+
+def owned_memory(table: "ObjectTable", key: Key) -> AgentMemory | None:
+    """Return the AgentMemory, None of one that is gone, being deleted, not valid, or not the owner of its slug."""
+    document = table.get(key)
+    if document is None or document["metadata"].get("deletionTimestamp"):
+        return None
+    try:
+        memory = parse_agent_memory(document)
+    except SpecInvalid:
+        return None
+    return memory if table.owner_of(memory.slug) == key else None
 
 
 def slug_of(document: Mapping[str, Any]) -> str:

@@ -247,7 +247,7 @@ class RestorePasses:
         )
 
     async def _fail(self, job: RestoreJob, exc: AgentMemoryError) -> None:
-        reason = exc.reason if isinstance(exc, SpecInvalid | NotOwned) else Reason.QDRANT_REJECTED
+        reason = _reason_of(exc)
         await job.job.write(failed_status(job.status, reason, str(exc), job.moment))
         await job.tell("Warning", reason, str(exc))
 
@@ -314,7 +314,7 @@ class RestorePasses:
         except TransientError:
             raise
         except AgentMemoryError as exc:
-            reason = exc.reason if isinstance(exc, SpecInvalid | NotOwned) else Reason.QDRANT_REJECTED
+            reason = _reason_of(exc)
             await job.job.write(not_rolled_back_status(job.status, reason, str(exc), job.moment))
         return None
 
@@ -352,3 +352,7 @@ class RestorePasses:
 def _last_physical(memory: AgentMemory) -> str | None:
     found: str | None = (memory.status.get("collection") or {}).get("physical")
     return found
+
+
+def _reason_of(exc: AgentMemoryError) -> str:
+    return exc.reason if isinstance(exc, SpecInvalid | NotOwned) else Reason.QDRANT_REJECTED
