@@ -1,0 +1,139 @@
+"""A Rebuild and its way back: the steps in order, and what is on record of one in the metadata of collections.
+
+The source is what the alias leads to until the move, the target what it leads to afterwards. The target carries the
+record from the call on that creates it, so that whoever comes next goes on where the last one was killed; the source
+says for the seconds around the move that there is one.
+
+| step | does |
+|---|---|
+| Create | the target, empty, with the record |
+| Copy | every point, page by page; the record says up to where |
+| CatchUp | what was changed meanwhile, until hardly anything is left |
+| Converge | figures and indexes as the object asks; waits for the engine |
+| Verify | compares both |
+| Move | announces it, carries what is left over, points the alias at the target |
+| Drain | what late writers left in the source, until there is nothing |
+| Settle | marks the source as replaced, and how long it is kept |
+
+A Rollback begins at CatchUp: its source is what is live, its target the collection that was replaced.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+REBUILD_KEY = "agentmemoryRebuild"
+"""Key of the target's metadata: the record."""
+
+MOVING_KEY = "agentmemoryMoving"
+"""Key of the source's metadata while the alias is about to be moved: {"from", "to", "phase"}."""
+
+LEASE_S = 5.0
+"""For how many seconds an API process may rely on what a collection's metadata said."""
+
+ANNOUNCE_S = 7.0
+"""Seconds between the announcement of a move and its final pass: the lease, and what clocks and calls may differ by."""
+
+
+class Kind(StrEnum):
+    """Which way it goes."""
+
+    REBUILD = "Rebuild"
+    ROLLBACK = "Rollback"
+
+
+class Step(StrEnum):
+    """Where it is."""
+
+    CREATE = "Create"
+    COPY = "Copy"
+    CATCH_UP = "CatchUp"
+    CONVERGE = "Converge"
+    VERIFY = "Verify"
+    MOVE = "Move"
+    DRAIN = "Drain"
+    SETTLE = "Settle"
+    DONE = "Done"
+
+
+class Phase(StrEnum):
+    """What the source says of the move."""
+
+    ANNOUNCED = "Announced"
+    FINAL = "Final"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """What is on record of a rebuild, in its target's metadata.
+
+    Attributes:
+        source, target: physical names.
+        digest: of the plan that is carried out; of a Rollback that of what it takes back.
+        step: the one that was begun and is not seen done.
+        begun_ms, moved_ms: Unix milliseconds; moved_ms is None before the alias was moved.
+        since_ms: every change of the source before it is in the target.
+        cursor: where the copy goes on, an offset of a scroll; None is the beginning.
+        copied, total: points, of the copy.
+        calls: requests to the embedding provider.
+    """
+
+    source: str
+    target: str
+    digest: str
+    begun_ms: int
+    since_ms: int
+    kind: Kind = Kind.REBUILD
+    step: Step = Step.CREATE
+    cursor: str | int | None = None
+    copied: int = 0
+    total: int = 0
+    calls: int = 0
+    moved_ms: int | None = None
+
+    @property
+    def is_moved(self) -> bool:
+        """Tell whether the alias is known to lead to the target."""
+        return self.step in (Step.DRAIN, Step.SETTLE, Step.DONE)
+
+
+_NAMES = {
+    "begun_ms": "begunMs",
+    "since_ms": "sinceMs",
+    "moved_ms": "movedMs",
+}
+
+
+def record_to_json(record: Record) -> dict[str, Any]:
+    """Return the record as it lies in metadata; what is None is left out."""
+    return {_NAMES.get(name, name): value for name, value in asdict(record).items() if value is not None}
+
+
+def record_from_json(metadata: Mapping[str, Any] | None) -> Record | None:
+    """Return the record in a collection's metadata, None where there is none that can be read."""
+    told = (metadata or {}).get(REBUILD_KEY)
+    if not isinstance(told, Mapping):
+        return None
+    names = {told_as: name for name, told_as in _NAMES.items()}
+    values = {names.get(key, key): value for key, value in told.items()}
+    try:
+        known = {name: values[name] for name in Record.__slots__ if name in values}
+        return Record(**known | {"kind": Kind(values["kind"]), "step": Step(values["step"])})
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def epoch_of(metadata: Mapping[str, Any] | None) -> str:
+    """Return what tells a collection from every other that its alias leads to."""
+    record = record_from_json(metadata)
+    return record.target if record else ""
+
+
+def phase_of(metadata: Mapping[str, Any] | None) -> Phase | None:
+    """Return how near the move of a collection's alias is, None where there is none ahead."""
+    told = (metadata or {}).get(MOVING_KEY)
+    try:
+        return Phase(told["phase"]) if isinstance(told, Mapping) else None
+    except (KeyError, ValueError):
+        return None
