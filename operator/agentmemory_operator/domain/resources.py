@@ -16,6 +16,7 @@ from agentmemory_operator.domain.index_spec import Index
 from agentmemory_operator.domain.lifecycle_spec import LifecycleSpec, TtlSpec
 from agentmemory_operator.domain.model import Model
 from agentmemory_operator.domain.names import HostName, NamespaceName, ObjectName
+from agentmemory_operator.domain.rebuild_spec import ChangePolicyName, RebuildSpec
 from agentmemory_operator.domain.restore_spec import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.domain.rules import (
     FASTEMBED_DEFAULT_MODEL,
@@ -242,6 +243,18 @@ class AgentMemorySpec(Model):
         description="true: the operator leaves the collection as it is, whatever this object says, until it is false"
         " again; the API goes on serving. An object deleted meanwhile keeps its collection. Default: false.",
     )
+    change_policy: ChangePolicyName | None = Field(
+        default=None,
+        description="What becomes of a change that needs a new collection (a Rebuild): Apply carries it out,"
+        f" RequireApproval waits for the annotation {APPROVE_PLAN}: DIGEST (agentmemory approve NAME), Never holds it"
+        " whatever is approved. Default: RequireApproval.",
+    )
+    keep_previous_hours: Annotated[int, Field(ge=0, le=8760)] | None = Field(
+        default=None,
+        description="How many hours the collection that a Rebuild replaces is kept for a way back, 0..8760."
+        " Default: 24.",
+    )
+    rebuild: RebuildSpec | None = Field(default=None, description="Bounds of a Rebuild. Default: see its fields.")
     drift_policy: Literal["Correct", "Report", "Ignore"] | None = Field(
         default=None,
         description="What becomes of a change that somebody made to the collection in Qdrant, past this object. Correct"
