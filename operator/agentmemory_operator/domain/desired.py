@@ -20,7 +20,7 @@ from agentmemory_operator.domain.index_spec import Index, ShardingSpec
 from agentmemory_operator.domain.keywords import DEFAULT_LANGUAGE, WINDOW
 from agentmemory_operator.domain.limits import desired_limits
 from agentmemory_operator.domain.presets import KEYWORD_INDEXES
-from agentmemory_operator.domain.resources import APPROVE_PLAN, TAKEOVER, AgentMemory
+from agentmemory_operator.domain.resources import APPROVE_PLAN, MOVE_TO_ALIAS, TAKEOVER, AgentMemory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +32,14 @@ class Terms:
         approved: digest of the plan that somebody has approved.
         older: what the object asks for under each older revision of its preset.
         drift_policy: what becomes of a difference that no spec asked for.
+        wants_alias: a plain collection that was adopted is to be put behind the alias.
     """
 
     takeover: str | None = None
     approved: str | None = None
     older: Mapping[int, Collection] = field(default_factory=dict)
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
+    wants_alias: bool = False
 
 
 def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
@@ -91,6 +93,7 @@ def terms_of(memory: AgentMemory, *, cluster_id: str) -> Terms:
         approved=annotations.get(APPROVE_PLAN),
         older=older,
         drift_policy=DriftPolicy(memory.spec.drift_policy or DriftPolicy.CORRECT),
+        wants_alias=annotations.get(MOVE_TO_ALIAS) == "true",
     )
 
 

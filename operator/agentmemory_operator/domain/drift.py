@@ -14,6 +14,7 @@ from pydantic.alias_generators import to_camel
 
 from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.planning import (
+    BEHIND_ALIAS,
     Change,
     CreateCollection,
     CreateIndexes,
@@ -80,13 +81,17 @@ def is_drift(desired: Collection, observed: Observed | None, *, last_physical: s
 
 def without_drift(plan: Plan) -> Plan:
     """Return the plan with nothing but what is the operator's own."""
-    return replace(plan, changes=tuple(change for change in plan.changes if isinstance(change, OWN)))
+    return replace(plan, changes=tuple(change for change in plan.changes if _is_own(change)))
 
 
 def differences(desired: Collection, live: Collection, changes: Iterable[Change]) -> tuple[Difference, ...]:
     """Return what the changes would set right, field by field."""
-    drift = (change for change in changes if not isinstance(change, OWN))
+    drift = (change for change in changes if not _is_own(change))
     return tuple(found for change in drift for found in _differences(desired, live, change))
+
+
+def _is_own(change: Change) -> bool:
+    return isinstance(change, OWN) or change == BEHIND_ALIAS
 
 
 def _differences(desired: Collection, live: Collection, change: Change) -> Iterator[Difference]:

@@ -17,6 +17,7 @@
 | keyword vector that nobody asks for any more | UpdateKeyword | InPlace | made of the contents, so nothing is lost |
 | size, distance, datatype, shard number, embedding identity | Rebuild | Rebuild | needs a new collection; held |
 | language or window of the keyword text | Rebuild | Rebuild | as above |
+| a plain collection, where an alias is asked for | Rebuild | Rebuild | part of any other Rebuild of it |
 
 What the desired value leaves None is not compared. Indexes that nobody asked for stay.
 """
@@ -152,6 +153,9 @@ Change = (
 )
 
 
+BEHIND_ALIAS = Rebuild("collection", "plain", "behind the alias")
+"""Of a collection that bears the alias's own name: another one takes its place, which the alias leads to."""
+
 Tuned = (
     UpdateHnsw
     | UpdateQuantization
@@ -213,7 +217,9 @@ def class_of(change: Change) -> ChangeClass:
             return ChangeClass.IN_PLACE
 
 
-def plan_changes(desired: Collection, observed: Observed | None, *, alias: str, physical: str) -> Plan:
+def plan_changes(
+    desired: Collection, observed: Observed | None, *, alias: str, physical: str, wants_alias: bool = False
+) -> Plan:
     """Return the changes that bring the observed collection to the desired one; empty when it is there.
 
     Args:
@@ -221,6 +227,7 @@ def plan_changes(desired: Collection, observed: Observed | None, *, alias: str, 
         observed: None when nothing is behind the alias.
         alias: the stable name.
         physical: the name a new collection gets.
+        wants_alias: a collection that bears the alias's name itself is to be put behind it.
     """
     if observed is None:
         create = CreateCollection(physical, replace(desired, indexes=()))
@@ -228,6 +235,8 @@ def plan_changes(desired: Collection, observed: Observed | None, *, alias: str, 
     changes = list(_differences(desired, observed.collection))
     if not observed.is_aliased and observed.physical != alias:
         changes.append(SetAlias(alias, observed.physical))
+    if wants_alias and observed.physical == alias and not any(isinstance(change, Rebuild) for change in changes):
+        changes.insert(0, BEHIND_ALIAS)
     return with_wake(Plan(observed.physical, tuple(changes)), observed)
 
 

@@ -5,6 +5,7 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.desired import Terms
@@ -100,10 +101,11 @@ def draft(
     check_lost(alias, observed, last_physical=last_physical, last_points=last_points, policy=terms.drift_policy)
     _, fresh = physical_names(alias, last_physical)
     taken_from = check_ownership(observed, desired, takeover=terms.takeover)
-    plan = plan_changes(desired, observed, alias=alias, physical=fresh)
+    plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=terms.wants_alias)
+    plan = plan_for(desired)
     before = terms.older.get(_revision_of(observed))
     if is_upgrade(desired, observed) and (before or not taken_from):
-        base = plan_changes(before, observed, alias=alias, physical=fresh) if before else None
+        base = plan_for(before) if before else None
         if held := hold_upgrade(plan, base, observed, approved=terms.approved):
             found = Draft(observed, plan, held, before, (), taken_from)
             return _judged(found, base, last_physical=last_physical, policy=terms.drift_policy)
@@ -176,7 +178,9 @@ async def reconcile(
     if todo or observed is None:
         is_linked = any(isinstance(change, SetAlias) for change in todo)
         observed = await store.observe(alias, found.plan.physical, is_linked=is_linked)
-    whole = without_wake(plan_changes(found.wish, observed, alias=alias, physical=fresh)) if found.wish else None
+    wants_alias = permit.terms.wants_alias
+    plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=wants_alias)
+    whole = without_wake(plan_for(found.wish)) if found.wish else None
     left = without_drift(whole) if whole and found.leaves_drift else whole
     if observed is None or (left and set(allowed(left, refuse(left, observed))) - set(queued)):
         names = ", ".join(type(change).__name__ for change in todo)
@@ -184,7 +188,7 @@ async def reconcile(
     if found.wish == desired and left:
         remaining, refusal = left, found.refusal
     else:
-        remaining = without_wake(plan_changes(desired, observed, alias=alias, physical=fresh))
+        remaining = without_wake(plan_for(desired))
         refusal = hold_upgrade(remaining, left, observed, approved=None)
     if queued:
         refusal = hold_queued(queued, refusal, waits_for)

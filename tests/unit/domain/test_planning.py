@@ -8,6 +8,7 @@ from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.planning import (
+    BEHIND_ALIAS,
     ChangeClass,
     CreateCollection,
     Plan,
@@ -118,3 +119,36 @@ def test_the_digest_is_the_plan_s_own() -> None:
 
 def test_a_rebuild_is_the_only_change_of_its_class() -> None:
     assert class_of(Rebuild("f", "a", "b")) is ChangeClass.REBUILD
+
+
+def test_a_plain_collection_stays_as_it_is_unless_an_alias_is_asked_for() -> None:
+    plain = observed_of(desired_of(), physical=ALIAS, is_aliased=False)
+
+    unasked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
+    asked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
+
+    assert (unasked.changes, asked.changes) == ((), (BEHIND_ALIAS,))
+
+
+def test_a_collection_behind_its_alias_needs_no_other() -> None:
+    assert (
+        plan_changes(desired_of(), observed_of(desired_of()), alias=ALIAS, physical="x", wants_alias=True).changes == ()
+    )
+
+
+def test_any_other_rebuild_of_a_plain_collection_puts_it_behind_the_alias_too() -> None:
+    live = desired_of({"embedding": {"provider": "none", "dimensions": 4}})
+    plain = observed_of(live, physical=ALIAS, is_aliased=False)
+
+    asked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
+
+    assert asked == plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
+
+
+def test_an_adopted_collection_gets_its_marker_although_it_is_to_be_put_behind_the_alias() -> None:
+    """What its vectors mean is as the object asks: the marker waits only for a Rebuild that changes that."""
+    plain = observed_of(replace(desired_of(), marker=None), physical=ALIAS, is_aliased=False)
+
+    changes = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True).changes
+
+    assert [type(change) for change in changes] == [Rebuild, WriteMarker]

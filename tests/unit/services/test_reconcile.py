@@ -10,6 +10,7 @@ from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import Difference, DriftPolicy
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import (
+    BEHIND_ALIAS,
     CreateCollection,
     CreateIndexes,
     SetAlias,
@@ -208,6 +209,19 @@ async def test_a_plain_collection_of_the_alias_s_name_is_adopted_in_place() -> N
     done = await run(store)
 
     assert (done.observed.physical, done.observed.is_aliased, store.aliases) == (ALIAS, False, {})
+
+
+@pytest.mark.parametrize("policy", list(DriftPolicy))
+async def test_an_alias_that_is_asked_for_is_held_as_a_rebuild_under_every_policy(policy: DriftPolicy) -> None:
+    store = FakeCollectionStore(collections={ALIAS: desired_of()}, points={ALIAS: 3})
+    terms = Terms(drift_policy=policy, wants_alias=True)
+
+    done = await reconcile(
+        ALIAS, desired_of(), store=store, last_physical=ALIAS, last_points=3, permit=Permit(terms=terms)
+    )
+
+    assert done.refusal is not None
+    assert (done.refusal.held, done.drift, store.changes) == ((BEHIND_ALIAS,), (), [])
 
 
 async def test_a_grey_collection_is_woken_and_need_not_be_green_at_once() -> None:
