@@ -10,6 +10,8 @@ AgentMemoryError
 ├── Forbidden                  the caller may see the agent, but not do this; HTTP 403
 ├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
 ├── RestoreUnderWay            a collection comes with a restore, and no empty one is made meanwhile
+├── RebuildPaused              a rebuild is to stand still for a while
+├── RebuildUnwanted            a rebuild is not to be gone on with; says why, and its target goes
 ├── StoreRejected              the engine refused a call for good (its message, its status)
 │   └── StorageRejected        the object storage did
 ├── NamespaceEnding            an object cannot be created: its namespace is being deleted
@@ -110,6 +112,14 @@ class Conflict(AgentMemoryError):
 
 class RestoreUnderWay(AgentMemoryError):
     """An agent's collection is being made of a snapshot; says by which restore."""
+
+
+class RebuildPaused(AgentMemoryError):
+    """A rebuild stands still as long as the object says so."""
+
+
+class RebuildUnwanted(AgentMemoryError):
+    """A rebuild is not to be gone on with: what it made is removed."""
 
 
 class StoreRejected(AgentMemoryError):

@@ -39,6 +39,7 @@ from agentmemory_operator.domain.planning import (
     WakeOptimizers,
     WriteMarker,
 )
+from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 
@@ -158,8 +159,8 @@ class QdrantCollections:
 
     async def _apply(self, physical: str, change: Change) -> None:
         match change:
-            case CreateCollection(_, collection):
-                await self._create(physical, collection)
+            case CreateCollection(_, collection, record):
+                await self._create(physical, collection, record)
             case CreateIndexes(indexes):
                 await self._create_indexes(physical, indexes)
             case SetAlias(alias, _):
@@ -200,9 +201,9 @@ class QdrantCollections:
         moved = {"vectors": {"": placement_of(memory, is_tiered=is_tiered)}}
         await self._transport.result("PATCH", _path(physical), moved)
 
-    async def _create(self, physical: str, collection: Collection) -> None:
+    async def _create(self, physical: str, collection: Collection, record: Record | None) -> None:
         try:
-            await self._transport.result("PUT", _path(physical), creation_of(collection))
+            await self._transport.result("PUT", _path(physical), creation_of(collection, record))
         except StoreRejected as exc:
             # 409: created by an attempt whose answer was lost, unless it is somebody else's.
             if exc.status != 409 or not await self._is_owned(physical, collection.marker):

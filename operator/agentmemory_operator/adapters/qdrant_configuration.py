@@ -28,6 +28,7 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
 )
 from agentmemory_operator.domain.profiles import CACHED, COLD
+from agentmemory_operator.domain.rebuilding import REBUILD_KEY, Record, record_from_json, record_to_json
 from agentmemory_operator.ports import Json
 
 FLOAT32 = "Float32"
@@ -68,8 +69,14 @@ def update_of(change: Patched) -> Json:
             return {"metadata": {METADATA_KEY: marker_to_json(marker)}}
 
 
-def creation_of(collection: Collection) -> Json:
-    """Return the body that creates the collection; what is the engine's default, or its to decide, is left out."""
+def creation_of(collection: Collection, record: Record | None = None) -> Json:
+    """Return the body that creates the collection; what is the engine's default, or its to decide, is left out.
+
+    Args:
+        record: of the rebuild whose target it is.
+    """
+    marker = {METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else {}
+    recorded = {REBUILD_KEY: record_to_json(record)} if record else {}
     return _given(
         vectors=_vector_of(collection),
         sparse_vectors={KEYWORD_VECTOR: KEYWORD_PARAMS} if collection.has_keyword else None,
@@ -79,7 +86,7 @@ def creation_of(collection: Collection) -> Json:
         hnsw_config=hnsw_of(collection),
         optimizers_config=optimizers_of(collection),
         quantization_config=quantization_of(collection.quantization),
-        metadata={METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else None,
+        metadata=(marker | recorded) or None,
     )
 
 
@@ -141,6 +148,7 @@ def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -
         state=info["status"],
         is_busy=info["status"] != GREEN or bool((info.get("update_queue") or {}).get("length")),
         fault=fault.get("error", "") if isinstance(fault, dict) else "",
+        record=record_from_json(info["config"].get("metadata")),
     )
 
 

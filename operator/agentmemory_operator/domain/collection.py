@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
+from agentmemory_operator.domain.rebuilding import Record
 
 KEYWORD_VECTOR = "agentmemory_keyword"
 """Name of the sparse vector beside the nameless dense one; a name that is ours alone, as the vector may be dropped."""
@@ -151,6 +152,7 @@ class Observed:
         state: green, yellow, grey or red.
         is_busy: optimizations are queued or running.
         fault: the engine's words for what stopped its optimizers; empty when nothing did.
+        record: of the rebuild that made it.
     """
 
     physical: str
@@ -161,6 +163,7 @@ class Observed:
     state: str
     is_busy: bool
     fault: str = ""
+    record: Record | None = None
 
 
 def marker_to_json(marker: Marker) -> dict[str, Any]:

@@ -82,6 +82,9 @@ class Reason(StrEnum):
     ROLLED_BACK = "RolledBack"
     PREVIOUS_GONE = "PreviousGone"
     NOT_LIVE = "NotLive"
+    REBUILD_RUNNING = "RebuildRunning"
+    REBUILD_PAUSED = "RebuildPaused"
+    REBUILD_FAILED = "RebuildFailed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,9 +27,11 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from agentmemory_operator.domain.collection import GREY, Collection, KeywordSource, Marker, Observed, Quantization
 from agentmemory_operator.domain.limits import Limits, limits_to_set
+from agentmemory_operator.domain.rebuilding import Record
 
 
 class ChangeClass(StrEnum):
@@ -42,10 +44,15 @@ class ChangeClass(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CreateCollection:
-    """Create the physical collection with everything the engine takes in one body."""
+    """Create the physical collection with everything the engine takes in one body.
+
+    Attributes:
+        record: of the rebuild whose target it is.
+    """
 
     physical: str
     collection: Collection
+    record: Record | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,12 +200,20 @@ class Plan:
 
         A marker's generation does not count: it follows every edit, and an approval has to outlive one of the ranking.
         """
-        content = [[type(change).__name__, asdict(_timeless(change))] for change in self.changes]
+        content = [[type(change).__name__, _content_of(change)] for change in self.changes]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _timeless(change: Change) -> Change:
-    return replace(change, marker=replace(change.marker, generation=0)) if isinstance(change, WriteMarker) else change
+def _content_of(change: Change) -> dict[str, Any]:
+    if isinstance(change, WriteMarker):
+        change = replace(change, marker=replace(change.marker, generation=0))
+    # No plan has a record: it is what comes of one.
+    return {name: value for name, value in asdict(change).items() if name != "record"}
+
+
+def rebuild_digest(plan: Plan) -> str:
+    """Return the digest of what of a plan needs a new collection: what else changes meanwhile makes no other of it."""
+    return Plan(plan.physical, tuple(change for change in plan.changes if isinstance(change, Rebuild))).digest
 
 
 def without_wake(plan: Plan) -> Plan:

@@ -98,6 +98,17 @@ class Record:
         return self.step in (Step.DRAIN, Step.SETTLE, Step.DONE)
 
 
+def steps_from(step: Step, *, is_moved: bool) -> tuple[Step, ...]:
+    """Return the steps that are still to be taken, in order; `step` may be half done.
+
+    Args:
+        is_moved: the alias leads to the target, whatever the record says.
+    """
+    steps = tuple(Step)[:-1]
+    first = max(steps.index(step), steps.index(Step.DRAIN)) if is_moved else steps.index(step)
+    return steps[first:]
+
+
 _NAMES = {
     "begun_ms": "begunMs",
     "since_ms": "sinceMs",

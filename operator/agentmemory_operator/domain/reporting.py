@@ -200,7 +200,7 @@ def describe_change(change: Change) -> str:
     if isinstance(change, Tuned):
         return _describe_tuning(change)
     match change:
-        case CreateCollection(physical, collection):
+        case CreateCollection(physical, collection, _):
             return f"create collection {physical} ({collection.size} dimensions, {collection.distance})"
         case SetAlias(alias, physical):
             return f"point alias {alias} at {physical}"

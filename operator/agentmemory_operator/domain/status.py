@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.domain.lifecycle_status import CleanupStatus
+from agentmemory_operator.domain.rebuild_status import RebuildStatus
 from agentmemory_operator.domain.schema import keyed_by, of_one_writer
 from agentmemory_operator.domain.status_model import StatusModel
 
@@ -353,6 +354,9 @@ class AgentMemoryStatus(WholeStatus):
     )
     closed: ClosedStatus | None = Field(
         default=None, description="A snapshot is being restored into the collection itself: the API answers 503."
+    )
+    rebuild: RebuildStatus | None = Field(
+        default=None, description="The move into another collection that runs, or the last one."
     )
     drift: Drift | None = Field(
         default=None, description="What was changed behind the operator's back and stays as it is."

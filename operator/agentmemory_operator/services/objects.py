@@ -74,6 +74,14 @@ def memory_named(document: Mapping[str, Any]) -> Key | None:
     return Key(AGENT_MEMORY, key_of(document).namespace, name) if isinstance(name, str) else None
 
 
+def names_on_record(table: "ObjectTable") -> list[str | None]:
+    """Return every physical name that a snapshot or a restore knows of."""
+    documents = [*table.documents(MEMORY_RESTORE), *table.documents(MEMORY_SNAPSHOT)]
+    statuses = [document.get("status") or {} for document in documents]
+    replaced = [(status.get("previousCollection") or {}).get("physical") for status in statuses]
+    return [*(status.get("physical") for status in statuses), *replaced]
+
+
 @dataclass(slots=True)
 class ObjectTable:
     """The objects by key, the claims on each slug, and what is done for each AgentMemory."""

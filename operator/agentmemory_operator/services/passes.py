@@ -52,6 +52,7 @@ from agentmemory_operator.services.objects import (
     key_of,
     slug_of,
 )
+from agentmemory_operator.services.rebuilds import Rebuilds
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, POLICIES, Release
 from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
@@ -107,6 +108,7 @@ class Passes:
         handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
         cleaning: told of each object, when its next cleanup is due; None cleans nothing up.
         snapshots: told of each object, what there is to say of its snapshots; None makes none.
+        rebuilds: told of what each pass found; None carries none out.
         locks: of the aliases; one for all who move them.
     """
 
@@ -119,6 +121,7 @@ class Passes:
     handover: Handover | None = None
     cleaning: Cleaning | None = None
     snapshots: SnapshotSchedule | None = None
+    rebuilds: Rebuilds | None = None
     locks: AliasLocks = field(default_factory=AliasLocks)
     turns: Turns = field(init=False)
     release: Release = field(init=False)
@@ -295,6 +298,9 @@ class Passes:
     async def _report(
         self, key: Key, document: Json, memory: AgentMemory, done: Reconciled, *, opened_by: str | None
     ) -> None:
+        if self.rebuilds is not None:
+            self.rebuilds.note(key, memory, done)
+            done = self.rebuilds.reports.explained(key, done)
         marker = done.observed.collection.marker
         settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)
         status = converged_status(settings, done, old=memory.status, now=self._now())
@@ -302,6 +308,8 @@ class Passes:
             status["access"] = access_status(settings, opened_by)
         if self.cleaning is not None:
             status |= self.cleaning.note(key, memory, settings)
+        if rebuild := self.rebuilds.reports.last(key) if self.rebuilds else None:
+            status["rebuild"] = rebuild
         since = (document.get("status") or {}).get("reindexSince")
         if since and (self.turns.is_held_by(key) or is_running(done.observed)):
             status["reindexSince"] = since

@@ -44,7 +44,13 @@ from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.in_place import InPlace
 from agentmemory_operator.services.jobs import Job, JobBook
 from agentmemory_operator.services.keeping import Keeping
-from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.services.objects import (
+    AGENT_MEMORY,
+    MEMORY_RESTORE,
+    Key,
+    ObjectTable,
+    names_on_record,
+)
 from agentmemory_operator.services.previous import live_behind
 from agentmemory_operator.services.restore_jobs import FINALIZER, RestoreJob, RestorePeriods, alias_behind
 from agentmemory_operator.services.restore_queue import obstacle_of, target_fault
@@ -178,7 +184,7 @@ class RestorePasses:
         """Write down what is about to be made; while it stands there, nobody makes the agent another collection."""
         alias, connection = alias_of(memory.slug), connection_of(memory)
         live = await live_behind(server, alias, _last_physical(memory))
-        names = [*await server.snapshots.collections(), _last_physical(memory), *self._named()]
+        names = [*await server.snapshots.collections(), _last_physical(memory), *names_on_record(self.table)]
         replaced = live.physical if live else None
         status = begun_status(
             job.status,
@@ -189,13 +195,6 @@ class RestorePasses:
             at=job.moment,
         )
         await job.job.write(status)
-
-    def _named(self) -> list[str | None]:
-        """Return every physical name that a snapshot or a restore knows of."""
-        documents = [*self.table.documents(MEMORY_RESTORE), *self.table.documents(MEMORY_SNAPSHOT)]
-        statuses = [document.get("status") or {} for document in documents]
-        replaced = [(status.get("previousCollection") or {}).get("physical") for status in statuses]
-        return [*(status.get("physical") for status in statuses), *replaced]
 
     def _target(self, job: RestoreJob) -> AgentMemory:
         document = self.table.get(self._target_key(job))

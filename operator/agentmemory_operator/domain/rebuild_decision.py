@@ -1,0 +1,78 @@
+"""What is to be done about an agent's rebuilds, by what lies in Qdrant and what the object wants. Pure.
+
+| the alias leads to | the object wants | there is | then |
+|---|---|---|---|
+| a target whose record has not ended | anything | | it is gone on with: the move is behind it |
+| a target | its rollback | | the collection that it replaced becomes live again |
+| a source | a rebuild | a target of the same plan | that one is gone on with |
+| a source | a rebuild | no such target | one is begun |
+| a source | nothing | a target | it is removed |
+
+Targets that nobody wants are removed in any case; a collection that was replaced is none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.rebuilding import Kind, Record, Step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the object wants.
+
+    Attributes:
+        digest: of the plan that may be carried out by a rebuild, None where there is none.
+        rollback: the live collection that is to be taken back, None where none is.
+    """
+
+    digest: str | None = None
+    rollback: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is to be done.
+
+    Attributes:
+        going_on: the rebuild that was begun and is gone on with.
+        begins: which kind is begun, None where none is.
+        unwanted: what was begun and is not wanted.
+    """
+
+    going_on: Record | None = None
+    begins: Kind | None = None
+    unwanted: tuple[Record, ...] = ()
+
+
+def decide(live: Observed | None, records: Sequence[Record], wish: Wish) -> Decision:
+    """Return what is to be done.
+
+    Args:
+        live: what the alias leads to.
+        records: of every collection of the agent that has one.
+    """
+    if live is None:
+        return Decision()
+    open_ = [record for record in records if record.step is not Step.DONE and record.target != live.physical]
+    own = live.record
+    if own is not None and own.target == live.physical and own.step is not Step.DONE:
+        return Decision(going_on=own, unwanted=tuple(open_))
+    kind = _wanted(live, wish)
+    chosen = next((record for record in open_ if _is_wanted(record, live, kind, wish)), None)
+    unwanted = tuple(record for record in open_ if record is not chosen)
+    if chosen is not None:
+        return Decision(going_on=chosen, unwanted=unwanted)
+    return Decision(begins=kind, unwanted=unwanted)
+
+
+def _wanted(live: Observed, wish: Wish) -> Kind | None:
+    if wish.rollback is not None and wish.rollback == live.physical:
+        return Kind.ROLLBACK if live.record is not None and live.record.kind is Kind.REBUILD else None
+    return Kind.REBUILD if wish.digest is not None else None
+
+
+def _is_wanted(record: Record, live: Observed, kind: Kind | None, wish: Wish) -> bool:
+    is_same = record.kind is kind and record.source == live.physical
+    return is_same and (kind is Kind.ROLLBACK or record.digest == wish.digest)

@@ -1,0 +1,102 @@
+"""What people are told of rebuilds: in the status of their object, in its conditions, in events."""
+
+import logging
+from dataclasses import dataclass, field, replace
+
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.outcomes import Reconciled
+from agentmemory_operator.domain.rebuild_status import State, is_under_way, rebuild_status
+from agentmemory_operator.domain.rebuilding import Record
+from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.domain.times import parse_time, render_second
+from agentmemory_operator.ports import Clock, Cluster, Event, Json
+from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable, owned_memory
+
+log = logging.getLogger(__name__)
+
+SHOW_MS = 2_000
+"""Between two writes of progress."""
+
+_EXPLAINED = {State.FAILED: Reason.REBUILD_FAILED, State.PAUSED: Reason.REBUILD_PAUSED}
+
+
+@dataclass(slots=True)
+class RebuildReports:
+    """Tells how rebuilds stand."""
+
+    table: ObjectTable
+    cluster: Cluster
+    clock: Clock
+    _told: dict[tuple[Key, str], Json] = field(default_factory=dict)
+    _shown_ms: dict[Key, int] = field(default_factory=dict)
+
+    @property
+    def now(self) -> str:
+        """The time as statuses say it."""
+        return render_second(self.clock.now_ms() / 1000)
+
+    def last(self, key: Key) -> Json:
+        """Return what was told last of an object's rebuild; the watch may not have brought it yet."""
+        document = self.table.get(key) or {"metadata": {}}
+        own = self._told.get((key, document["metadata"].get("uid", "")))
+        told: Json = (document.get("status") or {}).get("rebuild") or {}
+        return told if own is None else own
+
+    def is_under_way(self, key: Key) -> bool:
+        """Tell whether an object's collection is being rebuilt, as far as is known here."""
+        return is_under_way(self.last(key))
+
+    def explained(self, key: Key, done: Reconciled) -> Reconciled:
+        """Return what a pass found, with why the rebuild that it asks for does not run."""
+        told, refusal = self.last(key), done.refusal
+        reason = _EXPLAINED.get(State(told["state"])) if told else None
+        if refusal is None or refusal.reason != Reason.REBUILD_RUNNING or reason is None:
+            return done
+        return replace(done, refusal=replace(refusal, reason=reason, message=told.get("message", "")))
+
+    async def show(self, key: Key, record: Record, message: str) -> None:
+        """Tell how far one is, not more often than people read."""
+        now_ms, told, last = self.clock.now_ms(), rebuild_status(record, State.RUNNING, message), self.last(key)
+        is_news = any(told.get(name) != last.get(name) for name in ("step", "state", "message"))
+        if is_news or now_ms - self._shown_ms.get(key, 0) >= SHOW_MS:
+            self._shown_ms[key] = now_ms
+            await self.write(key, told)
+
+    async def stand(self, key: Key, state: State, message: str, record: Record | None = None) -> None:
+        """Tell that one stands, and why."""
+        told = rebuild_status(record, state, message) if record else self.last(key)
+        await self.write(key, told | {"state": state, "message": message})
+
+    async def end(self, key: Key, record: Record, state: State, message: str, *, asked: str | None = None) -> None:
+        """Tell how one ended.
+
+        Args:
+            asked: the annotation by which somebody would have a failed one tried again, as it is now.
+        """
+        told = rebuild_status(record, state, message, ended=self.now)
+        await self.write(key, told | ({"requestedAt": asked} if asked is not None else {}))
+
+    async def write(self, key: Key, told: Json) -> None:
+        """Write how a rebuild stands into its object's status, if that is still there."""
+        memory, document = owned_memory(self.table, key), self.table.get(key)
+        if memory is None or document is None:
+            return
+        self._told[key, memory.metadata.uid] = told
+        status = (document.get("status") or {}) | {"rebuild": told}
+        if status != document.get("status"):
+            await self.cluster.write_status(AGENT_MEMORY, memory.metadata, status)
+            document["status"] = status
+
+    async def post(self, memory: AgentMemory, event: Event) -> None:
+        """Tell of something that happened."""
+        await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        log.info("%s/%s: %s: %s", memory.metadata.namespace, memory.metadata.name, event.reason, event.message)
+
+    def failed_since_s(self, key: Key, digest: str | None, asked: str | None) -> float | None:
+        """Return how many seconds ago one of this plan failed; None where none did, or another try is asked for."""
+        told = self.last(key)
+        if told.get("state") != State.FAILED or told.get("requestedAt") != asked:
+            return None
+        if digest is not None and told.get("digest") != digest:
+            return None
+        return (self.clock.now_ms() - parse_time(told["endTime"])) / 1000

@@ -1,0 +1,371 @@
+"""Rebuilds of agents' collections, and the way back: what is wanted is begun, and gone on with to its end.
+
+What is under way stands in the metadata of collections (`domain/rebuilding.py`), so that whoever comes next goes on
+where the last one was killed; an object's status only tells people of it. Every pass over an object says here what it
+found; a rebuild ends with a pass, which sees what the alias leads to then.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Observed, is_placeholder
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.desired import newest_collection, terms_of
+from agentmemory_operator.domain.naming import alias_of, next_physical, number_of
+from agentmemory_operator.domain.outcomes import Reconciled
+from agentmemory_operator.domain.planning import CreateCollection, rebuild_digest
+from agentmemory_operator.domain.rebuild_decision import Decision, Wish, decide
+from agentmemory_operator.domain.rebuild_status import State
+from agentmemory_operator.domain.rebuilding import (
+    MOVING_KEY,
+    REBUILD_KEY,
+    Kind,
+    Record,
+    Step,
+    record_from_json,
+    record_to_json,
+    steps_from,
+)
+from agentmemory_operator.domain.resources import (
+    PAUSE_REBUILD,
+    RECONCILE_REQUESTED_AT,
+    ROLLBACK_REBUILD,
+    AgentMemory,
+)
+from agentmemory_operator.domain.safety import Refusal
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    LeadershipLost,
+    RebuildPaused,
+    RebuildUnwanted,
+    SpecInvalid,
+    TransientError,
+)
+from agentmemory_operator.ports import Clock, Cluster, Embedder, Event
+from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable, names_on_record, owned_memory
+from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind
+from agentmemory_operator.services.rebuild_reports import RebuildReports
+from agentmemory_operator.services.rebuild_tasks import Task
+from agentmemory_operator.services.reconcile import draft
+from agentmemory_operator.services.restore_queue import restore_under_way
+from agentmemory_operator.services.servers import Server, Servers, connection_of
+from agentmemory_operator.services.workqueue import WorkQueue
+
+log = logging.getLogger(__name__)
+
+StepWork = Callable[[Task], Awaitable[str]]
+"""Does a step; returns what it came to, for people."""
+
+OpenEmbedder = Callable[[EmbeddingSource, AgentMemory], Awaitable[Embedder]]
+"""Opens what embeds for an object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildPeriods:
+    """Seconds.
+
+    Attributes:
+        look_s: until what has to wait is looked at again.
+        retry_s: until one that failed for good is tried again by itself.
+    """
+
+    look_s: float = 5.0
+    retry_s: float = 3600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Rebuilds:
+    """Begins rebuilds and brings them on.
+
+    Attributes:
+        request: asks for a pass over an object.
+        locks: of the aliases; one for all who move them.
+        steps: what is done in each step but the first.
+        abandon: takes back what a rebuild that is given up did to its source.
+        width: rebuilds at a time of the objects of one connection.
+    """
+
+    table: ObjectTable
+    servers: Servers
+    cluster: Cluster
+    clock: Clock
+    request: Callable[[Key], None]
+    locks: AliasLocks
+    open_embedder: OpenEmbedder
+    steps: Mapping[Step, StepWork]
+    abandon: Callable[[Server, Record], Awaitable[None]]
+    reports: RebuildReports
+    width: int = 1
+    periods: RebuildPeriods = field(default_factory=RebuildPeriods)
+    queue: WorkQueue[Key] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(self.run, lane_of=self.table.lane_of, width=self.width)
+
+    def note(self, key: Key, memory: AgentMemory, done: Reconciled) -> None:
+        """Take in what a pass found; what has to be done is begun, or gone on with."""
+        record, back = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
+        is_open = record is not None and record.target == done.observed.physical and record.step is not Step.DONE
+        is_wanted = _is_running(done.refusal) or (back is not None and back == done.observed.physical)
+        if is_open or is_wanted or self.reports.is_under_way(key):
+            self.queue.request(key)
+
+    async def run(self, key: Key) -> float | None:
+        """Do what is to be done; return after how many seconds to look again, None for when a pass asks.
+
+        Raises:
+            TransientError: it is to be tried again; the status says why.
+        """
+        memory = owned_memory(self.table, key)
+        if memory is None or memory.spec.suspend:
+            return None
+        work = partial(self._look, key, memory)
+        due_s = await self.servers.use(connection_of(memory), work, namespace=key.namespace)
+        self.request(key)
+        return due_s
+
+    async def _look(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
+        live = await live_behind(server, alias_of(memory.slug), _last_physical(memory))
+        wish = await self._wish(memory, live)
+        decision = decide(live, await self._records(server, memory), wish)
+        for record in decision.unwanted:
+            await self._remove(key, memory, server, record)
+        if live is None or not (decision.going_on or decision.begins):
+            return None
+        if waits := self._obstacle(key, decision):
+            await self.reports.stand(key, State.WAITING, waits, decision.going_on)
+            return self.periods.look_s
+        asked = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
+        failed_s = self.reports.failed_since_s(key, wish.digest, asked)
+        if decision.going_on is None and failed_s is not None and failed_s < self.periods.retry_s:
+            return self.periods.retry_s - failed_s
+        return await self._bring_on(key, memory, server, live, decision)
+
+    async def _wish(self, memory: AgentMemory, live: Observed | None) -> Wish:
+        """Return what the object wants; a Rebuild that is held is none."""
+        back = memory.metadata.annotations.get(ROLLBACK_REBUILD)
+        digest = await self._allowed(memory, live) if live else None
+        return Wish(digest=digest, rollback=back)
+
+    async def _allowed(self, memory: AgentMemory, live: Observed) -> str | None:
+        """Return the digest of the rebuild that the object asks for and that is not held."""
+        cluster_id = await self.cluster.cluster_id()
+        found = draft(
+            alias_of(memory.slug),
+            newest_collection(memory, cluster_id=cluster_id),
+            live,
+            last_physical=live.physical,
+            last_points=live.points,
+            terms=terms_of(memory, cluster_id=cluster_id),
+        )
+        return rebuild_digest(found.plan) if _is_running(found.refusal) else None
+
+    async def _records(self, server: Server, memory: AgentMemory) -> list[Record]:
+        """Return the records of the agent's collections."""
+        alias, records = alias_of(memory.slug), []
+        for name in await server.snapshots.collections():
+            if number_of(name, alias) is None:
+                continue
+            metadata = await server.snapshots.metadata(name)
+            record = None if is_placeholder(metadata) else record_from_json(metadata)
+            # One that came with a snapshot tells of another collection.
+            if record is not None and record.target == name:
+                records.append(record)
+        return records
+
+    def _obstacle(self, key: Key, decision: Decision) -> str | None:
+        """Return what a rebuild has to wait for that is not behind its move."""
+        going_on = decision.going_on
+        if going_on is not None and going_on.is_moved:
+            return None
+        if found := restore_under_way(key, self.table):
+            return f"MemoryRestore {found.name} is under way: it goes first"
+        return None
+
+    async def _bring_on(
+        self, key: Key, memory: AgentMemory, server: Server, live: Observed, decision: Decision
+    ) -> float | None:
+        record = decision.going_on or await self._begun(key, memory, server, live, decision.begins)
+        try:
+            await self._go_through(await self._task(key, memory, server, live, record))
+        except LeadershipLost:
+            raise
+        except RebuildPaused as exc:
+            await self.reports.stand(key, State.PAUSED, str(exc))
+        except RebuildUnwanted as exc:
+            # Now: nobody comes back for an object that is gone.
+            log.info("%s: the rebuild is given up: %s", key, exc)
+            await self._remove(key, memory, server, record)
+            return 0.0
+        except TransientError as exc:
+            await self.reports.stand(key, State.WAITING, str(exc))
+            raise
+        except AgentMemoryError as exc:
+            return await self._fail(key, memory, server, record, str(exc))
+        return None
+
+    async def _begun(self, key: Key, memory: AgentMemory, server: Server, live: Observed, kind: Kind | None) -> Record:
+        """Begin one: the record is all that is made of it here, and what the first step makes."""
+        if kind is Kind.ROLLBACK:
+            return await self._begun_back(server, live)
+        digest, now_ms = await self._allowed(memory, live), self.clock.now_ms()
+        if digest is None:
+            raise RebuildUnwanted("it is not asked for any more")
+        alias = alias_of(memory.slug)
+        last = self.reports.last(key)
+        known = (_last_physical(memory), last.get("source"), last.get("target"), *names_on_record(self.table))
+        names = [*await server.snapshots.collections(), *known]
+        record = Record(
+            source=live.physical,
+            target=next_physical(alias, names),
+            digest=digest,
+            begun_ms=now_ms,
+            since_ms=now_ms,
+            total=live.points,
+        )
+        begun = f"{record.source} is being rebuilt as {record.target}, and serves meanwhile"
+        await self.reports.post(memory, Event("Normal", "RebuildBegun", begun))
+        return record
+
+    async def _begun_back(self, server: Server, live: Observed) -> Record:
+        assert live.record is not None
+        previous, now_ms = live.record.source, self.clock.now_ms()
+        metadata = await server.snapshots.metadata(previous)
+        if metadata is None or is_placeholder(metadata) or PREVIOUS_KEY not in metadata:
+            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous}, which {live.physical} replaced, is not kept any more")
+        record = Record(
+            kind=Kind.ROLLBACK,
+            source=live.physical,
+            target=previous,
+            digest=live.record.digest,
+            step=Step.CATCH_UP,
+            begun_ms=now_ms,
+            since_ms=live.record.moved_ms or live.record.begun_ms,
+        )
+        await server.snapshots.write_metadata(previous, {REBUILD_KEY: record_to_json(record)})
+        return record
+
+    async def _task(self, key: Key, memory: AgentMemory, server: Server, live: Observed, record: Record) -> Task:
+        desired = await self._desired(memory, server, record)
+        source = live
+        if record.target == live.physical:
+            gone = await server.collections.observe(record.source, record.source, is_linked=True)
+            source = gone or replace(live, physical=record.source, points=0)
+        is_same = bool(
+            source.collection.marker
+            and desired.marker
+            and source.collection.marker.embedding.identity == desired.marker.embedding.identity
+        )
+        embedder = None
+        if not is_same and desired.marker is not None:
+            embedder = await self.open_embedder(desired.marker.embedding, memory)
+        return Task(
+            memory=memory,
+            server=server,
+            source=source,
+            desired=desired,
+            record=record,
+            clock=self.clock,
+            embedder=embedder,
+            check=partial(self._check, key, memory.metadata.uid, live, record),
+            show=partial(self.reports.show, key),
+        )
+
+    async def _desired(self, memory: AgentMemory, server: Server, record: Record) -> Collection:
+        if record.kind is Kind.REBUILD:
+            return newest_collection(memory, cluster_id=await self.cluster.cluster_id())
+        previous = await server.collections.observe(record.target, record.target, is_linked=True)
+        if previous is None:
+            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{record.target} is gone from Qdrant: somebody deleted it")
+        return previous.collection
+
+    async def _go_through(self, task: Task) -> None:
+        is_moved = task.source.physical != task.record.source or await self._is_live(task)
+        for step in steps_from(task.record.step, is_moved=is_moved):
+            if not (is_moved or step in (Step.DRAIN, Step.SETTLE)):
+                await task.check()
+            if step is Step.CREATE:
+                await self._create(task)
+                continue
+            if task.record.step is not step:
+                await task.note(step=step)
+            came_to = await self.steps[step](task)
+            log.info("rebuild of %s into %s: %s: %s", task.source_name, task.target_name, step, came_to)
+        await self._finish(task)
+
+    @staticmethod
+    async def _is_live(task: Task) -> bool:
+        live = await live_behind(task.server, task.alias, task.target_name)
+        return live is not None and live.physical == task.target_name
+
+    @staticmethod
+    async def _create(task: Task) -> None:
+        bare = replace(task.desired, indexes=())
+        await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
+
+    async def _finish(self, task: Task) -> None:
+        await task.note(step=Step.DONE)
+        message = f"{task.target_name} is live in the place of {task.source_name}"
+        await self.reports.end(_key_of(task.memory), task.record, State.DONE, message)
+        reason = Reason.ROLLED_BACK if task.record.kind is Kind.ROLLBACK else "Rebuilt"
+        await self.reports.post(task.memory, Event("Normal", reason, message))
+
+    async def _check(self, key: Key, uid: str, live: Observed, record: Record) -> None:
+        """Pass while a rebuild is to go on, by what is known of its object.
+
+        Raises:
+            RebuildPaused, RebuildUnwanted: it is not.
+        """
+        memory = owned_memory(self.table, key)
+        if memory is None or memory.metadata.uid != uid:
+            raise RebuildUnwanted("the AgentMemory was deleted, or is not valid any more")
+        if memory.spec.suspend:
+            raise RebuildPaused("spec.suspend is true: set it to false to go on")
+        if PAUSE_REBUILD in memory.metadata.annotations:
+            raise RebuildPaused(f"the annotation {PAUSE_REBUILD} pauses it: take it off to go on")
+        if restore := restore_under_way(key, self.table):
+            raise RebuildPaused(f"MemoryRestore {restore.name} is under way: it goes first")
+        wish = await self._wish(memory, live)
+        wanted = decide(live, [record], wish)
+        if wanted.going_on is None:
+            raise RebuildUnwanted("the object does not ask for it any more")
+
+    async def _remove(self, key: Key, memory: AgentMemory, server: Server, record: Record) -> None:
+        """Remove what a rebuild has made that is not wanted; a collection that was replaced stays what it was."""
+        async with self.locks.of(memory.slug):
+            live = await live_behind(server, alias_of(memory.slug), record.source)
+            if live is not None and live.physical == record.target:
+                return
+            await self.abandon(server, record)
+            if await server.snapshots.metadata(record.source) is not None:
+                await server.snapshots.write_metadata(record.source, {MOVING_KEY: None})
+            if record.kind is Kind.ROLLBACK:
+                ended = record_to_json(replace(record, step=Step.DONE))
+                await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})
+            else:
+                await server.collections.delete(record.target)
+        message = f"{record.target}, which was being made, is not wanted any more and is removed"
+        await self.reports.end(key, record, State.STOPPED, message)
+
+    async def _fail(self, key: Key, memory: AgentMemory, server: Server, record: Record, why: str) -> float:
+        """Give a rebuild up, and say why; what it made is removed, unless it is live."""
+        await self._remove(key, memory, server, record)
+        asked = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
+        await self.reports.end(key, record, State.FAILED, why, asked=asked)
+        await self.reports.post(memory, Event("Warning", Reason.REBUILD_FAILED, why))
+        return self.periods.retry_s
+
+
+def _is_running(refusal: Refusal | None) -> bool:
+    return refusal is not None and refusal.reason == Reason.REBUILD_RUNNING
+
+
+def _last_physical(memory: AgentMemory) -> str | None:
+    return (memory.status.get("collection") or {}).get("physical")
+
+
+def _key_of(memory: AgentMemory) -> Key:
+    return Key(AGENT_MEMORY, memory.metadata.namespace, memory.metadata.name)
