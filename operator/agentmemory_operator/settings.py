@@ -16,6 +16,8 @@ IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 DEFAULT_API_URL = "http://127.0.0.1:8080"
 # Of one connection; each keeps a disk busy, and its verification another time.
 SNAPSHOTS_AT_ONCE = 4
+# Of one connection; each reads and writes a whole collection, and the engine indexes it.
+REBUILDS_AT_ONCE = 1
 
 
 class SettingInvalid(ValueError):
@@ -33,6 +35,7 @@ class Settings:
         max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
         shared_buckets: those that are opened with the operator's own identity.
         snapshots_at_once: snapshots under way at once, of the agents of one connection.
+        rebuilds_at_once: rebuilds, likewise.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         models: folder of the models of provider fastembed and of the cross-encoders.
         api_url: the retrieval API that `search` and `remember` ask.
@@ -53,6 +56,7 @@ class Settings:
     max_scratch_gib: int = 0
     shared_buckets: frozenset[str] = frozenset()
     snapshots_at_once: int = SNAPSHOTS_AT_ONCE
+    rebuilds_at_once: int = REBUILDS_AT_ONCE
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
     models: Path | None = None
@@ -86,6 +90,7 @@ class Settings:
                 filter(None, environ.get("AGENTMEMORY_SHARED_BUCKETS", "").replace(" ", "").split(","))
             ),
             snapshots_at_once=_number(environ, "AGENTMEMORY_SNAPSHOTS_AT_ONCE"),
+            rebuilds_at_once=_number(environ, "AGENTMEMORY_REBUILDS_AT_ONCE"),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
@@ -127,6 +132,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_MAX_SCRATCH_GIB", "0", "0"),
     Variable("AGENTMEMORY_SHARED_BUCKETS"),
     Variable("AGENTMEMORY_SNAPSHOTS_AT_ONCE", str(SNAPSHOTS_AT_ONCE), str(SNAPSHOTS_AT_ONCE)),
+    Variable("AGENTMEMORY_REBUILDS_AT_ONCE", str(REBUILDS_AT_ONCE), str(REBUILDS_AT_ONCE)),
     Variable("OPENAI_API_KEY"),
     Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),
     Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),

@@ -39,7 +39,7 @@ class Owners:
 
     Attributes:
         objects: (namespace, name).
-        names: aliases by slug, and the physical names that statuses report, those of restores too.
+        names: aliases by slug, and the physical names that statuses report, those of rebuilds and restores too.
     """
 
     cluster_id: str
@@ -69,7 +69,9 @@ def owners_of(
         metadata, spec = document["metadata"], document.get("spec") or {}
         objects.add((metadata["namespace"], metadata["name"]))
         names.add(alias_of(str(spec.get("agent") or metadata["name"])))
-        names.add(str(((document.get("status") or {}).get("collection") or {}).get("physical") or ""))
+        status = document.get("status") or {}
+        names.add(str((status.get("collection") or {}).get("physical") or ""))
+        names |= {str((status.get("rebuild") or {}).get(end) or "") for end in ("source", "target")}
     for document in restores:
         status = document.get("status") or {}
         names |= {str(told.get("physical") or "") for told in (status, status.get("previousCollection") or {})}

@@ -36,6 +36,8 @@ AGENTS_AT_ONCE = 2
 # From a run that finds nothing to one over millions of memories.
 SECONDS = (0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
 SETTLED_MS = 600_000
+# Until a cleanup that waits for a rebuild looks again.
+REBUILDING_S = 30.0
 DONE, HELD, FAILED = "done", "held", "failed"
 
 OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
@@ -73,6 +75,8 @@ class Cleaning:
 
     Args:
         request: asks for a pass over an object.
+        is_rebuilding: tells whether an object's collection is being rebuilt: what a cleanup removes meanwhile, and the
+            tombstones that it leaves, would have to be found in both.
     """
 
     table: ObjectTable
@@ -81,9 +85,11 @@ class Cleaning:
     clock: Clock
     cleanup: Cleanup
     request: Callable[[Key], None]
+    is_rebuilding: Callable[[Key], bool] = lambda key: False
     queue: WorkQueue[Key] = field(init=False)
     _results: dict[tuple[Key, str], Json] = field(init=False, default_factory=dict)
     meter: CleaningMeter = field(init=False, default_factory=CleaningMeter)
+    _under_way: set[Key] = field(init=False, default_factory=set)
     _begun_ms: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -99,6 +105,10 @@ class Cleaning:
             return status
         self.queue.request(key, after_s=max(0, due - self.clock.now_ms()) / 1000)
         return status | ({"nextCleanupTime": render_second(due / 1000)} if due else {})
+
+    def is_under_way(self, key: Key) -> bool:
+        """Tell whether an object is being cleaned up at the moment."""
+        return key in self._under_way
 
     def _last(self, key: Key, memory: AgentMemory) -> Json:
         """Return what the last run came to; the status may not say so yet."""
@@ -119,6 +129,9 @@ class Cleaning:
         due = due_ms(memory, settings.lifecycle, last)
         if due is None or due > self.clock.now_ms():
             return None if due is None else (due - self.clock.now_ms()) / 1000
+        if self.is_rebuilding(key):
+            return REBUILDING_S
+        self._under_way.add(key)
         try:
             await self._run(key, memory, settings, last)
         except LeadershipLost:
@@ -129,6 +142,8 @@ class Cleaning:
         except AgentMemoryError as exc:
             self.meter.failed()
             raise StoreUnavailable(f"cannot be cleaned up: {exc}") from exc
+        finally:
+            self._under_way.discard(key)
         self.request(key)
         return None
 
@@ -163,7 +178,7 @@ class Cleaning:
             now_ms=now_ms,
         )
         # Snapshots and restores are listed by themselves: for a while after a start not all may be known.
-        if since_ms is None or now_ms - self._begun_ms < SETTLED_MS:
+        if since_ms is None or now_ms - self._begun_ms < SETTLED_MS or self.is_rebuilding(key):
             return
         if count := await purge_tombstones(agent, since_ms):
             log.info("removed %d tombstones of %s", count, key)

@@ -13,6 +13,7 @@ from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.final_snapshot import final_manifest, final_name, final_state
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import alias_of, number_of, physical_names
+from agentmemory_operator.domain.rebuilding import record_from_json
 from agentmemory_operator.domain.resources import CONFIRM_DELETE, GROUP, AgentMemory, Metadata
 from agentmemory_operator.domain.safety import check_destroy, check_ownership
 from agentmemory_operator.domain.snapshotting import files_copied
@@ -100,7 +101,7 @@ class Release:
         if kept := await self._refusal(memory, alias, points=points, is_overdue=is_overdue):
             return kept
         # Before the live one: who is killed in between finds that again, and these with it.
-        for replaced in await self._replaced(memory, alias):
+        for replaced in await self._beside(memory, alias, observed.physical):
             await self._retire(store, memory, replaced)
         left = await self._retire(store, memory, observed.physical)
         last_one = self._left_by(memory, points) if points and memory.spec.deletion_policy == "Snapshot" else ""
@@ -149,14 +150,14 @@ class Release:
             return fault
         return None
 
-    async def _replaced(self, memory: AgentMemory, alias: str) -> list[str]:
-        """Return the collections that restores have replaced and that are kept for a way back."""
+    async def _beside(self, memory: AgentMemory, alias: str, live: str) -> list[str]:
+        """Return the collections that were replaced and are kept for a way back, and what rebuilds have begun."""
         if self.servers is None:
             return []
 
         async def find(server: Server) -> list[str]:
             names = [name for name in await server.snapshots.collections() if number_of(name, alias) is not None]
-            return [name for name in names if PREVIOUS_KEY in (await server.snapshots.metadata(name) or {})]
+            return [name for name in names if _is_beside(await server.snapshots.metadata(name), name, live)]
 
         return await self.servers.use(connection_of(memory), find, namespace=memory.metadata.namespace)
 
@@ -178,6 +179,11 @@ class Release:
             if (document.get("status") or {}).get("physical") == physical:
                 self.request(key_of(document))
         return left
+
+
+def _is_beside(metadata: Json | None, name: str, live: str) -> bool:
+    record = record_from_json(metadata)
+    return name != live and (PREVIOUS_KEY in (metadata or {}) or (record is not None and record.target == name))
 
 
 def _kept(message: str) -> Event:
