@@ -122,10 +122,13 @@ class Rebuilds:
         memory = owned_memory(self.table, key)
         if memory is None or memory.spec.suspend:
             return None
-        work = partial(self._look, key, memory)
-        due_s = await self.servers.use(connection_of(memory), work, namespace=key.namespace)
-        self.request(key)
-        return due_s
+        work, before = partial(self._look, key, memory), self.reports.last(key)
+        try:
+            return await self.servers.use(connection_of(memory), work, namespace=key.namespace)
+        finally:
+            # Only news is worth a pass: each asks here again.
+            if self.reports.last(key) != before:
+                self.request(key)
 
     async def _look(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
         live = await live_behind(server, alias_of(memory.slug), _last_physical(memory))
