@@ -25,9 +25,9 @@ from agentmemory_operator.domain.collection import (
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.plan_reporting import describe_change
 from agentmemory_operator.domain.planning import CreateCollection, Plan, class_of
 from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
-from agentmemory_operator.domain.reporting import describe_change
 from agentmemory_operator.domain.resources import AgentMemory
 from tests.support.fakes import memory_document, observed_of
 

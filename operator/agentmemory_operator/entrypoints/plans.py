@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agentmemory_operator.domain.naming import alias_of
-from agentmemory_operator.domain.reporting import plan_status
+from agentmemory_operator.domain.plan_reporting import plan_status
 from agentmemory_operator.entrypoints.tables import Section
 from agentmemory_operator.services.preview import Outcome, Preview, worst_of
 
