@@ -27,8 +27,9 @@ MANAGE, READ = "m", "r"
 # Posted, these change nothing.
 READING = frozenset({"points", "points/query", "points/query/batch", "points/scroll", "points/count", "facet"})
 WRITERS = frozenset({"rw", "prw"})
-# What makes a collection, or takes its points away.
+# What makes a collection, takes its points away, or moves its replicas.
 MANAGING = ("snapshots/recover", "snapshots/upload")
+REPLICAS = "cluster"
 
 
 class Guard:
@@ -123,7 +124,8 @@ def _check(claims: dict[str, Any], call: _Call) -> None:
 
 
 def _check_mode(mode: str, call: _Call) -> None:
-    if (call.rest == "" and call.method != "GET") or call.rest.endswith(MANAGING):
+    manages = call.rest in ("", REPLICAS) and call.method != "GET"
+    if manages or call.rest.endswith(MANAGING):
         raise forbidden("Global manage access is required")
     if call.writes and mode not in WRITERS:
         raise forbidden(f"Write access to collection {call.collection} is required")

@@ -22,6 +22,7 @@ from agentmemory_operator.devserver.access import Guard
 from agentmemory_operator.devserver.cluster import ALONE, Simulation
 from agentmemory_operator.devserver.features import DEFAULT_QDRANT_VERSION, features_of
 from agentmemory_operator.devserver.fields import Document
+from agentmemory_operator.devserver.injected_faults import Absence
 from agentmemory_operator.devserver.metrics import render_metrics
 from agentmemory_operator.devserver.problems import not_built
 from agentmemory_operator.devserver.requests import Answer, JsonResponse, answering
@@ -74,7 +75,8 @@ def create_peers(
         finally:
             await state.close()
 
-    middleware = [Middleware(Guard, api_key=api_key, has_jwt_rbac=has_jwt_rbac)] if api_key else []
+    middleware = [Middleware(Absence)] if simulation.peers > 1 else []
+    middleware += [Middleware(Guard, api_key=api_key, has_jwt_rbac=has_jwt_rbac)] if api_key else []
     apps = [
         Starlette(routes=_routes(), middleware=middleware, lifespan=None if number else lifespan)
         for number in range(simulation.peers)
@@ -184,6 +186,7 @@ def _collection_routes() -> list[Route]:
         _route("DELETE", base + "/vectors/{vector}", vector_endpoints.delete_vector),
         _route("GET", f"{base}/optimizations", collection_endpoints.get_optimizations),
         _route("GET", f"{base}/cluster", collection_endpoints.get_collection_cluster),
+        _route("POST", f"{base}/cluster", collection_endpoints.change_collection_cluster),
     ]
 
 

@@ -145,11 +145,16 @@ def _remove_other_generations(collection: Collection) -> None:
 
 
 def _end_recoveries(collection: Collection) -> None:
-    """Leave the replicas dead whose recovery the server's end cut off: their points are lost."""
-    for folder in collection.folder.glob("recovering-*"):
+    """Leave the replicas dead that the server's end left half made.
+
+    Where a recovery was cut off, the points of its shards are lost, and no replica of them is active.
+    """
+    cut_off = list(collection.folder.glob("recovering-*"))
+    for folder in cut_off:
         shutil.rmtree(folder)
     replicas = collection.record.replicas
     for shard, states in replicas.items():
         if set(states.values()) != {"Active"}:
-            replicas[shard] = dict.fromkeys(states, "Dead")
+            kept = {} if cut_off else {peer: state for peer, state in states.items() if state == "Active"}
+            replicas[shard] = dict.fromkeys(states, "Dead") | kept
             collection.save()

@@ -156,7 +156,7 @@ def points_of(shard: int, count: int) -> edge.Filter:
 
 
 def describe_shards(collection: Collection, peer: Peer, points: Mapping[int, int]) -> Document:
-    """Return what `GET /collections/{name}/cluster` says.
+    """Return what `GET /collections/{name}/cluster` says, but for the transfers that were asked for.
 
     Args:
         points: of each shard.
@@ -180,6 +180,8 @@ def describe_shards(collection: Collection, peer: Peer, points: Mapping[int, int
             {"shard_id": shard, "from": source, "to": other, "sync": True, "method": "stream_records"}
             for shard, states in replicas.items()
             for other, state in states.items()
-            if state == PARTIAL and (source := next((each for each in states if states[each] == ACTIVE), None))
+            if state == PARTIAL
+            and not any(transfer.shard == shard for transfer in collection.transfers)
+            and (source := next((each for each in states if states[each] == ACTIVE), None))
         ],
     }

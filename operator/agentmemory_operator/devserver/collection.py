@@ -65,6 +65,24 @@ class Record:
     replicas: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A shard on its way from peer to peer.
+
+    Attributes:
+        is_sync: the source keeps its replica.
+        method: as the API names it.
+        started_s: on the monotonic clock.
+    """
+
+    shard: int
+    source: int
+    target: int
+    is_sync: bool
+    method: str
+    started_s: float
+
+
 class Collection:
     """A collection of a running server.
 
@@ -77,6 +95,7 @@ class Collection:
         awake: whether an update came since the server started; until then nothing is optimized ("grey").
         failure: why the last optimization failed.
         deleted: true once the collection is gone.
+        transfers: of shards, under way.
     """
 
     def __init__(self, folder: pathlib.Path, record: Record, *, awake: bool) -> None:
@@ -90,6 +109,7 @@ class Collection:
         self.awake = awake
         self.failure: str | None = None
         self.deleted = False
+        self.transfers: list[Transfer] = []
 
     @property
     def name(self) -> str:

@@ -17,6 +17,7 @@ from agentmemory_operator.devserver.engine_faults import engine_errors
 from agentmemory_operator.devserver.fields import Document, read_list, read_object, require
 from agentmemory_operator.devserver.indexes import index_operation, read_schema
 from agentmemory_operator.devserver.problems import malformed, wrong_input
+from agentmemory_operator.devserver.replica_transfers import change_replicas, describe_transfers, settle_replicas
 from agentmemory_operator.devserver.requests import read_body, read_wait
 from agentmemory_operator.devserver.state import State
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
@@ -206,12 +207,21 @@ async def get_optimizations(request: Request) -> Document:
 async def get_collection_cluster(request: Request) -> Document:
     """GET /collections/{name}/cluster."""
     state, collection = state_of(request), collection_of(request)
+    await settle_replicas(state, collection)
     count, points = shard_count(collection.record), {0: state.shards.summary(collection).points}
     if count > 1:
         opened = state.shards.open(collection)
         filters = {shard: points_of(shard, count) for shard in range(count)}
         points = {shard: opened.count(edge.CountRequest(True, chosen)) for shard, chosen in filters.items()}
-    return describe_shards(collection, peer_of(request), points)
+    told = describe_shards(collection, peer_of(request), points)
+    asked_for = describe_transfers(collection, peer_of(request), sum(points.values()))
+    return told | {"shard_transfers": [*told["shard_transfers"], *asked_for]}
+
+
+async def change_collection_cluster(request: Request) -> bool:
+    """POST /collections/{name}/cluster."""
+    body = await read_body(request)
+    return await change_replicas(state_of(request), collection_of(request), body)
 
 
 def update_result(request: Request, number: int) -> Document:

@@ -1,9 +1,10 @@
 """Faults that a test asks for: the development server reads them from `faults.json` in its data folder.
 
-    {"create": "disk-full", "recover": "never-ends"}
+    {"create": "disk-full", "recover": "never-ends", "away": "2,3"}
 
-`create` and `recover` are the steps of snapshots, met when most of their work is done and nothing is published yet. The
-file is read at each step, so a fault begins and ends with it. Only the development server has this.
+`create` and `recover` are the steps of snapshots, met when most of their work is done and nothing is published yet;
+`away` are the numbers of peers that cannot be reached. The file is read at each step, so a fault begins and ends with
+it. Only the development server has this.
 """
 
 import asyncio
@@ -13,6 +14,8 @@ import pathlib
 import signal
 
 import orjson
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 FAULTS = "faults.json"
 
@@ -37,9 +40,27 @@ class InjectedFaults:
             case "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
 
+    def away(self) -> frozenset[int]:
+        """Return the peers that cannot be reached."""
+        return frozenset(int(number) for number in self._asked().get("away", "").split(",") if number)
+
     def _asked(self) -> dict[str, str]:
         try:
             asked: dict[str, str] = orjson.loads(self._path.read_bytes())
         except FileNotFoundError:
             return {}
         return asked
+
+
+class Absence:
+    """Answers 503 on the port of a peer that is said to be away; of a real one nothing would answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on if its peer is there."""
+        if scope["type"] == "http" and scope["app"].state.peer in scope["app"].state.server.faults.away():
+            await PlainTextResponse("this peer is said to be away", 503)(scope, receive, send)
+            return
+        await self._app(scope, receive, send)

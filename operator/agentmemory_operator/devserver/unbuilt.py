@@ -15,7 +15,6 @@ UNBUILT_ROUTES: Final[tuple[tuple[tuple[str, ...], str, str], ...]] = (
     (("GET", "DELETE"), "/snapshots/{rest:path}", "snapshots of the whole storage"),
     (("GET", "PUT"), "/collections/{name}/shards", "custom sharding"),
     (("GET", "PUT", "POST", "DELETE"), "/collections/{name}/shards/{rest:path}", "custom sharding"),
-    (("POST",), "/collections/{name}/cluster", "moving and replicating shards"),
     (("GET",), "/collections/{name}/memory", "the memory report"),
     (("POST",), "/cluster/recover", "a cluster of several nodes"),
     (("GET", "PUT", "DELETE"), "/cluster/{rest:path}", "a cluster of several nodes"),
