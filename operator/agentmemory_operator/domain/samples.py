@@ -7,7 +7,7 @@ import hashlib
 import heapq
 import math
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +17,9 @@ from agentmemory_operator.domain.verification import SHOWN, Check, Finding
 
 Json = dict[str, Any]
 PointId = str | int
+
+SameVector = Callable[[str, Any, Any], bool]
+"""Tells of a vector's name, and of the copy's and the live one's numbers, whether they are the same."""
 
 SAMPLED = 256
 """Points that are compared bit for bit: one in a hundred damaged is met with a probability of 92 %."""
@@ -36,7 +39,7 @@ class Lots:
     """Draws points by lot, the same ones whatever the order: those whose hash with a seed is smallest.
 
     Args:
-        seed: the uid of the snapshot.
+        seed: tells one drawing from another: the uid of the snapshot, the name of a rebuild's target.
         size: how many are drawn.
     """
 
@@ -83,13 +86,26 @@ def is_unchanged(copy: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
     return "rev" in copy and all(copy.get(key) == live.get(key) for key in ("rev", "updatedAt"))
 
 
-def compare_points(copies: Iterable[Json], lives: Iterable[Json], *, has_keyword: bool) -> Compared:
+def is_bit_for_bit(name: str, one: Any, other: Any) -> bool:
+    """Tell whether two vectors are the same down to the last bit."""
+    return _bits(one) == _bits(other)
+
+
+def compare_points(
+    copies: Iterable[Json],
+    lives: Iterable[Json],
+    *,
+    has_keyword: bool,
+    is_same: SameVector = is_bit_for_bit,
+    ignored: frozenset[str] = UNREVISED,
+) -> Compared:
     """Compare points with payload and vectors.
 
     Args:
         copies: the points drawn, of the copy.
         lives: those of them that are still live.
         has_keyword: both collections have keyword vectors; else they are no part of it.
+        ignored: keys that may differ.
     """
     live_by_id = {point["id"]: point for point in lives}
     equal: list[PointId] = []
@@ -99,15 +115,19 @@ def compare_points(copies: Iterable[Json], lives: Iterable[Json], *, has_keyword
         live = live_by_id.get(copy["id"])
         if live is None or not is_unchanged(copy["payload"] or {}, live["payload"] or {}):
             changed += 1
-        elif parts := _differences(copy, live, has_keyword=has_keyword):
+        elif parts := _differences(copy, live, has_keyword=has_keyword, is_same=is_same, ignored=ignored):
             differing.append((copy["id"], parts))
         else:
             equal.append(copy["id"])
     return Compared(equal=tuple(equal), changed=changed, differing=tuple(differing))
 
 
-def judge_sample(compared: Compared) -> Finding:
-    """Judge the points drawn."""
+def judge_sample(compared: Compared, *, how: str = "bit for bit") -> Finding:
+    """Judge the points drawn.
+
+    Args:
+        how: equality is meant.
+    """
     total = len(compared.equal) + len(compared.differing)
     since = f", {compared.changed} were written since" if compared.changed else ""
     if compared.differing:
@@ -124,7 +144,7 @@ def judge_sample(compared: Compared) -> Finding:
         )
     if not total:
         return Finding(check=Check.SAMPLE, is_good=None, message=f"no point could be compared{since}")
-    return Finding(check=Check.SAMPLE, is_good=True, message=f"{total} points equal bit for bit{since}", compared=total)
+    return Finding(check=Check.SAMPLE, is_good=True, message=f"{total} points equal {how}{since}", compared=total)
 
 
 def probe_points(points: Sequence[Json], equal: Iterable[PointId], *, most: int = PROBES) -> list[Json]:
@@ -198,11 +218,13 @@ def vectors_of(point: Mapping[str, Any]) -> dict[str, Any]:
     return {"": vector} if vector else {}
 
 
-def _differences(copy: Json, live: Json, *, has_keyword: bool) -> tuple[str, ...]:
+def _differences(
+    copy: Json, live: Json, *, has_keyword: bool, is_same: SameVector, ignored: frozenset[str]
+) -> tuple[str, ...]:
     """Return which parts of a point differ; keys of a payload that are none of ours are called `payload`."""
     ours = set(PAYLOAD_KEYS.values())
     before, now = copy["payload"] or {}, live["payload"] or {}
-    keys = [key for key in sorted(before.keys() | now.keys()) if key not in UNREVISED]
+    keys = [key for key in sorted(before.keys() | now.keys()) if key not in ignored]
     off = [key for key in keys if not _same(before.get(key), now.get(key)) or (key in before) != (key in now)]
     parts = dict.fromkeys(key if key in ours else "payload" for key in off)
     vectors, others = vectors_of(copy), vectors_of(live)
@@ -210,7 +232,7 @@ def _differences(copy: Json, live: Json, *, has_keyword: bool) -> tuple[str, ...
         vectors.pop(KEYWORD_VECTOR, None)
         others.pop(KEYWORD_VECTOR, None)
     names = vectors.keys() | others.keys()
-    is_off = any(_bits(vectors.get(name)) != _bits(others.get(name)) for name in names)
+    is_off = not all(is_same(name, vectors.get(name), others.get(name)) for name in names)
     return (*parts, *(("vector",) if is_off else ()))
 
 

@@ -34,11 +34,9 @@ from agentmemory_operator.domain.verification import (
     was_there,
 )
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.ports import PointStore
 from agentmemory_operator.services.servers import Server
+from agentmemory_operator.services.walks import aligned, page_of, pages
 
-# Ids of a page of a walk; a million points are a hundred calls of some 20 ms.
-PAGE = 10_000
 # Points of a page with their vectors: 64 of 1,536 numbers are some 1.3 MB of text.
 SAMPLE_PAGE = 64
 
@@ -125,8 +123,7 @@ class _Comparison:
 
     def __post_init__(self) -> None:
         self.lots = Lots(self.subject.uid)
-        collections = [self.settings, *([self.live.collection] if self.live else [])]
-        self.page = min([PAGE, *(limit for collection in collections if (limit := _most(collection)))])
+        self.page = page_of(self.settings, *([self.live.collection] if self.live else []))
 
     async def verdict(self, why_not: str) -> Verdict:
         recorded, live = self.subject.recorded, self.live.collection if self.live else None
@@ -154,7 +151,8 @@ class _Comparison:
         known, removed = 0, 0
         lost: list[str] = []
         points = self.server.points
-        async for copied, found in _aligned(_ids(points, self.copy, self.page), _ids(points, live, self.page)):
+        async for copy_rows, live_rows in aligned(pages(points, self.copy, self.page), pages(points, live, self.page)):
+            copied, found = set(copy_rows), set(live_rows)
             both = copied & found
             known += len(both)
             removed += len(copied - both)
@@ -216,64 +214,6 @@ class _Comparison:
         now = await self._rows(live, sorted(ids, key=str))
         before = {point["id"]: point["payload"] for point in copies if point["id"] in ids}
         return {id_ for id_, payload in before.items() if id_ in now and is_unchanged(payload, now[id_])}
-
-
-def _most(collection: Collection) -> int | None:
-    """Return how many points the strict mode lets a call ask for."""
-    limits = dict(collection.strict_mode or ())
-    most = limits.get("max_query_limit") if limits.get("enabled") else None
-    return int(most) if most else None
-
-
-async def _ids(points: PointStore, collection: str, page: int) -> AsyncIterator[list[PointId]]:
-    """Yield the ids of all points in the server's order: numbers, then UUIDs."""
-    body: Json = {"limit": page, "with_payload": False, "with_vector": False}
-    while True:
-        rows, following = await points.scroll(collection, body)
-        yield [row["id"] for row in rows]
-        if following is None:
-            return
-        body = body | {"offset": following}
-
-
-async def _aligned(
-    one: AsyncIterator[list[PointId]], other: AsyncIterator[list[PointId]]
-) -> AsyncIterator[tuple[set[PointId], set[PointId]]]:
-    """Yield what two walks have in the same stretch of ids, stretch by stretch."""
-    left, right = _Walk(one), _Walk(other)
-    while await left.fill() | await right.fill():
-        bound = min(walk.bound for walk in (left, right) if walk.ids)
-        # A walk at its end bounds nothing.
-        yield left.take(bound), right.take(bound)
-
-
-@dataclass(slots=True)
-class _Walk:
-    pages: AsyncIterator[list[PointId]]
-    ids: list[PointId] = field(default_factory=list)
-
-    @property
-    def bound(self) -> tuple[bool, int, str]:
-        return _place(self.ids[-1])
-
-    async def fill(self) -> bool:
-        """Read on where nothing is left; tell whether there is anything."""
-        while not self.ids:
-            page = await anext(self.pages, None)
-            if page is None:
-                return False
-            self.ids = page
-        return True
-
-    def take(self, bound: tuple[bool, int, str]) -> set[PointId]:
-        taken = {id_ for id_ in self.ids if _place(id_) <= bound}
-        self.ids = [id_ for id_ in self.ids if id_ not in taken]
-        return taken
-
-
-def _place(id_: PointId) -> tuple[bool, int, str]:
-    """Return where an id stands in the server's order."""
-    return (True, 0, id_) if isinstance(id_, str) else (False, id_, "")
 
 
 def _parts(ids: Sequence[PointId], size: int) -> Iterable[Sequence[PointId]]:
