@@ -115,7 +115,7 @@ class RestoreUnderWay(AgentMemoryError):
 
 
 class RebuildPaused(AgentMemoryError):
-    """A rebuild stands still as long as the object says so."""
+    """A rebuild stands still: the object says so, or a person has to mend something; says what."""
 
 
 class RebuildUnwanted(AgentMemoryError):

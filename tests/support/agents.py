@@ -227,13 +227,23 @@ async def create_collection(url: str, settings: AgentSettings, *, distance: str 
     await _call(url, "POST", "/collections/aliases", {"actions": [alias]})
 
 
-async def create_copy(url: str, settings: AgentSettings, *, keyword: KeywordSource, number: int = 2) -> str:
-    """Make another collection of the agent, as a restore would; return its name."""
+async def create_copy(
+    url: str, settings: AgentSettings, *, keyword: KeywordSource | None, number: int = 2, **vectors: Any
+) -> str:
+    """Make another collection of the agent, as a restore or a rebuild would; return its name.
+
+    Args:
+        vectors: of its dense ones, in the words of the engine; the others are as the agent has them.
+    """
     physical, size = f"{settings.alias}__{number}", settings.embedding.dimensions
-    marker = {"embedding": {"provider": "none", "model": None, "dimensions": size}, "keyword": asdict(keyword)}
-    body = {"vectors": {"size": size, "distance": "Cosine"}, "sparse_vectors": {KEYWORD_VECTOR: {"modifier": "idf"}}}
+    shape = {"size": size, "distance": "Cosine"} | vectors
+    marker = {"embedding": {"provider": "none", "model": None, "dimensions": shape["size"]}}
+    body: dict[str, Any] = {"vectors": shape}
+    if keyword:
+        marker["keyword"] = asdict(keyword)
+        body["sparse_vectors"] = {KEYWORD_VECTOR: {"modifier": "idf"}}
     await _call(url, "PUT", f"/collections/{physical}", body | {"metadata": {METADATA_KEY: marker}})
-    for name, schema in (*RETRIEVAL_INDEXES, *KEYWORD_INDEXES):
+    for name, schema in (*RETRIEVAL_INDEXES, *(KEYWORD_INDEXES if keyword else ())):
         await _index(url, physical, name, schema)
     return physical
 

@@ -61,7 +61,7 @@ class PointMemory:
 
     async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
         # In the order of insertion: ids are random, and what a model does must not depend on them.
-        found = [id_ for id_, payload in self.payloads.items() if matches(body["filter"], id_, payload)]
+        found = [id_ for id_, payload in self.payloads.items() if matches(body.get("filter") or {}, id_, payload)]
         found = found[found.index(body["offset"]) :] if body.get("offset") in found else found
         limit = body.get("limit", 10)
         keys = body.get("with_payload", True)
@@ -75,11 +75,12 @@ class PointMemory:
         *,
         insert_only: bool = False,
         update_filter: Json | None = None,
+        inserts: bool = False,
         strong: bool = False,
     ) -> None:
         for point in points:
             before = self.payloads.get(point["id"])
-            if update_filter is not None and (before is None or not matches(update_filter, point["id"], before)):
+            if update_filter is not None and not _is_replaced(point["id"], before, update_filter, inserts=inserts):
                 continue
             if not (insert_only and before is not None):
                 self.payloads[point["id"]] = deepcopy(point["payload"])
@@ -101,6 +102,10 @@ class PointMemory:
 
     async def delete(self, collection: str, filter_: Json) -> None:
         self.payloads = {id_: row for id_, row in self.payloads.items() if not matches(filter_, id_, row)}
+
+
+def _is_replaced(point_id: str, before: Json | None, update_filter: Json, *, inserts: bool) -> bool:
+    return inserts if before is None else matches(update_filter, point_id, before)
 
 
 def _point(id_: str, payload: Json, keys: Sequence[str] | None) -> Json:

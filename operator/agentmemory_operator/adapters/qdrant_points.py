@@ -135,12 +135,14 @@ class QdrantPoints:
         *,
         insert_only: bool = False,
         update_filter: Json | None = None,
+        inserts: bool = False,
         strong: bool = False,
     ) -> None:
         """Write points durably; `insert_only` and `update_filter` skip in silence, so read back."""
         mode: Json = {"update_mode": "insert_only"} if insert_only else {}
         if update_filter is not None:
-            mode = {"update_mode": "update_only", "update_filter": update_filter}
+            # Where any point may be written, the engine inserts what is missing whatever the filter says.
+            mode = {"update_mode": "upsert" if inserts else "update_only", "update_filter": update_filter}
         requests = await _serialised(points)
         for number, part in enumerate(requests):
             try:

@@ -65,9 +65,17 @@ def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source
         before: the memories before it in its session, the nearest last.
     """
     near = before[-source.window :] if source.window else ()
-    contents = [neighbour["content"] for neighbour in near] + [row["content"]]
-    text = "\n".join([date_text(row["createdAt"], source.language), *contents])
+    text = keyword_text(row, [neighbour["content"] for neighbour in near], source.language)
     return Words(text, tuple(neighbour["id"] for neighbour in near), row.get(ORDER_KEY))
+
+
+def keyword_text(row: Mapping[str, Any], before: Sequence[str], language: str) -> str:
+    """Return the keyword text of a memory.
+
+    Args:
+        before: the contents of its window, the nearest last.
+    """
+    return "\n".join([date_text(row["createdAt"], language), *before, row["content"]])
 
 
 def keyword_document(text: str, language: str) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class PointStore(Protocol):
         *,
         insert_only: bool = False,
         update_filter: Json | None = None,
+        inserts: bool = False,
         strong: bool = False,
     ) -> None:
         """Write points durably (`wait=true`).
@@ -72,6 +73,7 @@ class PointStore(Protocol):
         Args:
             insert_only: existing ids are left as they are (silently: read back).
             update_filter: replace only existing points that match, insert nothing (`update_only`; read back).
+            inserts: with `update_filter`: insert what is missing too.
             strong: `ordering=strong`, which a compare-and-set needs on several replicas.
         """
 

@@ -23,6 +23,7 @@ from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInv
 from agentmemory_operator.ports import Clock, Json, Vector
 from agentmemory_operator.services.checks import check_given, check_types, scaled, type_of
 from agentmemory_operator.services.directory import Agent
+from agentmemory_operator.services.embedding import embed_each
 from agentmemory_operator.services.parents import missing_parents
 from agentmemory_operator.services.windows import Windows
 
@@ -153,7 +154,7 @@ class Drafting:
         memories = [item.memory for item in cleaned]
         refused = await self._refused(agent, memories)
         texts = [memory.content for place, memory in enumerate(memories) if place not in refused]
-        vectors = {} if agent.takes_vectors else await _embed(agent, texts)
+        vectors = {} if agent.takes_vectors else await embed_each(agent.embedder, texts)
         now_ms = self._clock.now_ms()
         drafts: list[Draft | AgentMemoryError] = []
         for place, memory in enumerate(memories):
@@ -219,20 +220,6 @@ def _vector_of(
     if memory.vector is None:
         return embedded[memory.content]
     return scaled(memory.vector, distance=agent.distance)
-
-
-async def _embed(agent: Agent, contents: Sequence[str]) -> dict[str, Vector | RequestInvalid]:
-    """Return a vector for each content, in one call; where the provider refuses one, the others get theirs."""
-    distinct = list(dict.fromkeys(contents))
-    if not distinct:
-        return {}
-    try:
-        return dict(zip(distinct, await agent.embedder.embed(distinct), strict=True))
-    except RequestInvalid as error:
-        if len(distinct) == 1:
-            return {distinct[0]: error}
-        half = len(distinct) // 2
-        return await _embed(agent, distinct[:half]) | await _embed(agent, distinct[half:])
 
 
 def _errors_of(memory: NewMemory, agent: Agent) -> list[FieldError]:

@@ -158,12 +158,17 @@ class LinkedPoints:
         *,
         insert_only: bool = False,
         update_filter: Json | None = None,
+        inserts: bool = False,
         strong: bool = False,
     ) -> None:
         """Write points durably."""
         await self._use(
             lambda store: store.upsert(
-                collection, points, insert_only=insert_only, update_filter=update_filter, strong=strong
+                *(collection, points),
+                insert_only=insert_only,
+                update_filter=update_filter,
+                inserts=inserts,
+                strong=strong,
             )
         )
 
