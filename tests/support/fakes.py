@@ -24,6 +24,7 @@ from agentmemory_operator.domain.planning import (
     WakeOptimizers,
     WriteMarker,
 )
+from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.errors import AgentMemoryError, NotFound, SecretMissing
 from agentmemory_operator.ports import Event, Json
@@ -38,6 +39,7 @@ def observed_of(
     is_busy: bool = False,
     state: str | None = None,
     fault: str = "",
+    record: Record | None = None,
 ) -> Observed:
     """Return what a server with this collection answers; another state than green is busy."""
     state = state or ("yellow" if is_busy else "green")
@@ -50,6 +52,7 @@ def observed_of(
         state=state,
         is_busy=state != "green",
         fault=fault,
+        record=record,
     )
 
 
@@ -97,6 +100,7 @@ class FakeCollectionStore:
         aliases: alias -> physical name.
         points: exact numbers by physical name.
         types: numbers of memories by type by physical name.
+        records: of rebuilds, by the physical name of their targets.
         states: by physical name; a collection that is not named is green, or yellow where everything `is_busy`.
         error: raised by every call while it is set.
         fails_after: number of changes after which every further one raises `error_on_change`.
@@ -108,6 +112,7 @@ class FakeCollectionStore:
     aliases: dict[str, str] = field(default_factory=dict)
     points: dict[str, int] = field(default_factory=dict)
     types: dict[str, dict[str, int]] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
     server_version: str = "1.18.3"
     is_busy: bool = False
     states: dict[str, str] = field(default_factory=dict)
@@ -137,6 +142,7 @@ class FakeCollectionStore:
             points=self.points.get(physical, 0),
             is_busy=self.is_busy,
             state=self.states.get(physical),
+            record=self.records.get(physical),
         )
 
     async def names(self) -> list[str]:

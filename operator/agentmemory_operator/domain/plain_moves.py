@@ -6,20 +6,21 @@ which is verified, and in a copy of the collection as it was, the way back.
 
 | plain collection | alias leads to | target's record | way back | next |
 |---|---|---|---|---|
-| there | nothing | Move | missing, or not proven | Keep: the copy is made |
-| there | nothing | Move | proven | Replace: the last pass, then the collection goes |
+| there | nothing | any | missing | Keep: the copy is made |
+| there | nothing | any | there | Replace: the last pass, then the collection goes |
 | gone | nothing | Move | any | Link: the alias is created, at once |
 | gone | nothing | another step | any | Lost: somebody else deleted the collection, and the target is no whole copy |
 | gone | target | any | any | Done |
 | gone | another collection | any | any | Taken: somebody else made the alias |
+
+From the moment on in which the collection goes, the record says `moved_ms`: its target is all that clients are going to
+be served from, and nothing takes it away any more.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
 
-from agentmemory_operator.domain.rebuilding import Record, Step, record_from_json
+from agentmemory_operator.domain.rebuilding import Record, Step
 
 
 class Next(StrEnum):
@@ -40,7 +41,7 @@ class Scene:
     Attributes:
         has_plain: there is a collection of the alias's own name.
         leads_to: the collection that the alias leads to, None where there is no alias.
-        has_way_back: a proven copy of the collection as it was is there.
+        has_way_back: the copy of the collection as it was is there.
     """
 
     has_plain: bool
@@ -59,14 +60,20 @@ def next_of(scene: Scene) -> Next:
 
 
 def is_of_plain(record: Record, alias: str) -> bool:
-    """Tell whether a rebuild puts an alias in the place of a plain collection."""
+    """Tell whether a rebuild puts an alias in the place of a plain collection, and was not seen to have done so."""
     return record.source == alias
 
 
-def awaits_alias(metadata: Mapping[str, Any] | None, alias: str) -> bool:
-    """Tell whether a collection is about to be what an alias leads to, whose name another collection bore so far.
-
-    While there is neither, nobody else may make that name's agent a collection.
-    """
-    record = record_from_json(metadata)
+def awaits_alias(record: Record | None, alias: str) -> bool:
+    """Tell whether a record's target is what the alias is to lead to as soon as the plain collection is gone."""
     return record is not None and is_of_plain(record, alias) and record.step is Step.MOVE
+
+
+def is_past_return(record: Record, alias: str) -> bool:
+    """Tell whether the plain collection has gone, or was about to go, so that its target is to stay in any case."""
+    return awaits_alias(record, alias) and record.moved_ms is not None
+
+
+def without_plain(record: Record, alias: str) -> Record:
+    """Return the record as it is once the alias leads to the target: what was replaced lies in the way back."""
+    return replace(record, source=record.way_back or record.source) if is_of_plain(record, alias) else record

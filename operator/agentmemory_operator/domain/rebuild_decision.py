@@ -3,6 +3,7 @@
 | the alias leads to | the object wants | there is | then |
 |---|---|---|---|
 | a target whose record has not ended | anything | | it is gone on with: the move is behind it |
+| a plain collection that is about to go, or was | anything | its target | that one is gone on with |
 | a target | its rollback | | the collection that it replaced becomes live again |
 | a source | a rebuild | a target of the same plan | that one is gone on with |
 | a source | a rebuild | no such target | one is begun |
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.plain_moves import is_past_return
 from agentmemory_operator.domain.rebuilding import Kind, Record, Step
 
 
@@ -39,11 +41,13 @@ class Decision:
         going_on: the rebuild that was begun and is gone on with.
         begins: which kind is begun, None where none is.
         unwanted: what was begun and is not wanted.
+        is_urgent: clients are not served, or not for long, until it has gone on.
     """
 
     going_on: Record | None = None
     begins: Kind | None = None
     unwanted: tuple[Record, ...] = ()
+    is_urgent: bool = False
 
 
 def decide(live: Observed | None, records: Sequence[Record], wish: Wish) -> Decision:
@@ -59,6 +63,9 @@ def decide(live: Observed | None, records: Sequence[Record], wish: Wish) -> Deci
     own = live.record
     if own is not None and own.target == live.physical and own.step is not Step.DONE:
         return Decision(going_on=own, unwanted=tuple(open_))
+    urgent = next((record for record in open_ if not live.is_aliased and is_past_return(record, live.physical)), None)
+    if urgent is not None:
+        return Decision(going_on=urgent, is_urgent=True)
     kind = _wanted(live, wish)
     chosen = next((record for record in open_ if _is_wanted(record, live, kind, wish)), None)
     unwanted = tuple(record for record in open_ if record is not chosen)

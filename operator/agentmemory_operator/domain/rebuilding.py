@@ -11,6 +11,7 @@ says for the seconds around the move that there is one.
 | CatchUp | what was changed meanwhile, until hardly anything is left |
 | Converge | figures and indexes as the object asks; waits for the engine |
 | Verify | compares both |
+| Keep | of a plain collection alone: a copy of it, the way back, since the collection itself has to go |
 | Move | announces it, carries what is left over, points the alias at the target |
 | Drain | what late writers left in the source, until there is nothing |
 | Settle | marks the source as replaced, and how long it is kept |
@@ -51,6 +52,7 @@ class Step(StrEnum):
     CATCH_UP = "CatchUp"
     CONVERGE = "Converge"
     VERIFY = "Verify"
+    KEEP = "Keep"
     MOVE = "Move"
     DRAIN = "Drain"
     SETTLE = "Settle"
@@ -77,6 +79,7 @@ class Record:
         cursor: where the copy goes on, an offset of a scroll; None is the beginning.
         copied, total: points, of the copy.
         calls: requests to the embedding provider.
+        way_back: of a plain collection, the copy of it that is kept; it is the source once the collection is gone.
     """
 
     source: str
@@ -91,6 +94,7 @@ class Record:
     total: int = 0
     calls: int = 0
     moved_ms: int | None = None
+    way_back: str | None = None
 
     @property
     def is_moved(self) -> bool:
@@ -113,6 +117,7 @@ _NAMES = {
     "begun_ms": "begunMs",
     "since_ms": "sinceMs",
     "moved_ms": "movedMs",
+    "way_back": "wayBack",
 }
 
 

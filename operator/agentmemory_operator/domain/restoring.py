@@ -30,7 +30,7 @@ from urllib.parse import urlsplit
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.planning import Rebuild, plan_changes
-from agentmemory_operator.domain.resources import TAKEOVER
+from agentmemory_operator.domain.resources import MOVE_TO_ALIAS, TAKEOVER
 from agentmemory_operator.domain.safety import describe_owner
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 
@@ -271,7 +271,8 @@ def check_swappable(alias: str, live: Observed | None) -> None:
         return
     raise SpecInvalid(
         Reason.NO_ALIAS,
-        f"{alias} is itself a collection, not an alias that could be moved: restore with mode InPlace",
+        f"{alias} is itself a collection, not an alias that could be moved: restore with mode InPlace, or put the "
+        f"collection behind the alias first, with the annotation {MOVE_TO_ALIAS}=true on the AgentMemory",
     )
 
 

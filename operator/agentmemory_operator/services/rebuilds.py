@@ -15,6 +15,7 @@ from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import newest_collection, terms_of
 from agentmemory_operator.domain.naming import alias_of, next_physical, number_of
 from agentmemory_operator.domain.outcomes import Reconciled
+from agentmemory_operator.domain.plain_moves import is_of_plain, is_past_return, without_plain
 from agentmemory_operator.domain.planning import CreateCollection, rebuild_digest
 from agentmemory_operator.domain.rebuild_decision import Decision, Wish, decide
 from agentmemory_operator.domain.rebuild_status import State
@@ -182,7 +183,7 @@ class Rebuilds:
     def _obstacle(self, key: Key, decision: Decision) -> str | None:
         """Return what a rebuild has to wait for that is not behind its move."""
         going_on = decision.going_on
-        if going_on is not None and going_on.is_moved:
+        if going_on is not None and (going_on.is_moved or decision.is_urgent):
             return None
         if found := restore_under_way(key, self.table):
             return f"MemoryRestore {found.name} is under way: it goes first"
@@ -192,6 +193,8 @@ class Rebuilds:
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, decision: Decision
     ) -> float | None:
         record = decision.going_on or await self._begun(key, memory, server, live, decision.begins)
+        if record.target == live.physical:
+            record = without_plain(record, alias_of(memory.slug))
         try:
             await self._go_through(await self._task(key, memory, server, live, record))
         except LeadershipLost:
@@ -288,10 +291,12 @@ class Rebuilds:
     async def _go_through(self, task: Task) -> None:
         is_moved = task.source.physical != task.record.source or await self._is_live(task)
         for step in steps_from(task.record.step, is_moved=is_moved):
-            if not (is_moved or step in (Step.DRAIN, Step.SETTLE)):
+            if not (is_moved or step in (Step.DRAIN, Step.SETTLE) or is_past_return(task.record, task.alias)):
                 await task.check()
             if step is Step.CREATE:
                 await self._create(task)
+                continue
+            if step is Step.KEEP and not is_of_plain(task.record, task.alias):
                 continue
             if task.record.step is not step:
                 await task.note(step=step)
@@ -340,7 +345,9 @@ class Rebuilds:
         """Remove what a rebuild has made that is not wanted; a collection that was replaced stays what it was."""
         async with self.locks.of(memory.slug):
             live = await live_behind(server, alias_of(memory.slug), record.source)
-            if live is not None and live.physical == record.target:
+            # What was noted since this record was read counts.
+            record = record_from_json(await server.snapshots.metadata(record.target)) or record
+            if (live is not None and live.physical == record.target) or is_past_return(record, alias_of(memory.slug)):
                 return
             await self.abandon(server, record)
             if await server.snapshots.metadata(record.source) is not None:
@@ -350,6 +357,8 @@ class Rebuilds:
                 await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})
             else:
                 await server.collections.delete(record.target)
+            if record.way_back is not None:
+                await server.collections.delete(record.way_back)
         message = f"{record.target}, which was being made, is not wanted any more and is removed"
         await self.reports.end(key, record, State.STOPPED, message)
 

@@ -10,8 +10,9 @@ from functools import partial
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy, differences, is_drift, without_drift
-from agentmemory_operator.domain.naming import next_physical, physical_names
+from agentmemory_operator.domain.naming import next_physical, number_of, physical_names
 from agentmemory_operator.domain.outcomes import Reconciled
+from agentmemory_operator.domain.plain_moves import awaits_alias
 from agentmemory_operator.domain.planning import (
     Change,
     ChangeClass,
@@ -165,7 +166,7 @@ async def reconcile(
     """
     permit = permit or Permit()
     likely, fresh = physical_names(alias, last_physical)
-    observed = before = await store.observe(alias, likely)
+    observed = before = await observe_linked(alias, likely, store=store)
     found = draft(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=permit.terms)
     if observed is None:
         fresh = await _free_name(alias, fresh, store, permit)
@@ -199,6 +200,24 @@ async def reconcile(
     is_shown = permit.terms.drift_policy is not DriftPolicy.IGNORE
     stays = differences(found.wish, observed.collection, whole.changes) if is_shown else ()
     return replace(done, corrected=differences(found.wish, before.collection, todo), drift=stays)
+
+
+async def observe_linked(alias: str, likely: str, *, store: CollectionStore) -> Observed | None:
+    """Return what clients reach, having given it the alias that a killed operator owed it.
+
+    Between the end of a plain collection and the alias in its place there is nothing of that name. Whoever comes by
+    first ends that: what clients were about to reach is known by its record.
+    """
+    observed = await store.observe(alias, likely)
+    if observed is not None:
+        return observed
+    names = [name for name in await store.names() if number_of(name, alias) is not None]
+    for name in names:
+        found = await store.observe(name, name, is_linked=True)
+        if found is not None and awaits_alias(found.record, alias):
+            await store.apply(name, SetAlias(alias, name))
+            return await store.observe(alias, name, is_linked=True)
+    return None
 
 
 async def _free_name(alias: str, fresh: str, store: CollectionStore, permit: Permit) -> str:

@@ -22,6 +22,7 @@ from agentmemory_operator.ports import Cluster, CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, key_of
 from agentmemory_operator.services.previous import PREVIOUS_KEY
+from agentmemory_operator.services.reconcile import observe_linked
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.servers import Server, Servers, connection_of
 
@@ -91,7 +92,7 @@ class Release:
         self, store: CollectionStore, memory: AgentMemory, ours: Collection, *, is_overdue: bool
     ) -> Event | None:
         alias, last = alias_of(memory.slug), (memory.status.get("collection") or {}).get("physical")
-        observed = await store.observe(alias, physical_names(alias, last)[0])
+        observed = await observe_linked(alias, physical_names(alias, last)[0], store=store)
         if observed is None:
             # Whoever deleted it may have been killed before its snapshots were in reach again.
             await self._retire(store, memory, last)

@@ -1,17 +1,26 @@
 """What is next for a plain collection on its way behind an alias: the table, row by row."""
 
+from dataclasses import replace
+
 import pytest
 
-from agentmemory_operator.domain.plain_moves import Next, Scene, awaits_alias, next_of
-from agentmemory_operator.domain.rebuilding import REBUILD_KEY, Record, Step, record_to_json
+from agentmemory_operator.domain.plain_moves import (
+    Next,
+    Scene,
+    awaits_alias,
+    is_past_return,
+    next_of,
+    without_plain,
+)
+from agentmemory_operator.domain.rebuilding import Record, Step, record_from_json, record_to_json
 
 ALIAS = "agent_memory_bot"
-TARGET = f"{ALIAS}__1"
-BEFORE = [Step.CREATE, Step.COPY, Step.CATCH_UP, Step.CONVERGE, Step.VERIFY]
+TARGET, WAY_BACK = f"{ALIAS}__1", f"{ALIAS}__2"
+OTHERS = [step for step in Step if step is not Step.MOVE]
 
 
 def record_of(step: Step, source: str = ALIAS) -> Record:
-    return Record(source=source, target=TARGET, digest="0", begun_ms=1, since_ms=1, step=step)
+    return Record(source=source, target=TARGET, digest="0", begun_ms=1, since_ms=1, step=step, way_back=WAY_BACK)
 
 
 @pytest.mark.parametrize(
@@ -20,10 +29,10 @@ def record_of(step: Step, source: str = ALIAS) -> Record:
         (True, None, Step.MOVE, False, Next.KEEP),
         (True, None, Step.MOVE, True, Next.REPLACE),
         (False, None, Step.MOVE, True, Next.LINK),
+        (False, None, Step.MOVE, False, Next.LINK),
+        *((False, None, step, True, Next.LOST) for step in OTHERS),
         (False, TARGET, Step.MOVE, True, Next.DONE),
         (False, TARGET, Step.MOVE, False, Next.DONE),
-        (False, None, Step.MOVE, False, Next.LINK),
-        *((False, None, step, True, Next.LOST) for step in BEFORE),
         (False, f"{ALIAS}__7", Step.MOVE, True, Next.TAKEN),
     ],
 )
@@ -37,13 +46,27 @@ def test_what_is_there_says_what_is_next(
 
 @pytest.mark.parametrize("step", list(Step))
 def test_a_target_awaits_the_alias_while_it_is_moved_and_at_no_other_time(step: Step) -> None:
-    metadata = {REBUILD_KEY: record_to_json(record_of(step))}
-
-    assert awaits_alias(metadata, ALIAS) is (step is Step.MOVE)
+    assert awaits_alias(record_of(step), ALIAS) is (step is Step.MOVE)
 
 
-@pytest.mark.parametrize(
-    "metadata", [None, {}, {REBUILD_KEY: record_to_json(record_of(Step.MOVE, source=f"{ALIAS}__4"))}]
-)
-def test_another_collection_awaits_no_alias(metadata: dict[str, object] | None) -> None:
-    assert not awaits_alias(metadata, ALIAS)
+@pytest.mark.parametrize("record", [None, record_of(Step.MOVE, source=f"{ALIAS}__4")])
+def test_another_collection_awaits_no_alias(record: Record | None) -> None:
+    assert not awaits_alias(record, ALIAS)
+
+
+def test_the_target_is_to_stay_from_the_moment_on_in_which_the_collection_goes() -> None:
+    before = record_of(Step.MOVE)
+
+    assert (is_past_return(before, ALIAS), is_past_return(replace(before, moved_ms=2), ALIAS)) == (False, True)
+
+
+def test_what_was_replaced_lies_in_the_way_back_and_stays_there() -> None:
+    moved = without_plain(record_of(Step.MOVE), ALIAS)
+
+    assert (moved.source, without_plain(moved, ALIAS)) == (WAY_BACK, moved)
+
+
+def test_the_way_back_is_on_record() -> None:
+    record = record_of(Step.KEEP)
+
+    assert record_from_json({"agentmemoryRebuild": record_to_json(record)}) == record

@@ -13,6 +13,8 @@ BEGUN = Record(source=ONE, target=TWO, digest="d1", begun_ms=1, since_ms=1, step
 OTHER = replace(BEGUN, target=THREE, digest="d0")
 MOVED = replace(BEGUN, step=Step.DRAIN)
 DONE = replace(BEGUN, step=Step.DONE)
+TAKING = replace(BEGUN, source="agent_memory_a", step=Step.MOVE)
+GOING = replace(TAKING, moved_ms=2)
 BACK = Record(kind=Kind.ROLLBACK, source=TWO, target=ONE, digest="d1", begun_ms=1, since_ms=1, step=Step.CATCH_UP)
 
 
@@ -30,6 +32,10 @@ def live(physical: str, record: Record | None = None) -> Observed:
     )
 
 
+def plain() -> Observed:
+    return replace(live("agent_memory_a"), is_aliased=False)
+
+
 @pytest.mark.parametrize(
     ("there", "records", "wish", "decision"),
     [
@@ -38,6 +44,10 @@ def live(physical: str, record: Record | None = None) -> Observed:
         pytest.param(live(ONE), [], Wish(digest="d1"), Decision(begins=Kind.REBUILD), id="begun"),
         pytest.param(live(ONE), [BEGUN], Wish(digest="d1"), Decision(going_on=BEGUN), id="gone on with"),
         pytest.param(live(ONE), [BEGUN], Wish(), Decision(unwanted=(BEGUN,)), id="not wanted any more"),
+        pytest.param(plain(), [TAKING], Wish(), Decision(unwanted=(TAKING,)), id="a plain collection that stays"),
+        pytest.param(
+            plain(), [GOING], Wish(), Decision(going_on=GOING, is_urgent=True), id="a plain collection about to go"
+        ),
         pytest.param(
             live(ONE),
             [OTHER, BEGUN],

@@ -20,6 +20,7 @@ from agentmemory_operator.domain.planning import (
     WakeOptimizers,
     WriteMarker,
 )
+from agentmemory_operator.domain.rebuilding import Record, Step
 from agentmemory_operator.errors import NotOwned, SpecInvalid, StoreUnavailable
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from tests.support.fakes import FakeCollectionStore
@@ -209,6 +210,32 @@ async def test_a_plain_collection_of_the_alias_s_name_is_adopted_in_place() -> N
     done = await run(store)
 
     assert (done.observed.physical, done.observed.is_aliased, store.aliases) == (ALIAS, False, {})
+
+
+THIRD = f"{ALIAS}__3"
+
+
+def half_moved(step: Step) -> FakeCollectionStore:
+    """Return a store whose plain collection is gone, and the alias in its place not there yet."""
+    record = Record(source=ALIAS, target=THIRD, digest="d", begun_ms=1, since_ms=1, step=step)
+    return FakeCollectionStore(collections={THIRD: desired_of()}, points={THIRD: 3}, records={THIRD: record})
+
+
+async def test_the_alias_that_a_killed_operator_owed_comes_before_anything_else() -> None:
+    store = half_moved(Step.MOVE)
+
+    done = await run(store, last=ALIAS, points=3)
+
+    assert (done.observed.physical, store.aliases, store.changes) == (THIRD, {ALIAS: THIRD}, ["SetAlias"])
+
+
+async def test_a_half_copy_is_no_collection_for_clients() -> None:
+    store = half_moved(Step.COPY)
+
+    with pytest.raises(SpecInvalid) as told:
+        await run(store, last=ALIAS, points=3)
+
+    assert (told.value.reason, store.changes) == ("CollectionLost", [])
 
 
 @pytest.mark.parametrize("policy", list(DriftPolicy))
