@@ -16,6 +16,8 @@ from agentmemory_operator.errors import (
     NotFound,
     NotOwned,
     OutcomeUnknown,
+    RebuildPaused,
+    RebuildUnwanted,
     RequestInvalid,
     RerankerUnavailable,
     RestoreUnderWay,
@@ -59,7 +61,8 @@ def test_no_error_is_forgotten() -> None:
     # Answered as their parents are: a SpecInvalid, a StoreUnavailable; a search goes on without a reranker; the others
     # only the operator meets.
     of_operator = {StorageUnavailable, StorageRejected, BytesDiffer, NamespaceEnding}
-    unanswered = {SecretMissing, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost, RestoreUnderWay}
+    unanswered = {SecretMissing, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost}
+    unanswered |= {RestoreUnderWay, RebuildPaused, RebuildUnwanted}
     assert raised - set(PROBLEM_OF) == unanswered | of_operator
 
 
