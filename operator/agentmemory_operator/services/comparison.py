@@ -35,7 +35,7 @@ from agentmemory_operator.domain.verification import (
 )
 from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.services.servers import Server
-from agentmemory_operator.services.walks import aligned, page_of, pages
+from agentmemory_operator.services.walks import aligned, page_of, walk
 
 # Points of a page with their vectors: 64 of 1,536 numbers are some 1.3 MB of text.
 SAMPLE_PAGE = 64
@@ -123,7 +123,8 @@ class _Comparison:
 
     def __post_init__(self) -> None:
         self.lots = Lots(self.subject.uid)
-        self.page = page_of(self.settings, *([self.live.collection] if self.live else []))
+        collections = [self.settings, *([self.live.collection] if self.live else [])]
+        self.page = page_of(*collections)
 
     async def verdict(self, why_not: str) -> Verdict:
         recorded, live = self.subject.recorded, self.live.collection if self.live else None
@@ -151,13 +152,13 @@ class _Comparison:
         known, removed = 0, 0
         lost: list[str] = []
         points = self.server.points
-        async for copy_rows, live_rows in aligned(pages(points, self.copy, self.page), pages(points, live, self.page)):
-            copied, found = set(copy_rows), set(live_rows)
-            both = copied & found
+        walks = (walk(points, name, self.page) for name in (self.copy, live))
+        async for copied, found in aligned(*walks):
+            both = copied.keys() & found.keys()
             known += len(both)
-            removed += len(copied - both)
+            removed += len(copied) - len(both)
             self.lots.offer(both)
-            lost += await self._lost(live, sorted(found - both, key=str))
+            lost += await self._lost(live, sorted(found.keys() - both, key=str))
         return judge_missing(known, lost, removed=removed)
 
     async def _lost(self, live: str, ids: Sequence[PointId]) -> list[str]:

@@ -1,32 +1,44 @@
-"""Walks two collections side by side by the ids of their points, page by page, while writers go on."""
+"""Walks over the points of collections: page by page, or two collections side by side, stretch by stretch of ids."""
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.collection import Collection
-from agentmemory_operator.domain.limits import limits_in_force
-from agentmemory_operator.domain.samples import PointId
-from agentmemory_operator.ports import Json, PointStore
+from agentmemory_operator.domain.filters import Filter
+from agentmemory_operator.domain.samples import Json, PointId
+from agentmemory_operator.ports import PointStore
 
+# Points of a page; of a million, their ids are a hundred calls of some 20 ms.
 PAGE = 10_000
-"""Ids of a page; a million points are a hundred calls of some 20 ms."""
 
 Rows = dict[PointId, Json]
-"""Payloads by id, of them what was asked for."""
+"""Payloads by id, of each what was asked for."""
 
 
 def page_of(*collections: Collection) -> int:
-    """Return how many ids a page may have by the strict mode of the collections."""
-    limits = [limits_in_force(collection.strict_mode) for collection in collections]
-    return min([PAGE, *(int(limit["max_query_limit"]) for limit in limits if limit.get("max_query_limit"))])
+    """Return how many points a call of a walk asks for: no more than the strict mode of a collection allows."""
+    return min([PAGE, *(limit for collection in collections if (limit := _most(collection)))])
 
 
-async def pages(points: PointStore, collection: str, page: int, *, keys: Sequence[str] = ()) -> AsyncIterator[Rows]:
-    """Yield all points in the server's order: numbers, then UUIDs."""
+def _most(collection: Collection) -> int | None:
+    limits = dict(collection.strict_mode or ())
+    most = limits.get("max_query_limit") if limits.get("enabled") else None
+    return int(most) if most else None
+
+
+async def walk(
+    points: PointStore, collection: str, page: int, *, keys: Sequence[str] = (), filter_: Filter | None = None
+) -> AsyncIterator[Rows]:
+    """Yield all points in the server's order, numbers before UUIDs, page by page.
+
+    Args:
+        keys: of the payload, what is wanted.
+    """
     body: Json = {"limit": page, "with_payload": list(keys) or False, "with_vector": False}
+    body |= {"filter": filter_} if filter_ is not None else {}
     while True:
-        rows, following = await points.scroll(collection, body)
-        yield {row["id"]: row.get("payload") or {} for row in rows}
+        found, following = await points.scroll(collection, body)
+        yield {point["id"]: point.get("payload") or {} for point in found}
         if following is None:
             return
         body = body | {"offset": following}
@@ -36,8 +48,8 @@ async def aligned(one: AsyncIterator[Rows], other: AsyncIterator[Rows]) -> Async
     """Yield what two walks have in the same stretch of ids, stretch by stretch."""
     left, right = _Walk(one), _Walk(other)
     while await left.fill() | await right.fill():
-        bound = min(walk.bound for walk in (left, right) if walk.rows)
         # A walk at its end bounds nothing.
+        bound = min(each.bound for each in (left, right) if each.rows)
         yield left.take(bound), right.take(bound)
 
 
@@ -48,7 +60,7 @@ class _Walk:
 
     @property
     def bound(self) -> tuple[bool, int, str]:
-        return _place(next(reversed(self.rows)))
+        return max(map(_place, self.rows))
 
     async def fill(self) -> bool:
         """Read on where nothing is left; tell whether there is anything."""
