@@ -19,6 +19,7 @@ AgentMemoryError
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
     │   ├── StoreUntrusted     its certificate is none that we trust; nothing was sent
+    │   ├── CollectionMoved    the alias leads to another collection than the agent was opened for: open it again
     │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
     ├── StorageUnavailable     the object storage is away; nothing was stored
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
@@ -175,6 +176,10 @@ class StoreUnavailable(TransientError):
 
 class StoreUntrusted(StoreUnavailable):
     """No TLS connection comes about: the server's certificate is not trusted, or it speaks no TLS."""
+
+
+class CollectionMoved(StoreUnavailable):
+    """An agent's alias leads to another collection than the one that it was opened for; with it nothing was written."""
 
 
 class DeletionWaiting(StoreUnavailable):

@@ -30,7 +30,7 @@ from agentmemory_operator.domain.records import (
     tombstone_of,
     window_mark,
 )
-from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.errors import CollectionMoved, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.rows import change_row, read_pages, read_row
@@ -250,6 +250,9 @@ def midway() -> Iterator[None]:
     """Turn StoreUnavailable into OutcomeUnknown: a step before was written, and the sweep may finish the row."""
     try:
         yield
+    except CollectionMoved:
+        # Of which `FencedStore` knows that no step before was.
+        raise
     except StoreUnavailable as error:
         message = f"Qdrant went away midway ({error}): read before repeating"
         raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error

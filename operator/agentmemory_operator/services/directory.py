@@ -8,11 +8,10 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
 
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
-    ORIGIN_KEY,
     EmbeddingSource,
     KeywordSource,
     embedding_from_json,
@@ -20,9 +19,10 @@ from agentmemory_operator.domain.collection import (
 )
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.domain.scrubbing import Rule
-from agentmemory_operator.errors import NotFound, StoreUnavailable
-from agentmemory_operator.ports import Embedder, Json, PointStore, Vector
-from agentmemory_operator.services.closing import CLOSED_KEY, RETRY_AFTER_S
+from agentmemory_operator.errors import NotFound
+from agentmemory_operator.ports import Embedder, PointStore, Vector
+from agentmemory_operator.services.collection_facts import Facts, closed, read_facts
+from agentmemory_operator.services.fence import TIMES, Fence, FencedStore, Times
 from agentmemory_operator.services.sizes import Sizes
 
 # Seconds until a collection that lacks what its object asks for is read again.
@@ -100,26 +100,53 @@ class Agent:
         return self.source.provider == "none"
 
 
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """An agent as last opened.
+
+    Attributes:
+        facts: what its collection said then.
+        fence: what its collection said last.
+    """
+
+    agent: Agent
+    facts: Facts
+    fence: Fence
+
+    def for_one_use(self, *, reads_ahead: bool) -> Agent:
+        if reads_ahead:
+            self.fence.read_ahead()
+        return replace(self.agent, store=FencedStore(self.agent.store, self.fence, self.facts.space))
+
+
 @dataclass(slots=True)
 class _Entry:
     """What is known of one slug: its claims by uid, and the agent as last opened."""
 
     claims: dict[str, Claim] = field(default_factory=dict)
-    opened: Agent | None = None
+    opened: _Opened | None = None
     is_stale: bool = True
     read_s: float = 0.0
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def agent_at(self, store: PointStore) -> Agent | None:
+    def opened_at(self, store: PointStore) -> _Opened | None:
         """Return the agent as last opened, None where its collection has to be read again.
 
-        The object may be known here before the operator has brought its collection in line, which is no event here.
+        The object may be known here before the operator has brought its collection in line, which is no event here;
+        nor is the move of an alias.
         """
         opened = self.opened
-        if opened is None or self.is_stale or opened.store is not store:
+        if opened is None or self.is_stale or opened.agent.store is not store or opened.fence.facts != opened.facts:
             return None
-        is_waiting = opened.settings.has_keyword and opened.keyword is None
+        is_waiting = opened.agent.settings.has_keyword and opened.agent.keyword is None
         return None if is_waiting and time.monotonic() - self.read_s >= LOOK_AGAIN_S else opened
+
+    def fence_at(self, store: PointStore) -> Fence | None:
+        """Return what is known of the collection on a server, if it is still the same object's."""
+        if self.opened is None or self.opened.agent.store is not store:
+            return None
+        before, now = self.opened.agent.settings, self.settings
+        return self.opened.fence if (before.namespace, before.name) == (now.namespace, now.name) else None
 
     @property
     def claim(self) -> Claim:
@@ -139,7 +166,9 @@ class AgentDirectory:
         make_embedder: EmbedderFactory,
         capabilities_of: Callable[[AgentSettings], frozenset[str]] = lambda _: frozenset(),
         secret_rules: Sequence[Rule] = (),
+        times: Times = TIMES,
     ) -> None:
+        self._times = times
         self._make_store = make_store
         self._make_embedder = make_embedder
         self._capabilities_of = capabilities_of
@@ -173,8 +202,11 @@ class AgentDirectory:
         """Return every agent's settings, by slug."""
         return [self._entries[slug].settings for slug in sorted(self._entries)]
 
-    async def open(self, slug: str) -> Agent:
-        """Return the agent, ready to be read and written.
+    async def open(self, slug: str, *, reads_ahead: bool = True) -> Agent:
+        """Return the agent, ready to be read and written, for one use: what is opened again knows of a move between.
+
+        Args:
+            reads_ahead: what is known of its collection is renewed beside the use.
 
         Raises:
             NotFound: no object claims the slug.
@@ -184,35 +216,31 @@ class AgentDirectory:
         """
         entry = self._entry(slug)
         if entry.claim.is_closed:
-            raise _closed(slug)
+            raise closed(slug)
         store = await self._make_store(entry.settings)
         async with entry.lock:
-            opened = entry.agent_at(store) or await self._reopen(entry, store)
+            opened = entry.opened_at(store) or await self._reopen(entry, store)
             capabilities = self._capabilities_of(entry.settings)
-            if opened.capabilities != capabilities:
+            if opened.agent.capabilities != capabilities:
                 # A server that was upgraded is another one, the collection is the same.
-                opened = entry.opened = replace(opened, capabilities=capabilities)
-            return opened
+                opened = entry.opened = replace(opened, agent=replace(opened.agent, capabilities=capabilities))
+            return opened.for_one_use(reads_ahead=reads_ahead)
 
-    async def _reopen(self, entry: _Entry, store: PointStore) -> Agent:
-        settings, before = entry.settings, entry.opened
+    async def _reopen(self, entry: _Entry, store: PointStore) -> _Opened:
+        settings, before = entry.settings, entry.opened.agent if entry.opened else None
         entry.is_stale, entry.read_s = False, time.monotonic()
+        fence = entry.fence_at(store) or Fence(settings.slug, partial(read_facts, store, settings), self._times)
         try:
-            told = await _read_collection(store, settings)
-            entry.opened = Agent(
-                settings=settings,
-                store=store,
-                source=told.source,
-                embedder=await self._embedder(told.source, settings, before),
-                distance=told.distance,
-                keyword=told.keyword if settings.has_keyword else None,
-                origin=told.origin,
+            facts = await fence.read()
+            agent = replace(
+                _agent_of(settings, store, facts, await self._embedder(facts.source, settings, before)),
                 sizes=before.sizes if before else Sizes(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
             )
         except BaseException:
             entry.is_stale = True
             raise
+        entry.opened = _Opened(agent, facts, fence)
         return entry.opened
 
     async def _embedder(self, source: EmbeddingSource, settings: AgentSettings, before: Agent | None) -> Embedder:
@@ -233,16 +261,7 @@ async def open_collection(store: PointStore, settings: AgentSettings, embedder: 
     Raises:
         StoreUnavailable: its collection is not there yet, or Qdrant is away.
     """
-    told = await _read_collection(store, settings)
-    return Agent(
-        settings=settings,
-        store=store,
-        source=told.source,
-        embedder=embedder,
-        distance=told.distance,
-        keyword=told.keyword if settings.has_keyword else None,
-        origin=told.origin,
-    )
+    return _agent_of(settings, store, await read_facts(store, settings), embedder)
 
 
 async def open_copy(store: PointStore, settings: AgentSettings, physical: str) -> Agent:
@@ -268,6 +287,18 @@ async def open_copy(store: PointStore, settings: AgentSettings, physical: str) -
     )
 
 
+def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder: Embedder) -> Agent:
+    return Agent(
+        settings=settings,
+        store=store,
+        source=facts.source,
+        embedder=embedder,
+        distance=facts.distance,
+        keyword=facts.keyword if settings.has_keyword else None,
+        origin=facts.origin,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class _NoEmbedder:
     dimensions: int
@@ -281,52 +312,4 @@ def unknown_agent(slug: str) -> NotFound:
     return NotFound(
         f"there is no agent {slug!r}, or you may not see it: apply an AgentMemory with this slug, or name the caller in"
         " its spec.access.subjects"
-    )
-
-
-def _closed(slug: str) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"a snapshot is being restored into agent {slug!r}: nothing was written; try again", retry_after_s=RETRY_AFTER_S
-    )
-
-
-class _Told(NamedTuple):
-    """What a collection says of itself: what is in force, and whose memories they were."""
-
-    source: EmbeddingSource
-    keyword: KeywordSource | None
-    distance: str
-    origin: str | None
-
-
-async def _read_collection(store: PointStore, settings: AgentSettings) -> _Told:
-    try:
-        described = await store.describe(settings.alias)
-    except NotFound as error:
-        raise _not_ready(settings) from error
-    config = described["config"]
-    metadata = config.get("metadata") or {}
-    if metadata.get(CLOSED_KEY):
-        raise _closed(settings.slug)
-    marker = metadata.get(METADATA_KEY) or {}
-    if "embedding" not in marker or not _is_of(marker, settings):
-        raise _not_ready(settings)
-    distance: str = config["params"]["vectors"]["distance"]
-    return _Told(
-        embedding_from_json(marker["embedding"]),
-        keyword_from_json(marker.get("keyword")),
-        distance,
-        metadata.get(ORIGIN_KEY),
-    )
-
-
-def _is_of(marker: Json, settings: AgentSettings) -> bool:
-    """Tell whether the collection is this object's: a slug may pass on, the memories of its last owner do not."""
-    owner = marker.get("namespace", settings.namespace), marker.get("name", settings.name)
-    return owner == (settings.namespace, settings.name)
-
-
-def _not_ready(settings: AgentSettings) -> StoreUnavailable:
-    return StoreUnavailable(
-        f"the collection of agent {settings.slug!r} is not ready yet: see the object's Ready condition", retry_after_s=2
     )

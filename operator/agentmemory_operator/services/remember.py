@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
-from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
 from agentmemory_operator.ports import Clock
 from agentmemory_operator.services.chains import Chains, midway
 from agentmemory_operator.services.directory import Agent
@@ -57,6 +57,8 @@ class Remember:
             await self._windows.settle(agent, _changed(drafts, written))
             for memory in memories:
                 agent.sizes.forget(memory.user_id)
+        if moved := _moved(written):
+            raise moved
         outcomes = dict(zip(distinct, written, strict=True))
         told = [outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)]
         return [_warned(outcome, item.warnings) for outcome, item in zip(told, cleaned, strict=True)]
@@ -126,6 +128,13 @@ def _changed(drafts: Sequence[Draft | AgentMemoryError], outcomes: Sequence[Outc
     for draft, outcome in zip(drafts, outcomes, strict=False):
         if isinstance(draft, Draft) and isinstance(outcome, Stored) and draft.rule != "plain":
             yield from (outcome.id, outcome.supersedes)
+
+
+def _moved(outcomes: Sequence[Outcome]) -> CollectionMoved | None:
+    """Return that the agent has to be opened again, if it may be: nothing of the batch was written."""
+    if any(isinstance(outcome, Stored | OutcomeUnknown) for outcome in outcomes):
+        return None
+    return next((outcome for outcome in outcomes if isinstance(outcome, CollectionMoved)), None)
 
 
 def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:

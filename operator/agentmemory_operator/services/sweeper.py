@@ -35,7 +35,8 @@ class Sweeper:
     async def sweep(self, slug: str) -> None:
         """Sweep one agent; one that cannot be reached is left to the next round."""
         try:
-            agent = await self._directory.open(slug)
+            # Most find nothing to do, and need not know more.
+            agent = await self._directory.open(slug, reads_ahead=False)
             completed = await self._chains.sweep(agent)
             rewritten = await self._windows.sweep(agent)
         except AgentMemoryError as error:

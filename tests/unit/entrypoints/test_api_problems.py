@@ -7,6 +7,7 @@ from agentmemory_operator.entrypoints.api.problems import PROBLEM_OF, PROBLEMS, 
 from agentmemory_operator.errors import (
     AgentMemoryError,
     BytesDiffer,
+    CollectionMoved,
     Conflict,
     DeletionWaiting,
     EmbedderUnavailable,
@@ -62,7 +63,7 @@ def test_no_error_is_forgotten() -> None:
     # only the operator meets.
     of_operator = {StorageUnavailable, StorageRejected, BytesDiffer, NamespaceEnding}
     unanswered = {SecretMissing, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost}
-    unanswered |= {RestoreUnderWay, RebuildPaused, RebuildUnwanted}
+    unanswered |= {CollectionMoved, RestoreUnderWay, RebuildPaused, RebuildUnwanted}
     assert raised - set(PROBLEM_OF) == unanswered | of_operator
 
 

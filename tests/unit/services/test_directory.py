@@ -1,5 +1,6 @@
 """The live table of agents."""
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -9,12 +10,14 @@ from agentmemory_operator.adapters.embedders import CallerVectors
 from agentmemory_operator.domain.collection import EmbeddingSource, KeywordSource
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.domain.presets import Weights
+from agentmemory_operator.domain.rebuilding import LEASE_S, MOVING_KEY, REBUILD_KEY, Record, record_to_json
 from agentmemory_operator.domain.secret_rules import OWN_RULES
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Embedder
 from agentmemory_operator.services import directory
 from agentmemory_operator.services.closing import CLOSED_KEY
 from agentmemory_operator.services.directory import AgentDirectory, Claim
+from agentmemory_operator.services.fence import Times
 from tests.support.agents import EVERYTHING, settings_of
 
 EMBEDDING = {"provider": "openai", "model": "m", "dimensions": 8, "baseUrl": "http://e", "secretName": "s"}
@@ -27,6 +30,8 @@ class FakeStore:
         self.embedding: dict[str, Any] | None = EMBEDDING
         self.keyword: dict[str, Any] | None = None
         self.origin: str | None = None
+        self.moving: dict[str, str] | None = None
+        self.rebuilt: dict[str, Any] | None = None
         self.closed: dict[str, str] | None = None
         self.is_there = True
         self.described = 0
@@ -38,6 +43,7 @@ class FakeStore:
         marker = {"embedding": self.embedding, "keyword": self.keyword}
         metadata = (
             {"agentmemory": marker, "agentmemoryOrigin": self.origin, CLOSED_KEY: self.closed}
+            | {MOVING_KEY: self.moving, REBUILD_KEY: self.rebuilt}
             if self.embedding
             else None
         )
@@ -51,8 +57,13 @@ class World:
         self.store = FakeStore()
         self.made: list[EmbeddingSource] = []
         self.capabilities: frozenset[str] = frozenset()
+        self.now_s = 100.0
         self.directory = AgentDirectory(
-            self.make_store, self.make_embedder, lambda _: self.capabilities, secret_rules=OWN_RULES
+            self.make_store,
+            self.make_embedder,
+            lambda _: self.capabilities,
+            secret_rules=OWN_RULES,
+            times=Times(now_s=lambda: self.now_s),
         )
 
     async def make_store(self, settings: AgentSettings) -> Any:
@@ -120,7 +131,7 @@ async def test_changed_weights_act_at_once_and_rebuild_nothing(world: World) -> 
     after = await world.directory.open("bot")
 
     assert (after.settings.ranking, after.settings.generation) == (ranking, 2)
-    assert (after.embedder, after.store) == (before.embedder, before.store)
+    assert after.embedder is before.embedder
     assert len(world.made) == 1
 
 
@@ -137,11 +148,12 @@ async def test_another_embedding_in_the_metadata_makes_another_embedder(world: W
 
 async def test_another_store_reads_the_metadata_again(world: World) -> None:
     world.put()
-    before = await world.directory.open("bot")
+    await world.directory.open("bot")
 
     world.store = FakeStore()
+    await world.directory.open("bot")
 
-    assert (await world.directory.open("bot")).store is not before.store
+    assert world.store.described == 1
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
@@ -249,3 +261,64 @@ async def test_a_process_that_has_just_started_reads_of_the_collection_that_it_i
 
     world.store.closed = None
     assert await world.directory.open("bot")
+
+
+async def later(world: World, seconds: float) -> None:
+    """Let time pass, and what runs in the background end."""
+    world.now_s += seconds
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_an_agent_is_opened_anew_once_its_alias_leads_elsewhere_without_any_event(world: World) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    world.store.embedding = EMBEDDING | {"model": "n"}
+    record = Record(source="a__1", target="a__2", digest="", begun_ms=0, since_ms=0)
+    world.store.rebuilt = record_to_json(record)
+    await later(world, LEASE_S)
+    before = await world.directory.open("bot")
+    await later(world, 0)
+    after = await world.directory.open("bot")
+
+    assert (before.source.model, after.source.model) == ("m", "n")
+
+
+async def test_what_a_collection_says_is_read_ahead_only_beside_requests(world: World) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    read = []
+    for seconds in (0, LEASE_S / 4, LEASE_S / 4, 1000 * LEASE_S):
+        await later(world, seconds)
+        read.append(world.store.described)
+        await world.directory.open("bot")
+        await later(world, 0)
+
+    assert (read, world.store.described) == ([1, 1, 1, 2], 3)
+
+
+async def test_whoever_needs_to_know_no_more_reads_nothing(world: World) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    await later(world, 1000 * LEASE_S)
+    await world.directory.open("bot", reads_ahead=False)
+    await later(world, 0)
+
+    assert world.store.described == 1
+
+
+async def test_an_agent_is_served_on_while_its_move_is_announced(world: World) -> None:
+    world.put()
+    before = await world.directory.open("bot")
+
+    world.store.moving = {"from": "a__1", "to": "a__2", "phase": "Announced"}
+    await later(world, LEASE_S)
+    await world.directory.open("bot")
+    await later(world, 0)
+    after = await world.directory.open("bot")
+
+    assert after.embedder is before.embedder
+    assert world.store.described == 2

@@ -17,7 +17,8 @@ class FakeDirectory:
     def list(self) -> list[Any]:
         return [settings_of(slug) for slug in self.slugs]
 
-    async def open(self, slug: str) -> str:
+    async def open(self, slug: str, *, reads_ahead: bool) -> str:
+        assert not reads_ahead
         if slug == "away":
             raise StoreUnavailable("away")
         if slug == "gone":

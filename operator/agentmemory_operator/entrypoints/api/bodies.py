@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import orjson
 from pydantic import BaseModel, ValidationError
@@ -27,6 +27,7 @@ from agentmemory_operator.entrypoints.api.problems import (
 from agentmemory_operator.entrypoints.api.rights import check_scopes
 from agentmemory_operator.errors import FieldError, RequestInvalid
 
+BODY = "body"
 BODY_MAX_BYTES = MIB
 BATCH_MAX_BYTES = 16 * MIB
 # An answer about 1,536 wrong numbers of one vector helps nobody.
@@ -55,12 +56,19 @@ class Document:
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """Return the whole body.
+    """Return the whole body, also to one who asks a second time.
 
     Raises:
         ProblemRaised: larger than `max_bytes`, whether it says so or just goes on; declared as something else; or there
             is no room for it now.
     """
+    if (known := request.scope.get(BODY)) is not None:
+        return cast(bytes, known)
+    body = request.scope[BODY] = await _read(request, max_bytes=max_bytes)
+    return body
+
+
+async def _read(request: Request, *, max_bytes: int) -> bytes:
     headers = request.headers
     media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):

@@ -2,6 +2,8 @@
 
 A user that is a scope is the caller's only where its subject names it. The route class looks at every `user_id` of a
 query, and whoever reads a body (`bodies.read_model`, `batches.read_items`) at those in it.
+
+It also calls its function once more where the agent's collection was replaced before anything was written.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -16,6 +18,7 @@ from agentmemory_operator.domain.access import Caller, Verb
 from agentmemory_operator.domain.items import USER_NAMESPACE
 from agentmemory_operator.errors import Forbidden, NotFound
 from agentmemory_operator.services.authorisation import check_allowed, check_users, included_scopes
+from agentmemory_operator.services.fence import again_if_moved
 
 CALLER = "caller"
 
@@ -61,7 +64,7 @@ class GuardedRoute(APIRoute):
 
         async def handle_allowed(request: Request) -> Response:
             _check(request, verb)
-            return await handle(request)
+            return await again_if_moved(lambda: handle(request))
 
         return handle_allowed
 
@@ -85,7 +88,8 @@ class PlainRoute(GuardedRoute):
             return
         request = Request(scope, receive, send)
         _check(request, self.verb)
-        response: Response = await self.endpoint(scope["path_params"]["agent"], request)
+        agent = scope["path_params"]["agent"]
+        response: Response = await again_if_moved(lambda: self.endpoint(agent, request))
         await response(scope, receive, send)
 
 

@@ -199,6 +199,6 @@ def default_type_of(settings: AgentSettings) -> str | None:
 async def _count(services: Services, slug: str) -> int | None:
     """Return how many memories the agent holds, None while it cannot be used."""
     try:
-        return await services.memories.count(await services.directory.open(slug))
+        return await services.memories.count(await services.directory.open(slug, reads_ahead=False))
     except AgentMemoryError:
         return None

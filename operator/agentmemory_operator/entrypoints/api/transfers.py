@@ -1,7 +1,7 @@
 """The routes of export and import: lines of JSON, one memory each, in constant memory on both ways."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any
@@ -30,10 +30,18 @@ from agentmemory_operator.entrypoints.api.transfer_requests import (
     render_line,
 )
 from agentmemory_operator.entrypoints.api.use_cases import services_of
-from agentmemory_operator.errors import AgentMemoryError, FieldError, OutcomeUnknown, RequestInvalid, TransientError
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    FieldError,
+    OutcomeUnknown,
+    RequestInvalid,
+    StoreUnavailable,
+    TransientError,
+)
 from agentmemory_operator.services.directory import Agent
 from agentmemory_operator.services.exports import Exported
-from agentmemory_operator.services.imports import BATCH, Imports, Line, embedding_name
+from agentmemory_operator.services.fence import again_if_moved
+from agentmemory_operator.services.imports import BATCH, Imports, Line, Outcome, embedding_name
 
 LINE_MAX_BYTES = MIB
 # Lines are taken in together until they come to so much.
@@ -87,9 +95,11 @@ async def import_memories(agent: str, request: Request, parameters: Annotated[Im
     services = services_of(request)
     default_type = default_type_of(services.directory.settings(agent))
     _check_media_type(request)
-    opened = await services.directory.open(agent)
+    # What keeps it from beginning is answered before anything is read.
+    await services.directory.open(agent)
     request.scope[HOLD].take(BATCH_BYTES + LINE_MAX_BYTES)
-    run = _Import(services.imports, opened, parameters, default_type, request.scope[REQUEST_ID])
+    open_agent = partial(services.directory.open, agent)
+    run = _Import(services.imports, open_agent, parameters, default_type, request.scope[REQUEST_ID])
     async for batch in _batches(request.stream()):
         await run.take_in(batch)
     return json_response(run.told())
@@ -97,10 +107,10 @@ async def import_memories(agent: str, request: Request, parameters: Annotated[Im
 
 @dataclass(slots=True)
 class _Import:
-    """One import under way."""
+    """One import under way; its agent is opened for each batch, so that it goes on in another collection."""
 
     imports: Imports
-    agent: Agent
+    open_agent: Callable[[], Awaitable[Agent]]
     parameters: ImportParameters
     default_type: str | None
     request_id: str
@@ -124,9 +134,7 @@ class _Import:
             else:
                 read.extend([(number, line)] if line else [])
         try:
-            taken = self.imports.take_in
-            erased = self.parameters.include_erased
-            outcomes = await taken(self.agent, [line for _, line in read], brings_back_erased=erased) if read else []
+            outcomes = await again_if_moved(partial(self._store, [line for _, line in read])) if read else []
         except TransientError as error:
             raise _broken_off(error, batch.first - 1) from error
         for (number, _), outcome in zip(read, outcomes, strict=True):
@@ -140,6 +148,10 @@ class _Import:
         counts = {name: self.counts[name] for name in ("imported", "present", "failed")}
         more = self.counts["failed"] - len(self.errors)
         return {"counts": {"lines": sum(counts.values()), **counts}, "errors": self.errors, "more_errors": more}
+
+    async def _store(self, lines: Sequence[Line]) -> list[Outcome]:
+        erased = self.parameters.include_erased
+        return await self.imports.take_in(await self.open_agent(), lines, brings_back_erased=erased)
 
     def _read(self, text: bytes | None) -> Line | None:
         if text is None:
@@ -191,7 +203,8 @@ async def _split(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
 def _broken_off(error: TransientError, lines: int) -> TransientError:
     """Return the error of an import that stops midway."""
     message = f"the first {lines} lines are taken in, of the next some may be; send all again: {error}"
-    kind = OutcomeUnknown if lines else type(error)
+    # Not CollectionMoved, after which the request would be read once more.
+    kind = OutcomeUnknown if lines else StoreUnavailable if isinstance(error, StoreUnavailable) else type(error)
     return kind(message, retry_after_s=error.retry_after_s)
 
 
