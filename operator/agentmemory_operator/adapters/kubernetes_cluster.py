@@ -118,8 +118,8 @@ class KubernetesCluster:
             if exc.status != CONFLICT:
                 raise
 
-    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the object; another one of its name is left alone."""
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of the object, or take off where None; another one of its name is left alone."""
         patch = {"metadata": {"annotations": dict(annotations), "uid": metadata.uid}}
         await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
 

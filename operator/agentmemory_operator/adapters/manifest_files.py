@@ -57,13 +57,13 @@ class ManifestFiles:
         name = (kind, metadata.namespace, metadata.name)
         self._own(name, "delete it there").unlink(missing_ok=True)
 
-    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str]) -> None:
-        """Write annotations into the manifest that a command has written."""
-        told = ", ".join(f"{key}: {value!r}" for key, value in annotations.items())
-        path = self._own((kind, metadata.namespace, metadata.name), f"set the annotation {told} there")
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        """Write annotations into the manifest that a command has written, or take off where None."""
+        path = self._own((kind, metadata.namespace, metadata.name), f"{_told(annotations)} there")
         document = yaml.safe_load(path.read_text("utf-8"))
         kept = document["metadata"].get("annotations") or {}
-        document["metadata"]["annotations"] = kept | dict(annotations)
+        changed = kept | dict(annotations)
+        document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
         self._write(path, document)
 
     async def read(self, namespace: str, name: str, key: str) -> str:
@@ -109,6 +109,13 @@ class ManifestFiles:
         draft = path.with_name(f".{path.name}.new")
         draft.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
         draft.replace(path)
+
+
+def _told(annotations: Mapping[str, str | None]) -> str:
+    """Return what somebody is to do by hand."""
+    done = [f"take the annotation {key} off" for key, value in annotations.items() if value is None]
+    done += [f"set the annotation {key}: {value!r}" for key, value in annotations.items() if value is not None]
+    return " and ".join(done)
 
 
 def _documents_in(folder: Path) -> list[Json]:

@@ -19,6 +19,7 @@ from agentmemory_operator.entrypoints.downloads import Downloads
 from agentmemory_operator.entrypoints.inspection import Inspection, add_inspection
 from agentmemory_operator.entrypoints.jobs import OpenJobs
 from agentmemory_operator.entrypoints.preset_verbs import add_presets
+from agentmemory_operator.entrypoints.rebuilds import add_rebuild
 from agentmemory_operator.entrypoints.restores import add_restore
 from agentmemory_operator.entrypoints.running import run_verb
 from agentmemory_operator.entrypoints.snapshots import add_snapshots
@@ -125,6 +126,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     add_cleanup(cli, verbs.cleanups)
     add_snapshots(cli, verbs.open_jobs, verbs.downloads)
     add_restore(cli, verbs.open_jobs)
+    add_rebuild(cli, verbs.open_jobs)
     add_takeover(cli, verbs.open_objects)
     add_presets(cli)
     _add_printers(cli)

@@ -8,13 +8,14 @@ from typing import Any
 
 from agentmemory_operator.domain.planning import ChangeClass
 from agentmemory_operator.domain.resources import APPROVE_PLAN
+from agentmemory_operator.entrypoints.rebuild_views import headline_of
 from agentmemory_operator.entrypoints.tables import Section
 
 Json = Mapping[str, Any]
 
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
 # The ranking in force is among the figures; its generation is the one acted on.
-TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "estimate", "lastSnapshot"}
+TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "estimate", "lastSnapshot", "rebuild"}
 VERIFIED = {True: "verified", False: "not verified", None: "not known to be verified"}
 ESTIMATE_COLUMNS = ("PROFILE", "MEMORIES", "RAM MIB", "DISK MIB")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
@@ -40,8 +41,8 @@ def status_sections(document: Json, *, kubectl: str = "kubectl") -> list[Section
     """
     status = document.get("status") or {}
     # What somebody has to decide on comes before what only informs.
-    sections = [_summary(document, status), _conditions(status), _plan(document, status, kubectl), _snapshots(status)]
-    sections += [*_others(status), _figures(status), _estimate(status)]
+    sections = [_summary(document, status), _conditions(status), _plan(document, status, kubectl)]
+    sections += [_rebuild(document, status), _snapshots(status), *_others(status), _figures(status), _estimate(status)]
     return [section for section in sections if section is not None]
 
 
@@ -84,6 +85,17 @@ def _conditions(status: Json) -> Section | None:
         for item in status.get("conditions") or []
     )
     return Section("Conditions", columns=CONDITION_COLUMNS, rows=rows) if rows else None
+
+
+def _rebuild(document: Json, status: Json) -> Section | None:
+    """Return where the last rebuild stands, in short."""
+    told, metadata = status.get("rebuild"), document["metadata"]
+    if not told:
+        return None
+    rows = {"stands": headline_of(told), "from": told.get("source"), "into": told.get("target")}
+    shown = tuple((name, value) for name, value in (rows | {"said": told.get("message")}).items() if value)
+    more = f"more: agentmemory rebuild {metadata['name']} -n {metadata['namespace']}"
+    return Section(str(told.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
 
 
 def _snapshots(status: Json) -> Section | None:

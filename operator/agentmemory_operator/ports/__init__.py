@@ -343,8 +343,8 @@ class AgentMemories(Protocol):
         """Return every object of a kind, and the version to watch from."""
         ...
 
-    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the object; raise TransientError if it was deleted and created again since."""
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations, or take off where None; raise TransientError if the object was made anew since."""
         ...
 
 

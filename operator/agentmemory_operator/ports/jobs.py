@@ -30,6 +30,6 @@ class JobObjects(Secrets, Protocol):
         """Delete the object of that uid; one that is gone is no error."""
         ...
 
-    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str]) -> None:
-        """Set annotations of the object; raise TransientError if it was deleted and created again since."""
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations, or take off where None; raise TransientError if the object was made anew since."""
         ...

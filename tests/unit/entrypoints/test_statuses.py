@@ -108,6 +108,17 @@ def test_every_further_part_of_a_status_is_shown() -> None:
     assert f"Entries\n  PATH       DESIRED   SINCE\n  hnsw.m     16        -\n  distance   -         {NOW}\n" in text
 
 
+def test_a_rebuild_is_told_in_short_with_the_command_for_more() -> None:
+    document = looked_at()
+    rebuild = {"kind": "Rebuild", "state": "Running", "step": "Verify", "source": "b__1", "target": "b__2", "copied": 7}
+    document["status"]["rebuild"] = rebuild
+
+    text = told(document)
+
+    assert "Rebuild\n  stands   step 5 of 8, Verify\n" in text
+    assert "more: agentmemory rebuild probe -n agents" in text
+
+
 def test_snapshots_are_told_with_the_last_one_the_next_one_and_whether_that_is_enough() -> None:
     document = looked_at()
     document["status"] |= {

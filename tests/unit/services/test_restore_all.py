@@ -69,7 +69,7 @@ class Objects:
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
         raise NotImplementedError
 
-    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str]) -> None:
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
         raise NotImplementedError
 
     def agent(self, name: str, condition: Json = LOST, *, namespace: str = "agents", **spec: Any) -> None:
