@@ -20,6 +20,7 @@ class FailingEmbedder(ThreadingHTTPServer):
     """Answers `/v1/embeddings`; a share of the requests with 429 or 500.
 
     Attributes:
+        fail_share: 0..1; may be changed meanwhile.
         asked, failed: requests so far.
     """
 
@@ -29,7 +30,7 @@ class FailingEmbedder(ThreadingHTTPServer):
 
     def __init__(self, *, fail_share: float) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self._fail_share = fail_share
+        self.fail_share = fail_share
         self._random = random.Random(7)
         self._lock = threading.Lock()
         self.asked = self.failed = 0
@@ -43,7 +44,7 @@ class FailingEmbedder(ThreadingHTTPServer):
         """Return the status of the next request's failure; None lets it pass."""
         with self._lock:
             self.asked += 1
-            if self._random.random() >= self._fail_share:
+            if self._random.random() >= self.fail_share:
                 return None
             self.failed += 1
             return FAULTS[self.failed % len(FAULTS)]
@@ -61,7 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
         texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
         is_base64 = body.get("encoding_format") == "base64"
         rows = [
-            {"object": "embedding", "index": index, "embedding": _encoded(vector_of(text), is_base64)}
+            {"object": "embedding", "index": index, "embedding": _encoded(vector_of(text, body["model"]), is_base64)}
             for index, text in enumerate(texts)
         ]
         usage = {"prompt_tokens": len(texts), "total_tokens": len(texts)}
@@ -81,9 +82,9 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def vector_of(text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Return a unit vector that depends on the text alone."""
-    numbers = np.random.default_rng(crc32(text.encode())).standard_normal(DIMENSIONS)
+def vector_of(text: str, model: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Return a unit vector that depends on the text and the model alone."""
+    numbers = np.random.default_rng(crc32(f"{model}: {text}".encode())).standard_normal(DIMENSIONS)
     return (numbers / np.linalg.norm(numbers)).astype("<f4")
 
 

@@ -19,6 +19,7 @@ from agentmemory_operator.devserver.catalogue import Catalogue
 from agentmemory_operator.devserver.configuration import create_configuration
 from agentmemory_operator.devserver.features import features_of
 from agentmemory_operator.devserver.files import copy_tree
+from agentmemory_operator.devserver.injected_faults import FAULTS
 from agentmemory_operator.devserver.snapshot_files import hash_file
 from agentmemory_operator.devserver.snapshots import create_snapshot, recover_collection
 from agentmemory_operator.devserver.state import open_state
@@ -44,6 +45,23 @@ def test_a_killed_server_has_every_acknowledged_point(start_server: StartServer)
 
     assert len(acknowledged) >= FEWEST
     assert missing(again, acknowledged) == set()
+
+
+def test_a_full_disk_refuses_changes_and_answers_searches(start_server: StartServer) -> None:
+    running = start_server()
+    running.call("PUT", "/collections/k", {"vectors": {"size": 8, "distance": "Cosine"}})
+    one, other = ({"points": [{"id": number, "vector": vector()}]} for number in (1, 2))
+    running.call("PUT", "/collections/k/points?wait=true", one)
+    faults = running.data_dir / FAULTS
+    faults.write_text('{"update": "disk-full"}')
+
+    running.call("PUT", "/collections/k/points?wait=true", other, status=500)
+    running.call("POST", "/collections/k/points/delete?wait=true", {"points": [1]}, status=500)
+    assert len(running.call("POST", "/collections/k/points/query", {"query": vector()})["points"]) == 1
+
+    faults.unlink()
+    running.call("PUT", "/collections/k/points?wait=true", other)
+    assert running.call("POST", "/collections/k/points/count", {"exact": True})["count"] == 2
 
 
 def test_a_killed_server_has_its_collections_aliases_and_indexes(start_server: StartServer) -> None:

@@ -30,6 +30,7 @@ from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import Change, CreateIndexes
+from agentmemory_operator.domain.rebuilding import REBUILD_KEY
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import operate
@@ -60,12 +61,14 @@ class Order:
     Attributes:
         victim: slug, and namespace, of the AgentMemory whose steps are counted.
         crash_at: the step at which the process kills itself; 0 is never.
+        crash_in: the step of a rebuild from whose beginning on steps are counted; empty counts them from the start.
         lease_namespace: where the lease lies; empty works without one.
         periods: fields of `Periods`.
     """
 
     victim: str = ""
     crash_at: int = 0
+    crash_in: str = ""
     lease_namespace: str = ""
     periods: dict[str, float] = field(default_factory=dict)
 
@@ -78,10 +81,17 @@ class Steps:
         self._victim = order.victim
         self._crash_at = order.crash_at
         self._passed = 0
+        self._waits_for = order.crash_in
+
+    def hear(self, metadata: Any) -> None:
+        """Hear of what is written into a collection's metadata: steps of a rebuild are told there."""
+        record = metadata.get(REBUILD_KEY) if isinstance(metadata, Mapping) else None
+        if record and record.get("step") == self._waits_for:
+            self._waits_for = ""
 
     def take(self) -> None:
         """Come to the next step."""
-        self._passed += 1
+        self._passed += not self._waits_for
         if self._passed == self._crash_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -151,6 +161,8 @@ class CrashingCalls:
 
         async def change(physical: str, *args: Any, **more: Any) -> Any:
             step = self._steps.for_collection(physical)
+            if name == "write_metadata" and args:
+                self._steps.hear(args[0])
             step()
             answer = await call(physical, *args, **more)
             step()

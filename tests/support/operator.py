@@ -207,6 +207,7 @@ class Nursery:
         *,
         victim: str = "",
         crash_at: int = 0,
+        crash_in: str = "",
         lease_namespace: str = "",
         periods: dict[str, float] | None = None,
     ) -> "ForkedOperator":
@@ -215,11 +216,13 @@ class Nursery:
         Args:
             victim: slug, and namespace, of the AgentMemory whose steps are counted.
             crash_at: the step at which the process kills itself; 0 is never.
+            crash_in: the step of a rebuild from whose beginning on they are counted.
             lease_namespace: where its lease lies; empty works without one.
             periods: fields of `services.passes.Periods`.
         """
         assert self._process.stdin is not None
-        order = {"victim": victim, "crash_at": crash_at, "lease_namespace": lease_namespace, "periods": periods or {}}
+        order = {"victim": victim, "crash_at": crash_at, "crash_in": crash_in, "periods": periods or {}}
+        order |= {"lease_namespace": lease_namespace}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return ForkedOperator(self, int(self.read_line()))

@@ -1,10 +1,11 @@
 """Faults that a test asks for: the development server reads them from `faults.json` in its data folder.
 
-    {"create": "disk-full", "recover": "never-ends", "away": "2,3"}
+    {"create": "disk-full", "recover": "never-ends", "update": "disk-full", "away": "2,3"}
 
 `create` and `recover` are the steps of snapshots, met when most of their work is done and nothing is published yet;
-`away` are the numbers of peers that cannot be reached. The file is read at each step, so a fault begins and ends with
-it. Only the development server has this.
+`update` is each change of points, met before any of it is done, while searches go on; `away` are the numbers of peers
+that cannot be reached. The file is read at each step, so a fault begins and ends with it. Only the development server
+has this.
 """
 
 import asyncio

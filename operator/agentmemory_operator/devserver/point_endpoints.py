@@ -9,7 +9,7 @@ from agentmemory_operator.devserver.facets import count_values
 from agentmemory_operator.devserver.fields import Document, read_list, read_object, require
 from agentmemory_operator.devserver.identifiers import parse_point_id
 from agentmemory_operator.devserver.points import count_points, retrieve_point, retrieve_points, scroll_points
-from agentmemory_operator.devserver.problems import not_found, wrong_input
+from agentmemory_operator.devserver.problems import engine_failure, not_found, wrong_input
 from agentmemory_operator.devserver.requests import read_body, read_wait
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
 from agentmemory_operator.devserver.updates import Reader, Update, apply_update, read_batch
@@ -92,6 +92,9 @@ async def _apply(request: Request, update: Update) -> int:
     if update.added and "max_points_count" in limits:
         check_limit(limits, "max_points_count", state.shards.summary(collection).points + update.added, "points")
     try:
+        await state.faults.meet("update")
         return await apply_update(state.shards, collection, update)
+    except OSError as error:
+        raise engine_failure(str(error)) from error
     finally:
         state.optimizations.wake(collection)
