@@ -1,19 +1,20 @@
 """Points carried from one collection of an agent into another, over a real engine."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.collection import KEYWORD_VECTOR, Collection, EmbeddingSource, KeywordSource, Marker
+from agentmemory_operator.domain.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.domain.erasure import Scope
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
-from agentmemory_operator.errors import FieldError, RebuildPaused, RequestInvalid
-from agentmemory_operator.ports import Json, Vector
+from agentmemory_operator.errors import RebuildPaused
+from agentmemory_operator.ports import Json
 from agentmemory_operator.services.carrying import Carried, Carrying
 from agentmemory_operator.services.forgetting import ForgetRequest
 from agentmemory_operator.services.reshaping import End
 from tests.support.agents import SIZE, World, create_copy, delete_collection, open_world, vector_of
+from tests.support.rebuild_tasks import Embedding, collection_of
 
 ENGLISH = KeywordSource(language="english", window=2)
 GERMAN = KeywordSource(language="german", window=2)
@@ -34,25 +35,6 @@ async def world(qdrant_url: str) -> AsyncIterator[World]:
         yield world
 
 
-class Embedding:
-    """Draws a vector from a text, as the tests draw those of callers.
-
-    Attributes:
-        refused: what it refuses for good.
-    """
-
-    def __init__(self, *, size: int, refused: str | None = None) -> None:
-        self.dimensions = size
-        self.refused = refused
-        self.texts: list[str] = []
-
-    async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        if self.refused in texts:
-            raise RequestInvalid([FieldError("text", f"refused: {self.refused}")])
-        self.texts += texts
-        return [vector_of(text, self.dimensions) for text in texts]
-
-
 class Target:
     """The other collection, and what carries points into it."""
 
@@ -62,8 +44,9 @@ class Target:
 
     async def open(self, *, keyword: KeywordSource | None = ENGLISH, embedder: Any = None, **vectors: Any) -> Carrying:
         self.physical = await create_copy(self.url, self.world.agent.settings, keyword=keyword, **vectors)
-        source = end_of(f"{self.world.agent.alias}__1", keyword=ENGLISH)
-        target = end_of(self.physical, keyword=keyword, size=vectors.get("size", SIZE))
+        shape = collection_of(keyword=keyword, size=vectors.get("size", SIZE))
+        source = End(physical=f"{self.world.agent.alias}__1", collection=collection_of(keyword=ENGLISH))
+        target = End(physical=self.physical, collection=shape)
         return Carrying(self.world.agent.store, source, target, embedder=embedder)
 
     async def points(self, physical: str | None = None) -> dict[str, Json]:
@@ -73,22 +56,6 @@ class Target:
 
     async def source(self) -> dict[str, Json]:
         return await self.points(f"{self.world.agent.alias}__1")
-
-
-def end_of(physical: str, *, keyword: KeywordSource | None, size: int = SIZE) -> End:
-    marker = Marker(
-        cluster_id="c",
-        namespace="agents",
-        name="a",
-        uid="1",
-        generation=1,
-        config_hash="",
-        preset_revision=1,
-        embedding=EmbeddingSource(provider="none", model=None, dimensions=size),
-        keyword=keyword,
-    )
-    collection = Collection(size=size, distance="Cosine", has_keyword=keyword is not None, marker=marker)
-    return End(physical=physical, collection=collection)
 
 
 @pytest.fixture

@@ -3,6 +3,10 @@
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+HOUR_S = 3600.0
+WHOLE = ""
+"""The key where there is nothing to tell apart."""
+
 
 @dataclass(slots=True)
 class Allowances:
@@ -28,3 +32,16 @@ class Allowances:
         if len(self._left) > self.most_keys:
             del self._left[next(iter(self._left))]
         return is_allowed
+
+
+def hourly(most: int, now_s: float) -> Allowances:
+    """Return what lets so many be taken in any hour, spread over it: of `WHOLE`, and none at first.
+
+    So whoever is killed and begins anew takes no more than if he had gone on.
+    """
+    # A second's worth at once: waits of less are not exact.
+    burst = max(1, int(most / HOUR_S))
+    allowances = Allowances(burst=burst, refill_s=HOUR_S / (most - burst + 1))
+    while allowances.take(WHOLE, now_s):
+        pass
+    return allowances

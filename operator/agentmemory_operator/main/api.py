@@ -5,14 +5,12 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
 from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
-from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.fastembed_reranker import FastEmbedReranker
 from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
@@ -20,7 +18,6 @@ from agentmemory_operator.adapters.kubernetes_lease import own_namespace
 from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.manifest_folder import ManifestFolder
-from agentmemory_operator.adapters.onnx_models import ModelFiles
 from agentmemory_operator.domain.collection import EmbeddingSource
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.domain.secret_rules import OWN_RULES
@@ -31,6 +28,7 @@ from agentmemory_operator.entrypoints.api.use_cases import compose
 from agentmemory_operator.entrypoints.cli import ApiOptions
 from agentmemory_operator.entrypoints.following import follow, follow_folder, sources
 from agentmemory_operator.entrypoints.operating import cancel
+from agentmemory_operator.main.embedding import Embedders
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import ClusterReader, Embedder, HandoverStore, PointStore, Secrets, TokenReviews
@@ -42,10 +40,8 @@ from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.feeds import ApiFeed
 from agentmemory_operator.services.handover import HandedOverSecrets
 from agentmemory_operator.services.links import Endpoint
-from agentmemory_operator.services.metered_embedder import MeteredEmbedder
 from agentmemory_operator.services.objects import ObjectTable
 from agentmemory_operator.services.point_stores import PointStores
-from agentmemory_operator.services.rekeyed_embedder import RekeyedEmbedder
 from agentmemory_operator.services.standing import Standing
 from agentmemory_operator.services.sweeper import Sweeper
 from agentmemory_operator.services.windows import Windows
@@ -92,7 +88,7 @@ class Api:
     ) -> None:
         self._settings = settings
         self._meter = meter
-        self._files = ModelFiles(folder=settings.models, may_download=settings.may_download_models)
+        self._embedders = Embedders(settings, meter)
         self._secrets_of: Callable[[str], Secrets] = lambda slug: (
             HandedOverSecrets(in_cluster.handover_store, slug) if in_cluster else cluster
         )
@@ -104,24 +100,16 @@ class Api:
             stores.store_for, self._open_embedder, stores.capabilities_of, secret_rules=SECRET_RULES
         )
         self.feed = ApiFeed(table, directory, stores.forget)
-        reranker = FastEmbedReranker(self._files)
+        reranker = FastEmbedReranker(self._embedders.files)
         self.services = compose(directory, reranker, clock=clock, meter=meter, writer=uuid4().hex[:8])
         self.standing = Standing(sources(namespaces), directory, stores.store_for)
         self._sweeper = Sweeper(directory, Chains(clock), Windows(clock))
 
     async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
-        def make(api_key: str | None) -> Embedder:
-            return build_embedder(source, settings.embedding, api_key=api_key, files=self._files)
-
-        if source.secret_name and source.secret_key:
-            reference = settings.namespace, source.secret_name, source.secret_key
-            read_key = partial(self._secrets_of(settings.slug).read, *reference)
-            embedder: Embedder = RekeyedEmbedder(await read_key(), read_key, make)
-        else:
-            # In a cluster a manifest's baseURL must not receive a key that the object does not name.
-            embedder = make(None if self._settings.is_in_cluster else self._settings.openai_api_key)
-        metered = MeteredEmbedder(embedder, self._meter, provider=source.provider)
-        return CachedEmbedder(metered, entries=settings.embedding.cache_entries, meter=self._meter)
+        embedder = await self._embedders.open(
+            source, settings.embedding, namespace=settings.namespace, secrets=self._secrets_of(settings.slug)
+        )
+        return CachedEmbedder(embedder, entries=settings.embedding.cache_entries, meter=self._meter)
 
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[str]:

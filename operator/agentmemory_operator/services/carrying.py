@@ -80,8 +80,10 @@ class Carrying:
             EmbedderUnavailable: they cannot be embedded for now.
         """
         for part in self._parts(points):
-            made = await self._reshaping.made(part, most=self.page)
-            await self._points.upsert(self._target.physical, made, insert_only=True, strong=True)
+            # To write what is there already costs nothing but a call; to embed it may cost money.
+            missing = await self._missing(part) if self._reshaping.embeds else part
+            if made := await self._reshaping.made(missing, most=self.page):
+                await self._points.upsert(self._target.physical, made, insert_only=True, strong=True)
 
     async def update(self, points: Sequence[Json], *, before_ms: int | None = None) -> Carried:
         """Write the points that the target lacks, or has with a lower `rev` or none.
@@ -101,9 +103,7 @@ class Carrying:
         return carried
 
     async def _update(self, points: Sequence[Json], before_ms: int | None) -> Carried:
-        ids = [point["id"] for point in points]
-        rows = await self._points.retrieve(self._target.physical, ids, keys=["rev", "updatedAt"])
-        there = {row["id"]: payload_of_point(row) for row in rows}
+        there = await self._there(points)
         missing = [point for point in points if point["id"] not in there]
         newer = [
             point for point in points if point["id"] in there and _gives_way(there[point["id"]], _rev(point), before_ms)
@@ -114,6 +114,16 @@ class Carrying:
                 self._target.physical, same, update_filter=older_than(rev, before_ms), inserts=True, strong=True
             )
         return Carried(inserted=len(missing), replaced=len(newer))
+
+    async def _missing(self, points: Sequence[Json]) -> list[Json]:
+        there = await self._there(points)
+        return [point for point in points if point["id"] not in there]
+
+    async def _there(self, points: Sequence[Json]) -> Mapping[PointId, Mapping[str, Any]]:
+        """Return what of the target's points decides whether they give way, by id."""
+        ids = [point["id"] for point in points]
+        rows = await self._points.retrieve(self._target.physical, ids, keys=["rev", "updatedAt"])
+        return {row["id"]: payload_of_point(row) for row in rows}
 
     def _parts(self, points: Sequence[Json]) -> Iterator[Sequence[Json]]:
         size = self.page

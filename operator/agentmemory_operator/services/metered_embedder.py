@@ -1,15 +1,24 @@
 """An embedder that is measured: a decorator, inside the cache, so that only what is embedded counts."""
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
 
 from agentmemory_operator.ports import Embedder, Vector
-from agentmemory_operator.services.api_metering import ApiMeter
+
+
+class EmbeddingMeter(Protocol):
+    """Whoever measures calls for vectors."""
+
+    def embedding(self, provider: str, texts: int) -> AbstractContextManager[None]:
+        """Measure one call."""
+        ...
 
 
 class MeteredEmbedder:
     """Implements ports.Embedder by another one."""
 
-    def __init__(self, inner: Embedder, meter: ApiMeter, *, provider: str) -> None:
+    def __init__(self, inner: Embedder, meter: EmbeddingMeter, *, provider: str) -> None:
         self._inner = inner
         self._meter = meter
         self._provider = provider

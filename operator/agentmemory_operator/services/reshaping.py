@@ -61,6 +61,11 @@ class Reshaping:
         self._language = _other_language(source.keyword, target.keyword)
 
     @property
+    def embeds(self) -> bool:
+        """Whether vectors are made anew, which somebody may have to pay for."""
+        return self._embedder is not None
+
+    @property
     def read_vectors(self) -> bool | list[str]:
         """What a scroll of the source has to bring of the vectors."""
         if self._embedder is None:

@@ -1,4 +1,9 @@
-from agentmemory_operator.domain.allowance import Allowances
+from collections import deque
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmemory_operator.domain.allowance import HOUR_S, WHOLE, Allowances, hourly
 
 
 def test_a_burst_is_granted_and_then_one_at_a_time() -> None:
@@ -28,3 +33,25 @@ def test_the_key_that_was_asked_about_longest_ago_is_forgotten() -> None:
         allowances.take(key, 0)
 
     assert [allowances.take("c", 0), allowances.take("a", 0)] == [False, True]
+
+
+@given(st.integers(1, 5000), st.lists(st.floats(0, 900), max_size=60), st.sets(st.integers(0, 59)))
+def test_in_no_hour_more_is_taken_than_allowed_though_whoever_takes_begins_anew(
+    most: int, waits: list[float], restarts: set[int]
+) -> None:
+    allowances, now_s, taken = hourly(most, 0), 0.0, deque[float]()
+    for number, wait_s in enumerate(waits):
+        now_s += wait_s
+        if number in restarts:
+            allowances = hourly(most, now_s)
+        while allowances.take(WHOLE, now_s):
+            taken.append(now_s)
+        while taken and taken[0] <= now_s - HOUR_S:
+            taken.popleft()
+        assert len(taken) <= most
+
+
+def test_an_hour_of_asking_gives_all_that_is_allowed() -> None:
+    allowances = hourly(60, 0)
+
+    assert sum(allowances.take(WHOLE, second) for second in range(3601)) == 60

@@ -1,0 +1,187 @@
+"""The step of a rebuild that fills the target, over a real engine: it may be killed at every call and run again."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import (
+    EmbedderUnavailable,
+    OutcomeUnknown,
+    RebuildPaused,
+    StoreUnavailable,
+)
+from agentmemory_operator.ports import Json, Vector
+from agentmemory_operator.services import carrying
+from agentmemory_operator.services.copying import Copying
+from tests.support.agents import World, open_world, vector_of
+from tests.support.crashes import CrashingStore, Moment
+from tests.support.rebuild_tasks import Embedding, Rebuild, open_rebuild
+
+POINTS = 40
+PAGE = 7
+
+
+@pytest.fixture
+async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rebuild]:
+    monkeypatch.setattr(carrying, "PAGE", PAGE)
+    async with open_world(qdrant_url) as world:
+        await fill(world)
+        rebuild = open_rebuild(world, qdrant_url)
+        yield rebuild
+        await rebuild.close()
+
+
+async def fill(world: World) -> None:
+    """Store memories, every second one of a content that another has too, and delete one."""
+    points = [point_of(number) for number in range(POINTS)]
+    tombstone = {"id": points[0]["id"], "rev": 2, "updatedAt": 2, "deletedAt": 2}
+    points[0] |= {"vector": {}, "payload": tombstone}
+    await world.agent.store.upsert(world.agent.alias, points)
+
+
+def point_of(number: int) -> Json:
+    id_ = f"00000000-0000-0000-0000-{number:012}"
+    payload = {"id": id_, "rev": 1, "updatedAt": 1, "content": f"content {number // 2}"}
+    return {"id": id_, "vector": vector_of(number), "payload": payload}
+
+
+async def test_every_point_is_copied_and_the_record_says_so(rebuild: Rebuild) -> None:
+    await rebuild.create()
+
+    assert await Copying()(await rebuild.task()) == f"{POINTS} points"
+    assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
+    record = await rebuild.record()
+    assert (record.copied, record.total, record.calls) == (POINTS, POINTS, 0)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_killed_at_any_call_it_goes_on_and_comes_to_the_same(rebuild: Rebuild, moment: Moment) -> None:
+    await rebuild.create()
+    step, store = Copying(note_s=0), rebuild.server.points
+    cursors: list[Any] = []
+    while True:
+        # Two pages, and in the midst of a third.
+        dying: Any = CrashingStore(store, 5, moment)
+        try:
+            await step(await rebuild.task(points=dying))
+            break
+        except (StoreUnavailable, OutcomeUnknown):
+            cursors.append((await rebuild.record()).cursor)
+
+    assert len(cursors) > 2
+    assert cursors == sorted(cursors, key=str), "it never goes back"
+    assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
+    assert (await rebuild.record()).copied == POINTS
+
+
+async def test_it_stops_between_two_pages_when_it_is_not_to_go_on(rebuild: Rebuild) -> None:
+    await rebuild.create()
+    checks = iter([None, None, RebuildPaused("paused")])
+
+    async def check() -> None:
+        if error := next(checks):
+            raise error
+
+    with pytest.raises(RebuildPaused):
+        await Copying(note_s=0)(await rebuild.task(check=check))
+    assert 0 < len(await rebuild.points(rebuild.target)) <= 2 * PAGE
+
+
+async def test_another_embedding_is_asked_for_once_a_content(rebuild: Rebuild) -> None:
+    await rebuild.create(size=4)
+    embedder = Embedding(size=4)
+
+    await Copying()(await rebuild.task(embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
+    copied = await rebuild.points(rebuild.target)
+    assert len(copied) == POINTS
+    assert sorted(embedder.texts) == sorted({f"content {number // 2}" for number in range(1, POINTS)})
+    assert (await rebuild.record()).calls == embedder.calls
+
+
+class Flickering(Embedding):
+    """Is away for every third call."""
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        if (self.calls + 1) % 3 == 0:
+            self.calls += 1
+            raise EmbedderUnavailable("away")
+        return await super().embed(texts)
+
+
+async def test_a_provider_that_is_away_now_and_then_delays_it_and_nothing_is_left_out(rebuild: Rebuild) -> None:
+    await rebuild.create(size=4)
+    embedder, runs = Flickering(size=4), 0
+    while True:
+        runs += 1
+        try:
+            await Copying(note_s=0)(await rebuild.task(embedder=embedder, provider="openai"))
+            break
+        except EmbedderUnavailable:
+            continue
+
+    assert runs > 1
+    copied = await rebuild.points(rebuild.target)
+    assert sum(bool(point["vector"]) for point in copied.values()) == POINTS - 1
+
+
+async def test_a_content_that_is_refused_keeps_what_was_copied_and_goes_on_once_it_is_mended(rebuild: Rebuild) -> None:
+    await rebuild.create(size=4)
+    embedder = Embedding(size=4, refused="content 15")
+
+    with pytest.raises(RebuildPaused, match=r"000000000030, 0.*000000000031 have a content that"):
+        await Copying(note_s=0)(await rebuild.task(embedder=embedder))
+    before = await rebuild.record()
+    embedder.refused, embedder.texts = None, []
+    await Copying()(await rebuild.task(embedder=embedder))
+
+    assert before.copied > 0
+    assert "content 1" not in embedder.texts, "what was copied is not embedded again"
+    assert len(await rebuild.points(rebuild.target)) == POINTS
+
+
+async def test_no_more_calls_are_made_than_there_is_budget_for(rebuild: Rebuild) -> None:
+    await rebuild.create(size=4)
+    # Four a second.
+    spec: Json = {"rebuild": {"maxEmbeddingCallsPerHour": 4 * 3600}}
+    embedder = Embedding(size=4)
+    task = await rebuild.task(
+        embedder=embedder, provider="openai", embedding={"provider": "wordllama", "batchSize": 4}, **spec
+    )
+    started_s = asyncio.get_running_loop().time()
+
+    await Copying()(task)
+    took_s = asyncio.get_running_loop().time() - started_s
+    assert embedder.calls >= 5
+    assert took_s > (embedder.calls - 4) / 4
+
+
+async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(rebuild: Rebuild) -> None:
+    await rebuild.create(size=4)
+    checks = 0
+
+    async def check() -> None:
+        nonlocal checks
+        checks += 1
+        if checks > 4:
+            raise RebuildPaused("paused")
+
+    embedder = Embedding(size=4)
+    task = await rebuild.task(embedder=embedder, check=check, rebuild={"maxEmbeddingCallsPerHour": 1})
+    with pytest.raises(RebuildPaused):
+        await asyncio.wait_for(Copying()(task), 30)
+    assert embedder.calls == 0
+
+
+@pytest.mark.parametrize("datatype", ["float16", "uint8"])
+async def test_a_copy_of_small_numbers_is_equal_to_what_a_client_would_have_written(
+    rebuild: Rebuild, datatype: str
+) -> None:
+    await rebuild.create(datatype=datatype)
+    await Copying()(await rebuild.task())
+    copied = await rebuild.points(rebuild.target)
+
+    await rebuild.server.points.delete(rebuild.target, {"must": []})
+    await rebuild.server.points.upsert(rebuild.target, list((await rebuild.points(rebuild.source)).values()))
+    assert copied == await rebuild.points(rebuild.target)
