@@ -89,11 +89,11 @@ async def test_the_way_back_does_not_bring_back_who_was_forgotten_since(world: R
 
 
 async def test_what_is_kept_for_the_way_back_forgets_too(world: RestoreWorld) -> None:
-    await world.run(key := world.restore())
+    await world.run(world.restore())
     await forget(world)
     assert living(world, world.physical) == POINTS
 
-    await world.restores.run(key)
+    assert await world.with_server(world.sweeper().sweep) == []
 
     assert living(world, world.physical) == 0
 

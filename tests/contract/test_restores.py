@@ -16,7 +16,6 @@ from agentmemory_operator.domain.storage_places import copy_location
 from agentmemory_operator.errors import StorageUnavailable, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.copies import Copies, ServerFile
-from agentmemory_operator.services.keeping import PreviousSweeper
 from agentmemory_operator.services.objects import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.services.reconcile import reconcile
 from agentmemory_operator.services.servers import Server
@@ -391,7 +390,7 @@ class TestPrevious:
     ) -> None:
         await world.run(key := world.restore(keepPreviousHours=2))
         world.delete(key)
-        sweeper = PreviousSweeper(world.table, world.servers, world.clock, world.cluster.cluster_id)
+        sweeper = world.sweeper()
 
         assert await world.with_server(sweeper.sweep) == []
         world.clock.move(ms=7_201_000)

@@ -13,6 +13,7 @@ from agentmemory_operator.services.copies import Copies
 from agentmemory_operator.services.erasure_mirror import ErasureMirror
 from agentmemory_operator.services.erasures import Erasures
 from agentmemory_operator.services.in_place import InPlace
+from agentmemory_operator.services.keeping import PreviousSweeper
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.services.restore_sources import RestoreSources
@@ -87,11 +88,20 @@ class RestoreWorld(JobWorld):
         snapshots: Any = Watched(opened.snapshots, self)
         return replace(opened, collections=collections, snapshots=snapshots)
 
+    def erasures(self, storages: Storages) -> RestoredErasures:
+        erasures = Erasures(self.clock)
+        mirror = ErasureMirror(self.table, self.servers, storages, erasures, self.clock)
+        return RestoredErasures(self.table, self.servers, erasures, mirror)
+
+    def sweeper(self) -> PreviousSweeper:
+        """Return what looks after collections that were replaced."""
+        erasures = self.erasures(Storages(self.secrets, S3Objects))
+        return PreviousSweeper(self.table, self.servers, self.clock, self.cluster.cluster_id, erasures)
+
     def passes(self) -> RestorePasses:
         """Return what a new operator would work with."""
-        storages, erasures = Storages(self.secrets, S3Objects), Erasures(self.clock)
-        mirror = ErasureMirror(self.table, self.servers, storages, erasures, self.clock)
-        restored = RestoredErasures(self.table, self.servers, erasures, mirror)
+        storages = Storages(self.secrets, S3Objects)
+        restored = self.erasures(storages)
         cluster: Any = Watched(self.cluster, self)
         return RestorePasses(
             table=self.table,

@@ -179,7 +179,7 @@ class Operator:
             in_place=InPlace(self.table, self._cluster, scratch, self.queues.request, restored),
             erasures=restored,
         )
-        self._keeper = PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id)
+        self._keeper = PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id, restored)
         self.work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
         return self.servers
 

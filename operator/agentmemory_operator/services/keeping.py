@@ -1,8 +1,7 @@
-"""Looks after what a restore has replaced: it forgets whom the agent forgets, and goes when its time is over."""
+"""Looks after what restores and rebuilds have replaced: it forgets whom the agent forgets, and goes in time."""
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -10,28 +9,25 @@ from agentmemory_operator.domain.collection import METADATA_KEY
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import ALIAS_PREFIX
 from agentmemory_operator.domain.restore_reporting import removed_status
-from agentmemory_operator.domain.times import parse_time
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
-from agentmemory_operator.ports import Clock
+from agentmemory_operator.ports import Clock, Json
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, remove_due
+from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, remove_due, replaced_since_ms
 from agentmemory_operator.services.restore_jobs import RestoreJob, RestorePeriods, alias_behind
 from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.servers import Server, Servers
 
 log = logging.getLogger(__name__)
 
-SWEEP_S = 1800.0
+SWEEP_S = 300.0
 """Seconds between two sweeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Keeping:
-    """Keeps what restores have replaced, for as long as they say."""
+    """Removes what restores have replaced when its time is over, and says so in their status."""
 
-    table: ObjectTable
     servers: Servers
-    erasures: RestoredErasures
     periods: RestorePeriods
 
     async def look(self, job: RestoreJob) -> float | None:
@@ -47,7 +43,7 @@ class Keeping:
         except AgentMemoryError as exc:
             # The connection is gone, or wrong: nothing is removed by guess.
             log.warning("what %s replaced is looked at later: %s", job.key, exc)
-            return self.periods.erase_s
+            return self.periods.keep_s
 
     def seen_after_s(self, job: RestoreJob) -> float | None:
         """Return when to look again: the watch may not have brought the finalizer that a pass has just written."""
@@ -60,10 +56,10 @@ class Keeping:
             return self.seen_after_s(job)
         left_s = -job.age_s(until)
 
+        if left_s > 0:
+            return min(max(left_s, self.periods.look_s), self.periods.keep_s)
+
         async def work(server: Server) -> bool:
-            if left_s > 0:
-                await self._erase_again(job, server, previous)
-                return False
             return await remove_due(server, previous, alias=alias_behind(previous), now_ms=job.now_ms)
 
         if await self.servers.use(connection, work, namespace=job.key.namespace):
@@ -71,25 +67,18 @@ class Keeping:
             await job.tell("Normal", "PreviousRemoved", f"{previous} is removed")
             return None
         # One whose time is over and that is live, or not marked, is looked at as seldom as any.
-        return min(max(left_s, self.periods.look_s) if left_s > 0 else math.inf, self.periods.erase_s)
-
-    async def _erase_again(self, job: RestoreJob, server: Server, previous: str) -> None:
-        live = await live_behind(server, alias_behind(previous), job.physical)
-        document = self.table.get(Key(AGENT_MEMORY, job.key.namespace, job.restore.spec.target.name))
-        if live is None or document is None or live.physical == previous:
-            return
-        since_ms = parse_time(job.status["endTime"])
-        await self.erasures.carry(server, live.physical, previous, parse_agent_memory(document), since_ms=since_ms)
+        return self.periods.keep_s
 
 
 @dataclass(slots=True)
 class PreviousSweeper:
-    """Removes what was replaced by restores whose objects are gone; only the operator that leads runs it."""
+    """Looks after whatever is marked as replaced, by whatever; only the operator that leads runs it."""
 
     table: ObjectTable
     servers: Servers
     clock: Clock
     cluster_id: Callable[[], Awaitable[str]]
+    erasures: RestoredErasures
     period_s: float = SWEEP_S
 
     async def run(self) -> None:
@@ -105,13 +94,16 @@ class PreviousSweeper:
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:
-            log.info("what restores have replaced on %s is looked for later: %s", connection, exc)
+            log.info("what was replaced on %s is looked after later: %s", connection, exc)
         else:
             if removed:
-                log.info("removed from %s what restores had replaced: %s", connection, ", ".join(removed))
+                log.info("removed from %s what had been replaced: %s", connection, ", ".join(removed))
 
     async def sweep(self, server: Server) -> list[str]:
-        """Remove this cluster's collections that are marked as replaced and whose time is over; return their names."""
+        """Remove this cluster's collections that are marked as replaced and whose time is over; return their names.
+
+        In the others what was erased since is erased too.
+        """
         cluster_id, removed = await self.cluster_id(), []
         for name in await server.snapshots.collections():
             if not name.startswith(ALIAS_PREFIX):
@@ -122,4 +114,20 @@ class PreviousSweeper:
                 continue
             if await remove_due(server, name, alias=alias_behind(name), now_ms=self.clock.now_ms()):
                 removed.append(name)
+            else:
+                await self._erase_again(server, name, metadata)
         return removed
+
+    async def _erase_again(self, server: Server, name: str, metadata: Json) -> None:
+        marker = metadata[METADATA_KEY]
+        document = self.table.get(Key(AGENT_MEMORY, str(marker.get("namespace")), str(marker.get("name"))))
+        live = await live_behind(server, alias_behind(name), None)
+        if live is None or document is None or live.physical == name:
+            return
+        since_ms = replaced_since_ms(metadata) or 0
+        try:
+            await self.erasures.carry(server, live.physical, name, parse_agent_memory(document), since_ms=since_ms)
+        except LeadershipLost:
+            raise
+        except AgentMemoryError as exc:
+            log.info("what was erased since %s was replaced is erased there later: %s", name, exc)

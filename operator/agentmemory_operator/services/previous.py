@@ -1,12 +1,18 @@
-"""What lies behind an alias, and the collection that a swap has replaced: marked, and removed when its time is over."""
+"""What lies behind an alias, and the collection that was replaced there: marked, and removed when its time is over.
+
+Restores replace collections, and rebuilds do.
+"""
+
+from collections.abc import Mapping
 
 from agentmemory_operator.domain.collection import Observed, is_placeholder
+from agentmemory_operator.domain.rebuilding import Step, record_from_json
 from agentmemory_operator.domain.times import parse_time
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.servers import Server
 
 PREVIOUS_KEY = "agentmemoryPrevious"
-"""Key of the collection's metadata that says, of one that was replaced, until when it is kept, and by which restore."""
+"""Key of the collection's metadata that says, of one that was replaced, since when, until when it is kept, and why."""
 
 
 async def live_behind(server: Server, alias: str, likely: str | None) -> Observed | None:
@@ -21,32 +27,48 @@ async def live_behind(server: Server, alias: str, likely: str | None) -> Observe
     return None if is_placeholder(await server.snapshots.metadata(observed.physical)) else observed
 
 
-async def mark_previous(server: Server, physical: str, *, until: str, restore: str) -> None:
-    """Write on a collection that it was replaced, by which restore, and until when it is kept."""
+async def mark_previous(server: Server, physical: str, *, since: str, until: str, by: Mapping[str, str]) -> None:
+    """Write on a collection that it was replaced.
+
+    Args:
+        since, until: RFC 3339: when it was replaced, and how long it is kept.
+        by: the restore, or the collection of a rebuild, that replaced it.
+    """
     if await server.snapshots.metadata(physical) is not None:
-        marked = {"keepUntil": until, "restore": restore}
-        await server.snapshots.write_metadata(physical, {PREVIOUS_KEY: marked})
+        await server.snapshots.write_metadata(physical, {PREVIOUS_KEY: {"since": since, "keepUntil": until, **by}})
 
 
 async def remove_due(server: Server, physical: str, *, alias: str, now_ms: int) -> bool:
     """Remove a replaced collection whose time is over; tell whether it is gone.
 
-    What is not marked as replaced is never removed, nor what the alias leads to, nor the last that is left of an agent.
+    What is not marked as replaced is never removed, nor what the alias leads to or is to lead to again, nor the last
+    that is left of an agent.
     """
     metadata = await server.snapshots.metadata(physical)
     if metadata is None or is_placeholder(metadata):
         return True
-    until = _until_ms(metadata)
+    until = _time_of(metadata, "keepUntil")
     live = await live_behind(server, alias, physical)
-    if until is None or until > now_ms or live is None or live.physical == physical:
+    if until is None or until > now_ms or live is None or live.physical == physical or _comes_back(metadata, physical):
         return False
     await retire(server.collections, server.snapshots, physical)
     return True
 
 
-def _until_ms(metadata: dict[str, object]) -> int | None:
+def replaced_since_ms(metadata: Mapping[str, object]) -> int | None:
+    """Return when a collection was replaced, Unix milliseconds; None where its metadata does not say."""
+    return _time_of(metadata, "since")
+
+
+def _time_of(metadata: Mapping[str, object], name: str) -> int | None:
     marked = metadata.get(PREVIOUS_KEY)
     try:
-        return parse_time(marked.get("keepUntil")) if isinstance(marked, dict) else None
+        return parse_time(marked.get(name)) if isinstance(marked, dict) else None
     except ValueError:
         return None
+
+
+def _comes_back(metadata: Mapping[str, object], physical: str) -> bool:
+    """Tell whether a rebuild is being taken back to it."""
+    record = record_from_json(metadata)
+    return record is not None and record.target == physical and record.step is not Step.DONE

@@ -118,7 +118,7 @@ class RestorePeriods:
         release_s: how long a server that is away may hold a deletion.
         source_s: how long a MemorySnapshot that is not there is waited for.
         watch_s: until the watch has brought every write for sure.
-        erase_s: until erasures are made again in a collection that is kept.
+        keep_s: until a collection that is kept is looked at again.
     """
 
     look_s: float = 5.0
@@ -128,7 +128,7 @@ class RestorePeriods:
     release_s: float = 300.0
     source_s: float = 60.0
     watch_s: float = 60.0
-    erase_s: float = 300.0
+    keep_s: float = 300.0
 
 
 def alias_behind(physical: str) -> str:

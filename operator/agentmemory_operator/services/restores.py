@@ -86,7 +86,7 @@ class RestorePasses:
 
     def __post_init__(self) -> None:
         self._book = JobBook(self.table, self.cluster, self.clock)
-        self._keeping = Keeping(self.table, self.servers, self.erasures, self.periods)
+        self._keeping = Keeping(self.servers, self.periods)
 
     async def run(self, key: Key) -> float | None:
         """Do one pass; return after how many seconds the next one is due, None for never.
@@ -266,7 +266,7 @@ class RestorePasses:
                     await self._clean(job)
             except SpecInvalid as exc:
                 await job.job.write(failed_status(job.status, exc.reason, str(exc), job.moment))
-                return self.periods.erase_s
+                return self.periods.keep_s
             await job.let_go()
             return self.periods.settle_s
         if not has_succeeded(job.status):

@@ -75,7 +75,7 @@ class Rollback:
         until, changed = job.keep_until, 0
         if await server.snapshots.metadata(restored) is not None:
             changed = await count_changed(server.points, restored, parse_time(job.status["endTime"]))
-            await mark_previous(server, restored, until=until, restore=str(job.key))
+            await mark_previous(server, restored, since=job.moment.now, until=until, by={"restore": str(job.key)})
         message = (
             f"taken back: {previous} is live again; {restored} is kept until {until}, {changed} memories changed in it "
             f"since the restore"

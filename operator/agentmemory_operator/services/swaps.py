@@ -253,7 +253,8 @@ class Swap:
             changed = await self._changed(task, previous)
             replaced = {} if changed is None else {"writesSince": changed}
             told, until = _told(changed), job.keep_until
-            await mark_previous(task.server, previous, until=until, restore=str(job.key))
+            by = {"restore": str(job.key)}
+            await mark_previous(task.server, previous, since=job.moment.now, until=until, by=by)
             noted["previousCollection"] = {**job.status["previousCollection"], **replaced, "until": until}
         await job.job.write(noted_status(job.status, noted))
         return told
