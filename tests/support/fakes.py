@@ -165,6 +165,11 @@ class FakeCollectionStore:
                 if self.states.get(physical) == "grey" and isinstance(change, WAKING):
                     self.states[physical] = "yellow"
 
+    async def drop_index(self, physical: str, field: str) -> None:
+        self._called("drop_index", field)
+        live = self.collections[physical]
+        self.collections[physical] = replace(live, indexes=tuple(one for one in live.indexes if one[0] != field))
+
     async def count(self, physical: str) -> int:
         self._called("count", physical)
         return self.points.get(physical, 0)

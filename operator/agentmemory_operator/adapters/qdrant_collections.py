@@ -221,6 +221,13 @@ class QdrantCollections:
             index = {"field_name": field, "field_schema": schema}
             await self._transport.result("PUT", f"{_path(physical)}/index?wait={wait}", index)
 
+    async def drop_index(self, physical: str, field: str) -> None:
+        """Drop the payload index of a field; the server answers 200 where there is none."""
+        try:
+            await self._transport.result("DELETE", f"{_path(physical)}/index/{quote(field, safe='')}?wait=true")
+        except NotFound as exc:
+            raise StoreUnavailable(f"{physical} went away meanwhile: {exc}") from exc
+
     async def count(self, physical: str) -> int:
         """Return the exact number of points that are not tombstones; 0 when the collection is gone."""
         body = {"filter": _ALIVE, "exact": True}

@@ -232,6 +232,13 @@ class CollectionStore(Protocol):
         """Carry out one change on the physical collection; one that was carried out before is no error."""
         ...
 
+    async def drop_index(self, physical: str, field: str) -> None:
+        """Drop the payload index of a field; one that is not there is no error.
+
+        No change of a plan does: what nobody asked for stays, but for what the operator made for itself.
+        """
+        ...
+
     async def count(self, physical: str) -> int:
         """Return the exact number of points that are not tombstones; 0 when the collection is gone."""
         ...

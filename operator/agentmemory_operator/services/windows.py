@@ -98,6 +98,11 @@ class Windows:
             await self._settle(agent, agent.keyword, set(due))
         return len(due) + await self._fill(agent, agent.keyword)
 
+    async def renew(self, agent: Agent, ids: set[str]) -> None:
+        """Write memories with the words that they now should have, each unless it changes meanwhile."""
+        if agent.keyword is not None:
+            await self._rewrite(agent, agent.keyword, ids)
+
     async def _settle(self, agent: Agent, source: KeywordSource, changed: set[str]) -> None:
         for _ in range(MAX_ROUNDS):
             rows = [row for row in await _rows(agent, changed) if row.get(DUE_KEY)]

@@ -1,0 +1,134 @@
+"""Moves an agent's alias from a rebuild's source to its target, while the API goes on serving.
+
+Nobody watches, and clocks differ; so a process of the API relies on what the source's metadata said for `LEASE_S` at
+most, and the move is announced there for longer than that before writers are held:
+
+1. Announced: writers look at the metadata again after each write, and are acknowledged if it is not Final by then.
+2. Final: writers wait. What was acknowledged was written before that, so the last pass sees it.
+3. The alias moves, and with it the writers.
+
+Whatever fails before the alias has moved lets the writers go on at once, and the move begins anew.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from agentmemory_operator.domain.collection import ORIGIN_KEY
+from agentmemory_operator.domain.planning import SetAlias
+from agentmemory_operator.domain.rebuilding import ANNOUNCE_S, MOVING_KEY, Phase, phase_of
+from agentmemory_operator.domain.restoring import RECORDS_KEY
+from agentmemory_operator.errors import AgentMemoryError, RebuildUnwanted, StoreUnavailable
+from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.catching_up import carry_all, carry_changed
+from agentmemory_operator.services.previous import live_behind
+from agentmemory_operator.services.rebuild_tasks import Task
+
+HELD_S = 3.0
+"""For how long writers are held at most; the API refuses them after some more."""
+
+PASS_S = 1.0
+"""Seconds between two passes while a move is announced: what is left over for the last one."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Move:
+    """Moves aliases.
+
+    Attributes:
+        locks: of the aliases; one for all who move them.
+        is_cleaned: tells whether the agent of a rebuild is being cleaned up: that writes by the alias, and unfenced.
+        announce_s, held_s: seconds; see ANNOUNCE_S and HELD_S.
+        monotonic, sleep: seconds of this process.
+    """
+
+    locks: AliasLocks
+    is_cleaned: Callable[[Task], bool]
+    announce_s: float = ANNOUNCE_S
+    held_s: float = HELD_S
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+    async def __call__(self, task: Task) -> str:
+        """Move the alias.
+
+        Raises:
+            RebuildPaused, RebuildUnwanted: it is not to be moved any more.
+            TransientError: it was not moved, and is to be tried again.
+        """
+        await self._release(task)
+        if self.is_cleaned(task):
+            raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
+        await carry_all(task)
+        await _hand_over(task)
+        try:
+            await self._announce(task)
+            held_s = await self._switch(task)
+        except BaseException:
+            if not await _is_moved(task):
+                await self._release(task)
+                raise
+            # The answer was lost, not the move.
+            return "moved"
+        return f"{task.alias} leads to {task.target_name}; writers were held for {held_s * 1000:.0f} ms"
+
+    async def _announce(self, task: Task) -> None:
+        """Announce the move, and carry what is written meanwhile until every process knows of it."""
+        await _write(task, Phase.ANNOUNCED)
+        known_s = self.monotonic() + self.announce_s
+        while (left_s := known_s - self.monotonic()) > 0:
+            await carry_changed(task)
+            await self.sleep(min(left_s, PASS_S))
+        await carry_changed(task)
+
+    async def _switch(self, task: Task) -> float:
+        """Hold the writers, carry what is left and move the alias; return for how many seconds they were held."""
+        async with self.locks.of(task.slug):
+            # Right before the move, and with nobody of this process between: what is deleted stays deleted.
+            await task.check()
+            live = await live_behind(task.server, task.alias, task.source_name)
+            if live is None or live.physical != task.source_name:
+                raise RebuildUnwanted(f"{task.alias} leads to another collection than {task.source_name} since")
+            await task.note(moved_ms=task.clock.now_ms())
+            begun_s = self.monotonic()
+            await _write(task, Phase.FINAL)
+            try:
+                async with asyncio.timeout(self.held_s):
+                    await carry_changed(task, is_last=True)
+            except TimeoutError as exc:
+                raise StoreUnavailable(
+                    f"what was left to carry took longer than {self.held_s:g} s: writers are not held for so long"
+                ) from exc
+            await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
+            return self.monotonic() - begun_s
+
+    async def _release(self, task: Task) -> None:
+        """Let the writers of the source go on."""
+        if phase_of(await task.server.snapshots.metadata(task.source_name)) is not None:
+            await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
+
+
+async def _write(task: Task, phase: Phase) -> None:
+    moving = {"from": task.source_name, "to": task.target_name, "phase": phase}
+    await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: moving})
+
+
+async def _hand_over(task: Task) -> None:
+    """Give the target what else the source says of itself: whose memories they were, which restores it went through."""
+    told = await task.server.snapshots.metadata(task.source_name) or {}
+    kept = {key: told.get(key) for key in (ORIGIN_KEY, RECORDS_KEY)}
+    await task.server.snapshots.write_metadata(task.target_name, kept)
+
+
+async def _is_moved(task: Task) -> bool:
+    """Tell whether the alias leads to the target; where that cannot be found out, it is taken not to."""
+    try:
+        live = await live_behind(task.server, task.alias, task.target_name)
+    except AgentMemoryError as exc:
+        _log.warning("where %s leads is not known: %s", task.alias, exc)
+        return False
+    return live is not None and live.physical == task.target_name
