@@ -33,6 +33,7 @@ class Settings:
         max_requests, max_body_mib: of the retrieval API, under way at once.
         max_caller_rate: requests a second of one caller; 0 is any number.
         max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
+        max_rebuild_gib: of disk that one Rebuild may take; 0 is any.
         shared_buckets: those that are opened with the operator's own identity.
         snapshots_at_once: snapshots under way at once, of the agents of one connection.
         rebuilds_at_once: rebuilds, likewise.
@@ -54,6 +55,7 @@ class Settings:
     max_body_mib: int = 32
     max_caller_rate: int = 0
     max_scratch_gib: int = 0
+    max_rebuild_gib: int = 0
     shared_buckets: frozenset[str] = frozenset()
     snapshots_at_once: int = SNAPSHOTS_AT_ONCE
     rebuilds_at_once: int = REBUILDS_AT_ONCE
@@ -86,6 +88,7 @@ class Settings:
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
             max_caller_rate=_number(environ, "AGENTMEMORY_MAX_CALLER_RATE", least=0, is_in_cluster=is_in_cluster),
             max_scratch_gib=_number(environ, "AGENTMEMORY_MAX_SCRATCH_GIB", least=0),
+            max_rebuild_gib=_number(environ, "AGENTMEMORY_MAX_REBUILD_GIB", least=0),
             shared_buckets=frozenset(
                 filter(None, environ.get("AGENTMEMORY_SHARED_BUCKETS", "").replace(" ", "").split(","))
             ),
@@ -130,6 +133,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_MAX_BODY_MIB", "32", "32"),
     Variable("AGENTMEMORY_MAX_CALLER_RATE", "0", "200"),
     Variable("AGENTMEMORY_MAX_SCRATCH_GIB", "0", "0"),
+    Variable("AGENTMEMORY_MAX_REBUILD_GIB", "0", "0"),
     Variable("AGENTMEMORY_SHARED_BUCKETS"),
     Variable("AGENTMEMORY_SNAPSHOTS_AT_ONCE", str(SNAPSHOTS_AT_ONCE), str(SNAPSHOTS_AT_ONCE)),
     Variable("AGENTMEMORY_REBUILDS_AT_ONCE", str(REBUILDS_AT_ONCE), str(REBUILDS_AT_ONCE)),

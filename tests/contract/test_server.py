@@ -3,6 +3,7 @@
 import asyncio
 import pathlib
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,7 +60,7 @@ class Answers:
 
     async def _telemetry(self, request: Request) -> Response:
         self.telemetry_calls += 1
-        assert request.query_params["details_level"] == "0", "more would be measured anew for each probe"
+        assert request.query_params["details_level"] == "1", "more would be measured anew, of every collection"
         return self._result(None, 500) if self._app is None else self._result(telemetry(self._app))
 
     def _result(self, result: Any, status: int = 200) -> Response:
@@ -86,7 +87,10 @@ async def opened() -> AsyncIterator[Callable[[str], QdrantCollections]]:
 
 async def test_a_single_server_has_one_peer(opened: Callable[[str], QdrantCollections], tmp_path: pathlib.Path) -> None:
     with dev_qdrant(tmp_path) as url:
-        assert await opened(url).server() == Server("1.18.3", 1, False)
+        told = await opened(url).server()
+
+    assert replace(told, disk_bytes=None, ram_bytes=None) == Server("1.18.3", 1, False)
+    assert min(told.disk_bytes or 0, told.ram_bytes or 0) > 1 << 28
 
 
 @pytest.mark.parametrize(
@@ -95,9 +99,18 @@ async def test_a_single_server_has_one_peer(opened: Callable[[str], QdrantCollec
         ((200, CLUSTER), APP | {"jwt_rbac": True}, Server("1.19.0", 3, True)),
         ((200, {"status": "disabled"}), APP | {"jwt_rbac": False}, Server("1.19.0", 1, False)),
         ((403, None), APP, Server("1.19.0", None, False)),
+        (
+            (200, {"status": "disabled"}),
+            APP | {"system": {"disk_size": 1024, "ram_size": 512, "cores": 2}},
+            Server("1.19.0", 1, False, disk_bytes=1 << 20, ram_bytes=1 << 19),
+        ),
+        ((200, {"status": "disabled"}), APP | {"system": {"disk_size": None}}, Server("1.19.0", 1, False)),
         ((200, CLUSTER), None, Server("1.19.0", 3, None)),
     ],
-    ids=["a cluster with tokens", "alone without tokens", "a key that may not ask", "no telemetry"],
+    ids=[
+        *("a cluster with tokens", "alone without tokens", "a key that may not ask"),
+        *("the size of the machine", "a machine that is not told", "no telemetry"),
+    ],
 )
 async def test_peers_and_tokens_are_what_the_server_tells(
     opened: Callable[[str], QdrantCollections], cluster: tuple[int, Any], app: dict[str, Any] | None, server: Server

@@ -15,10 +15,19 @@ from agentmemory_operator.domain.collection import (
     marker_from_json,
     marker_to_json,
 )
-from agentmemory_operator.domain.conditions import State, merge_conditions
+from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
-from agentmemory_operator.domain.planning import ChangeClass, Plan, Rebuild, class_of, plan_changes
+from agentmemory_operator.domain.planning import (
+    ChangeClass,
+    Plan,
+    Rebuild,
+    class_of,
+    has_rebuild,
+    plan_changes,
+    rebuild_digest,
+)
+from agentmemory_operator.domain.rebuild_settings import ChangePolicy, RebuildSettings
 from agentmemory_operator.domain.safety import allowed, refuse
 from agentmemory_operator.services.reconcile import draft
 from tests.property.strategies import collections, markers, observations, specs, states
@@ -180,12 +189,35 @@ def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
 
 
 @given(desired_collections, observations)
-def test_what_was_approved_is_done_but_for_a_rebuild(desired: Collection, observed: Observed | None) -> None:
+def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
+    desired: Collection, observed: Observed | None
+) -> None:
     whole = plan(desired, observed)
+    terms = Terms(approved=whole.digest)
 
-    found = draft(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=Terms(approved=whole.digest))
+    found = draft(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
 
-    assert found.todo == allowed(whole, refuse(whole, observed))
+    assert found.todo == allowed(whole, found.refusal)
+    assert bool(found.refusal) == bool(observed and has_rebuild(whole))
+    if found.refusal and found.refusal.reason == Reason.REBUILD_RUNNING:
+        assert [change for change in found.todo if class_of(change) is not ChangeClass.IN_PLACE] == []
+
+
+@given(desired_collections, observations, st.sampled_from(ChangePolicy), st.booleans())
+def test_a_rebuild_s_digest_is_that_of_what_needs_it_whatever_else_is_done_meanwhile(
+    desired: Collection, observed: Observed | None, policy: ChangePolicy, is_approved: bool
+) -> None:
+    whole = plan(desired, observed)
+    approved = rebuild_digest(whole) if is_approved else None
+    terms = Terms(approved=approved, rebuild=RebuildSettings(change_policy=policy))
+    refusal = refuse(whole, observed, terms=terms)
+
+    after = apply_changes(observed, allowed(whole, refusal))
+    again = refuse(plan(desired, after), after, terms=terms)
+
+    if refusal:
+        assert again is not None
+        assert (again.reason, again.digest) == (refusal.reason, refusal.digest)
 
 
 @given(desired_collections, observations, st.sampled_from([None, f"{ALIAS}__1"]), st.sampled_from(DriftPolicy))

@@ -101,6 +101,7 @@ class FakeCollectionStore:
         points: exact numbers by physical name.
         types: numbers of memories by type by physical name.
         records: of rebuilds, by the physical name of their targets.
+        lengths: characters of the contents by physical name.
         states: by physical name; a collection that is not named is green, or yellow where everything `is_busy`.
         error: raised by every call while it is set.
         fails_after: number of changes after which every further one raises `error_on_change`.
@@ -113,6 +114,7 @@ class FakeCollectionStore:
     points: dict[str, int] = field(default_factory=dict)
     types: dict[str, dict[str, int]] = field(default_factory=dict)
     records: dict[str, Record] = field(default_factory=dict)
+    lengths: dict[str, list[int]] = field(default_factory=dict)
     server_version: str = "1.18.3"
     is_busy: bool = False
     states: dict[str, str] = field(default_factory=dict)
@@ -177,6 +179,10 @@ class FakeCollectionStore:
     async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
         self._called("count_unlisted", physical)
         return {name: count for name, count in self.types.get(physical, {}).items() if name not in types}
+
+    async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
+        self._called("content_lengths", physical)
+        return self.lengths.get(physical, [])[:limit]
 
     async def delete(self, physical: str) -> None:
         self._called("delete", physical)

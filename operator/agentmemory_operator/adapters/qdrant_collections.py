@@ -63,7 +63,7 @@ class QdrantCollections:
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10, ca_pem: str | None = None) -> None:
-        self._has_jwt_rbac: dict[str, bool | None] = {}
+        self._telemetry: dict[str, Mapping[str, Any]] = {}
         self._transport = QdrantTransport(url, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem)
 
     def watch_calls(self, watch: CallWatch) -> None:
@@ -77,18 +77,25 @@ class QdrantCollections:
     async def server(self) -> Server:
         """Return what the server says of itself, having shown it the key."""
         # One that was away in between may have been started with other settings.
-        known, self._has_jwt_rbac = self._has_jwt_rbac, {}
+        known, self._telemetry = self._telemetry, {}
         # The server tells anybody its version; whether it takes our key, only a call that needs one finds out.
         await self._transport.result("GET", f"{_path(ANY_NAME)}/exists")
         told = await self._transport.call("GET", "/")
         with understood():
             version = str(told["version"])
-        has_jwt_rbac = known.get(version)
-        if has_jwt_rbac is None:
-            has_jwt_rbac = await self._jwt_rbac()
+        app = known.get(version) or await self._app()
         # Others may ask at the same time: what they keep is theirs.
-        self._has_jwt_rbac = {version: has_jwt_rbac}
-        return Server(version, await self._peers(), has_jwt_rbac)
+        self._telemetry = {version: app}
+        system = app.get("system") or {}
+        with understood():
+            has_jwt_rbac = bool(app.get("jwt_rbac")) if app else None
+            return Server(
+                version,
+                await self._peers(),
+                has_jwt_rbac,
+                disk_bytes=_bytes(system.get("disk_size")),
+                ram_bytes=_bytes(system.get("ram_size")),
+            )
 
     async def _peers(self) -> int | None:
         try:
@@ -99,14 +106,16 @@ class QdrantCollections:
         with understood():
             return len(cluster["peers"]) if cluster["status"] == "enabled" else 1
 
-    async def _jwt_rbac(self) -> bool | None:
+    async def _app(self) -> Mapping[str, Any]:
+        """Return what the server's telemetry says of itself and its machine; nothing where it does not tell."""
         try:
-            told = await self._transport.result("GET", "/telemetry?details_level=0")
+            told = await self._transport.result("GET", "/telemetry?details_level=1")
             with understood():
-                return bool((told.get("app") or {}).get("jwt_rbac"))
+                app: Mapping[str, Any] = dict(told.get("app") or {})
+                return app
         except AgentMemoryError:
             # Nothing depends on it; a server that is away is found by the other calls.
-            return None
+            return {}
 
     async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
         """Return what lies behind the alias, else the collection `likely` without alias, else None.
@@ -246,6 +255,14 @@ class QdrantCollections:
         with understood():
             return {hit["value"]: int(hit["count"]) for hit in told["hits"]}
 
+    async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
+        """Return how many characters the contents of the first `limit` memories by id have, 0 of one without."""
+        body = {"filter": _ALIVE, "limit": limit, "with_payload": ["content"], "with_vector": False}
+        told = await self._transport.result("POST", f"{_path(physical)}/points/scroll", body)
+        with understood():
+            contents = [(point.get("payload") or {}).get("content") for point in told["points"]]
+        return [len(content) if isinstance(content, str) else 0 for content in contents]
+
     async def holdings(self) -> list[Holding]:
         """Return the collections whose name or alias is one that agents' collections have, sorted by name."""
         listed = await self._transport.result("GET", "/collections")
@@ -277,6 +294,11 @@ class QdrantCollections:
     async def delete(self, physical: str) -> None:
         """Delete the collection and its aliases; the server answers 200 for one that is gone."""
         await self._transport.result("DELETE", _path(physical))
+
+
+def _bytes(kibibytes: Any) -> int | None:
+    """Return bytes of a size of the telemetry, which counts by 1024."""
+    return int(kibibytes) * 1024 if kibibytes else None
 
 
 def _path(name: str) -> str:

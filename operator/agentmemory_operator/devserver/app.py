@@ -1,7 +1,9 @@
 """Qdrant's REST API: which path does what."""
 
 import contextlib
+import os
 import pathlib
+import shutil
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 
@@ -109,14 +111,21 @@ async def _metrics(request: Request) -> Response:
 
 
 async def _telemetry(request: Request) -> Document:
-    """Return what clients ask for: version and whether tokens are taken."""
+    """Return what clients ask for: version, whether tokens are taken, and at the first level the machine's size."""
     state = collection_endpoints.state_of(request)
     app = {"name": "qdrant", "version": state.features.version, "startup": request.app.state.started_at}
+    has_details = request.query_params.get("details_level", "0") != "0"
     return {
         "id": "development",
-        "app": app | {"jwt_rbac": request.app.state.has_jwt_rbac},
+        "app": app | {"jwt_rbac": request.app.state.has_jwt_rbac} | ({"system": _machine()} if has_details else {}),
         "collections": {"number_of_collections": len(state.catalogue.collections)},
     }
+
+
+def _machine() -> Document:
+    """Return the sizes of the machine, in units of 1024 bytes as the real server gives them."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {"ram_size": pages // 1024, "disk_size": shutil.disk_usage(os.sep).total // 1024}
 
 
 async def _cluster(request: Request) -> Document:

@@ -30,11 +30,15 @@ class Server:
     Attributes:
         peers: of its cluster; 1 without cluster mode, None where it does not tell.
         has_jwt_rbac: whether it takes tokens with limited rights; None where it does not tell.
+        disk_bytes, ram_bytes: of the machine that it runs on, in all; what is free it never tells. None where it does
+            not tell these either.
     """
 
     version: str
     peers: int | None = None
     has_jwt_rbac: bool | None = None
+    disk_bytes: int | None = None
+    ram_bytes: int | None = None
 
 
 def minor_of(version: str) -> tuple[int, int] | None:

@@ -85,6 +85,10 @@ class Reason(StrEnum):
     REBUILD_RUNNING = "RebuildRunning"
     REBUILD_PAUSED = "RebuildPaused"
     REBUILD_FAILED = "RebuildFailed"
+    REBUILD_NOT_ALLOWED = "RebuildNotAllowed"
+    REBUILD_CANCELLED = "RebuildCancelled"
+    CANNOT_REBUILD = "CannotRebuild"
+    INSUFFICIENT_SPACE = "InsufficientSpace"
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from agentmemory_operator.domain.collection import Collection, EmbeddingSource, KeywordSource, Marker
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.effective import (
+    EMBEDDING_BATCH_SIZE,
     EmbeddingSettings,
     effective_embedding,
     effective_indexes,
@@ -20,7 +21,16 @@ from agentmemory_operator.domain.index_spec import Index, ShardingSpec
 from agentmemory_operator.domain.keywords import DEFAULT_LANGUAGE, WINDOW
 from agentmemory_operator.domain.limits import desired_limits
 from agentmemory_operator.domain.presets import KEYWORD_INDEXES
-from agentmemory_operator.domain.resources import APPROVE_PLAN, MOVE_TO_ALIAS, TAKEOVER, AgentMemory
+from agentmemory_operator.domain.rebuild_costs import Survey
+from agentmemory_operator.domain.rebuild_settings import RebuildSettings, rebuild_settings
+from agentmemory_operator.domain.resources import (
+    APPROVE_PLAN,
+    CANCEL_REBUILD,
+    MOVE_TO_ALIAS,
+    ROLLBACK_REBUILD,
+    TAKEOVER,
+    AgentMemory,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +43,11 @@ class Terms:
         older: what the object asks for under each older revision of its preset.
         drift_policy: what becomes of a difference that no spec asked for.
         wants_alias: a plain collection that was adopted is to be put behind the alias.
+        rebuild: what holds for a Rebuild.
+        batch: texts in one request to the embedding provider.
+        cancelled: digest of the Rebuild that somebody has stopped.
+        taken_back: the collection that was rolled back, or is to be.
+        survey: what a Rebuild's costs are known from; None knows less of them.
     """
 
     takeover: str | None = None
@@ -40,6 +55,11 @@ class Terms:
     older: Mapping[int, Collection] = field(default_factory=dict)
     drift_policy: DriftPolicy = DriftPolicy.CORRECT
     wants_alias: bool = False
+    rebuild: RebuildSettings = field(default_factory=RebuildSettings)
+    batch: int = EMBEDDING_BATCH_SIZE
+    cancelled: str | None = None
+    taken_back: str | None = None
+    survey: Survey | None = None
 
 
 def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
@@ -94,6 +114,10 @@ def terms_of(memory: AgentMemory, *, cluster_id: str) -> Terms:
         older=older,
         drift_policy=DriftPolicy(memory.spec.drift_policy or DriftPolicy.CORRECT),
         wants_alias=annotations.get(MOVE_TO_ALIAS) == "true",
+        rebuild=rebuild_settings(memory.spec),
+        batch=effective_embedding(memory).batch_size,
+        cancelled=annotations.get(CANCEL_REBUILD),
+        taken_back=annotations.get(ROLLBACK_REBUILD),
     )
 
 

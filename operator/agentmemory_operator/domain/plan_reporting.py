@@ -1,10 +1,12 @@
 """A plan as people read it: each change in words, with its class and what it costs."""
 
+import math
 from dataclasses import asdict
 from typing import assert_never
 
 from agentmemory_operator.domain.collection import Quantization
-from agentmemory_operator.domain.plan_status import PlannedChange, PlanStatus
+from agentmemory_operator.domain.estimate import MIB
+from agentmemory_operator.domain.plan_status import CostsStatus, PlannedChange, PlanStatus
 from agentmemory_operator.domain.planning import (
     Change,
     ChangeClass,
@@ -25,6 +27,7 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
     class_of,
 )
+from agentmemory_operator.domain.rebuild_costs import Costs
 from agentmemory_operator.domain.safety import Refusal
 
 COSTS = {
@@ -32,6 +35,7 @@ COSTS = {
     ChangeClass.REINDEX: "in the background, serving meanwhile",
     ChangeClass.REBUILD: "a new collection and every memory embedded or copied again",
 }
+REBUILD_COSTS = {True: "a new collection, every memory embedded again", False: "a new collection, every memory copied"}
 
 
 ADD_KEYWORD = "add the keyword vector; memories that are there are found by words once the API has made theirs"
@@ -98,14 +102,36 @@ def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
     """Return the plan as `status.plan` shows it, None where nothing is to do."""
     if not plan.changes:
         return None
-    changes = tuple(_planned(change, is_held=refusal is not None and change in refusal.held) for change in plan.changes)
-    return PlanStatus(digest=plan.digest, changes=changes, refusal=refusal.message if refusal else None)
+    held, costs = (refusal.held, refusal.costs) if refusal else ((), None)
+    return PlanStatus(
+        digest=(refusal and refusal.digest) or plan.digest,
+        changes=tuple(_planned(change, is_held=change in held, costs=costs) for change in plan.changes),
+        costs=costs_status(costs) if costs else None,
+        refusal=refusal.message if refusal else None,
+    )
 
 
-def _planned(change: Change, *, is_held: bool) -> PlannedChange:
+def costs_status(costs: Costs) -> CostsStatus:
+    """Return the costs as a status shows them; each figure is rounded up."""
+    return CostsStatus(
+        points=costs.points,
+        embedding_calls=costs.calls,
+        tokens=costs.tokens,
+        price=None if costs.price is None else round(costs.price, 2),
+        minutes=math.ceil(costs.seconds / 60),
+        disk_mib=math.ceil(costs.disk_bytes / MIB),
+        ram_mib=math.ceil(costs.ram_bytes / MIB),
+        nodes=costs.nodes,
+        disk_per_node_mib=math.ceil(costs.disk_per_node / MIB),
+        ram_per_node_mib=math.ceil(costs.ram_per_node / MIB),
+    )
+
+
+def _planned(change: Change, *, is_held: bool, costs: Costs | None) -> PlannedChange:
     class_ = class_of(change)
+    cost = REBUILD_COSTS[bool(costs.calls)] if costs and class_ is ChangeClass.REBUILD else COSTS[class_]
     named = (
         {"field": change.field, "from": change.observed, "to": change.desired} if isinstance(change, Rebuild) else {}
     )
-    content = {"change": describe_change(change), "class": class_, "cost": COSTS[class_], "held": is_held}
+    content = {"change": describe_change(change), "class": class_, "cost": cost, "held": is_held}
     return PlannedChange.model_validate(content | named)

@@ -199,8 +199,10 @@ class Plan:
         """First 12 hex digits of a SHA-256 over the changes; the same plan has the same digest.
 
         A marker's generation does not count: it follows every edit, and an approval has to outlive one of the ranking.
+        Neither does waking, which comes and goes with restarts of Qdrant.
         """
-        content = [[type(change).__name__, _content_of(change)] for change in self.changes]
+        asked = (change for change in self.changes if not isinstance(change, WakeOptimizers))
+        content = [[type(change).__name__, _content_of(change)] for change in asked]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -209,6 +211,11 @@ def _content_of(change: Change) -> dict[str, Any]:
         change = replace(change, marker=replace(change.marker, generation=0))
     # No plan has a record: it is what comes of one.
     return {name: value for name, value in asdict(change).items() if name != "record"}
+
+
+def has_rebuild(plan: Plan) -> bool:
+    """Tell whether something of a plan needs a new collection."""
+    return any(isinstance(change, Rebuild) for change in plan.changes)
 
 
 def rebuild_digest(plan: Plan) -> str:

@@ -1,13 +1,41 @@
 """What a plan may not do: pure refusals, each with its reason, the numbers and the way out."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
-from agentmemory_operator.domain.planning import Change, ChangeClass, Plan, Rebuild, class_of
-from agentmemory_operator.domain.resources import APPROVE_PLAN, CONFIRM_DELETE, TAKEOVER
+from agentmemory_operator.domain.planning import (
+    Change,
+    ChangeClass,
+    CreateIndexes,
+    Plan,
+    Rebuild,
+    SetAlias,
+    UpdateStrictMode,
+    WakeOptimizers,
+    WriteMarker,
+    class_of,
+    has_rebuild,
+    rebuild_digest,
+)
+from agentmemory_operator.domain.rebuild_costs import Costs, describe_costs
+from agentmemory_operator.domain.rebuild_settings import ChangePolicy
+from agentmemory_operator.domain.resources import (
+    APPROVE_PLAN,
+    CANCEL_REBUILD,
+    CONFIRM_DELETE,
+    ROLLBACK_REBUILD,
+    TAKEOVER,
+)
 from agentmemory_operator.errors import NotOwned, SpecInvalid
+
+RECALL_SUFFIX = "-recall"
+"""What an approval has after the digest where it takes the drop of the recall that a Rebuild showed."""
+
+_SERVING = (SetAlias, WakeOptimizers, CreateIndexes, UpdateStrictMode)
+"""What a collection that is about to be replaced still gets: searches need it until then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,47 +44,138 @@ class Refusal:
 
     Attributes:
         reason: of the closed set of condition reasons.
+        digest: what an approval of it names; None where nobody has to approve anything.
+        costs: of the Rebuild among them, where it was looked into.
     """
 
     reason: str
     message: str
     held: tuple[Change, ...]
+    digest: str | None = None
+    costs: Costs | None = None
 
 
-def refuse(plan: Plan, observed: Observed | None) -> Refusal | None:
-    """Return what of the plan is held: a Rebuild moves every vector and is never done unasked."""
-    held = tuple(change for change in plan.changes if class_of(change) is ChangeClass.REBUILD)
-    if not held or observed is None:
+def refuse(
+    plan: Plan, observed: Observed | None, *, terms: Terms | None = None, costs: Costs | None = None
+) -> Refusal | None:
+    """Return what of the plan is held, and why: a pass carries out no Rebuild, and one that runs replaces the rest.
+
+    | Rebuild | reason | held |
+    |---|---|---|
+    | changePolicy Never | RebuildNotAllowed | it |
+    | nothing could embed, or nothing to embed is there | CannotRebuild | it |
+    | it was taken back | RolledBack | it |
+    | it was stopped | RebuildCancelled | it |
+    | there is no room for it | InsufficientSpace | it |
+    | neither approved nor Apply | AwaitingApproval | it |
+    | else | RebuildRunning: others carry it out | it, and all but what searches need |
+
+    Args:
+        terms: the object's; None allows nothing.
+        costs: of the Rebuild; None where nobody looked into them.
+    """
+    rebuilds = tuple(change for change in plan.changes if isinstance(change, Rebuild))
+    if not rebuilds or observed is None:
         return None
-    named = ", ".join(f"{c.field} {c.observed} -> {c.desired}" for c in held if isinstance(c, Rebuild))
-    message = (
-        f"{named} needs a new collection for {observed.points} points; carrying that out is not built yet, approved or "
-        f"not: set the field back, or create another AgentMemory. The collection goes on serving as it is"
+    terms, digest = terms or Terms(), rebuild_digest(plan)
+    named = ", ".join(f"{change.field} {change.observed} -> {change.desired}" for change in rebuilds)
+    meanwhile = _meanwhile(observed)
+    if held := _why_held(plan, terms, costs):
+        reason, why = held
+        message = f"{named} needs a new collection for {_burden(observed, costs)}; {why}. {meanwhile}"
+        return Refusal(reason, message, rebuilds, digest, costs)
+    message = f"{named}: a new collection is made for {_burden(observed, costs)}. {meanwhile}"
+    replaced = tuple(change for change in plan.changes if not _is_of_serving(change, observed))
+    return Refusal(Reason.REBUILD_RUNNING, message, replaced, digest, costs)
+
+
+def _why_held(plan: Plan, terms: Terms, costs: Costs | None) -> tuple[Reason, str] | None:
+    """Return why a Rebuild is held and the way out, None where it may be carried out."""
+    digest = rebuild_digest(plan)
+    if terms.rebuild.change_policy is ChangePolicy.NEVER:
+        return Reason.REBUILD_NOT_ALLOWED, "spec.changePolicy Never holds it: set the field back, or the policy"
+    if costs and costs.obstacle:
+        return Reason.CANNOT_REBUILD, costs.obstacle
+    if terms.taken_back:
+        return Reason.ROLLED_BACK, (
+            f"{terms.taken_back} was taken back: set the field back, or have it made once more (agentmemory approve, "
+            f"which takes the annotation {ROLLBACK_REBUILD} off)"
+        )
+    if terms.cancelled in (digest, plan.digest):
+        return Reason.REBUILD_CANCELLED, (
+            f"it was stopped: set the field back, or have it made after all (agentmemory approve, which takes the "
+            f"annotation {CANCEL_REBUILD} off)"
+        )
+    if costs and costs.shortage:
+        return Reason.INSUFFICIENT_SPACE, costs.shortage
+    if terms.rebuild.change_policy is ChangePolicy.APPLY or is_approved(plan, terms.approved):
+        return None
+    stale = f"the approval of {terms.approved} is for another plan: " if terms.approved else ""
+    return Reason.AWAITING_APPROVAL, (
+        f"{stale}approve it with the annotation {APPROVE_PLAN}={digest} (agentmemory approve), or set the field back"
     )
-    return Refusal(Reason.AWAITING_APPROVAL, message, held)
 
 
-def hold_upgrade(plan: Plan, base: Plan | None, observed: Observed | None, *, approved: str | None) -> Refusal | None:
+def is_approved(plan: Plan, approved: str | None) -> bool:
+    """Tell whether an approval is for this plan: for its Rebuild, or for all of it."""
+    if not approved:
+        return False
+    digests = {plan.digest, rebuild_digest(plan)} if has_rebuild(plan) else {plan.digest}
+    return approved.removesuffix(RECALL_SUFFIX) in digests
+
+
+def _burden(observed: Observed, costs: Costs | None) -> str:
+    told = f": {describe_costs(costs)}" if costs else ""
+    return f"{observed.points} points{told}"
+
+
+def _meanwhile(observed: Observed) -> str:
+    if observed.collection.marker is None:
+        return "Until then the collection, which no object of ours has marked, is not served"
+    return "The collection goes on serving as it is"
+
+
+def _is_of_serving(change: Change, observed: Observed) -> bool:
+    """Tell whether a change is made though the collection is about to be replaced."""
+    if isinstance(change, WriteMarker):
+        live = observed.collection.marker
+        return live is None or not change.marker.is_same_object(live) or change.marker.uid != live.uid
+    return isinstance(change, _SERVING)
+
+
+def hold_upgrade(
+    plan: Plan, base: Plan | None, observed: Observed | None, *, terms: Terms, costs: Costs | None = None
+) -> Refusal | None:
     """Return the refusal of a plan that brings a newer revision of the preset, None where it may be carried out.
 
     What the newer figures alone ask for is held while it costs a Reindex or more: an upgrade of the operator must not
-    reindex every collection by itself. The revision is held as a whole, so that its figures come into force together.
+    reindex every collection by itself, whatever the object's changePolicy. The revision is held as a whole, so that
+    its figures come into force together. A Rebuild that the object itself asks for and may have brings them along.
 
     Args:
         plan: under the newer revision.
         base: under the revision in force; None where its figures are not known.
-        approved: digest of the plan that somebody has approved.
+        costs: of the plan's Rebuild.
     """
     asked = base.changes if base else ()
     costly = [c for c in plan.changes if class_of(c) is not ChangeClass.IN_PLACE and c not in asked]
-    if observed is None or not costly or approved == plan.digest:
+    if observed is None or not costly:
         return None
     named = " and ".join(sorted({class_of(change) for change in costly}))
+    rebuild = refuse(plan, observed, terms=terms, costs=costs)
+    if rebuild and rebuild.reason not in (Reason.REBUILD_RUNNING, Reason.AWAITING_APPROVAL):
+        return replace(rebuild, held=plan.changes)
+    has_own = any(isinstance(change, Rebuild) for change in asked)
+    if is_approved(plan, terms.approved) or (rebuild and rebuild.reason == Reason.REBUILD_RUNNING and has_own):
+        return None
+    digest = rebuild_digest(plan) if rebuild else plan.digest
+    stale = f"the approval of {terms.approved} is for another plan; " if terms.approved else ""
     message = (
-        f"the preset has a newer revision whose figures ask for a {named} of {observed.points} points; the revision in "
-        f"force stays until the plan is approved with the annotation {APPROVE_PLAN}={plan.digest}"
+        f"the preset has a newer revision whose figures ask for a {named} of "
+        f"{_burden(observed, costs if rebuild else None)}; {stale}the revision in force stays until the plan is "
+        f"approved with the annotation {APPROVE_PLAN}={digest} (agentmemory approve)"
     )
-    return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes)
+    return Refusal(Reason.AWAITING_APPROVAL, message, plan.changes, digest, costs if rebuild else None)
 
 
 def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: str) -> Refusal:
@@ -72,7 +191,7 @@ def hold_queued(queued: tuple[Change, ...], refusal: Refusal | None, waits_for: 
     )
     if refusal is None:
         return Refusal(Reason.REINDEX_QUEUED, message, queued)
-    return Refusal(refusal.reason, f"{refusal.message}. Besides, {message}", (*refusal.held, *queued))
+    return replace(refusal, message=f"{refusal.message}. Besides, {message}", held=(*refusal.held, *queued))
 
 
 def allowed(plan: Plan, refusal: Refusal | None) -> tuple[Change, ...]:

@@ -6,8 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from agentmemory_operator.domain.planning import ChangeClass
-from agentmemory_operator.domain.resources import APPROVE_PLAN
+from agentmemory_operator.domain.conditions import Reason, condition_of
+from agentmemory_operator.domain.resources import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
 from agentmemory_operator.entrypoints.rebuild_views import headline_of
 from agentmemory_operator.entrypoints.tables import Section
 
@@ -18,6 +18,14 @@ CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
 TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "estimate", "lastSnapshot", "rebuild"}
 VERIFIED = {True: "verified", False: "not verified", None: "not known to be verified"}
 ESTIMATE_COLUMNS = ("PROFILE", "MEMORIES", "RAM MIB", "DISK MIB")
+# What of an object somebody can approve, and what has to go for that, as kubectl takes it off.
+TAKEN_OFF: Mapping[str, tuple[str, ...]] = {
+    Reason.AWAITING_APPROVAL: (),
+    Reason.REBUILD_CANCELLED: (f"{CANCEL_REBUILD}-",),
+    Reason.ROLLED_BACK: (f"{ROLLBACK_REBUILD}-",),
+}
+# Fields of the spec that can be set back.
+UNDONE = ("embedding.", "index.")
 PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 
 
@@ -182,13 +190,13 @@ def _plan(document: Json, status: Json, kubectl: str) -> Section | None:
 
 
 def _ways_on(document: Json, plan: Json, kubectl: str) -> Iterator[str]:
-    """Yield the commands that approve or undo what is held; an approval acts on no Rebuild."""
+    """Yield the commands that approve or undo what is held."""
     held = [change for change in plan.get("changes") or [] if change.get("held")]
-    if any(change["class"] != ChangeClass.REBUILD for change in held):
-        metadata = document["metadata"]
+    reason, metadata = condition_of(document.get("status"), "InSync").get("reason", ""), document["metadata"]
+    if held and reason in TAKEN_OFF:
         named = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
-        yield f"approve: {kubectl} {named} {APPROVE_PLAN}={plan['digest']}"
-    if fields := [change for change in held if "field" in change]:
+        yield " ".join((f"approve: {kubectl} {named} {APPROVE_PLAN}={plan['digest']}", *TAKEN_OFF[reason]))
+    if fields := [change for change in held if change.get("field", "").startswith(UNDONE)]:
         yield f"undo: {undo_command(document, fields, kubectl)}"
 
 

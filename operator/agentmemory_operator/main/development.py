@@ -40,6 +40,7 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
             stores.server,
             stores.objects,
             max_scratch_gib=settings.max_scratch_gib,
+            max_rebuild_gib=settings.max_rebuild_gib,
             snapshots_at_once=settings.snapshots_at_once,
         )
         api = Api(settings, folder, stores.points, meter=meter)

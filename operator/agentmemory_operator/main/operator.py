@@ -142,6 +142,7 @@ class Operator:
         open_objects: Callable[[Bucket], ObjectStore],
         *,
         max_scratch_gib: int = 0,
+        max_rebuild_gib: int = 0,
         snapshots_at_once: int = SNAPSHOTS_AT_ONCE,
         shared_buckets: frozenset[str] | None = None,
     ) -> Servers:
@@ -151,11 +152,13 @@ class Operator:
             open_server: opens the server of an endpoint.
             open_objects: opens a bucket of an object storage.
             max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
+            max_rebuild_gib: of disk that one Rebuild may take; 0 is any.
             snapshots_at_once: of the agents of one connection.
             shared_buckets: that this process's own identity opens for whoever has no Secret; None is all.
         """
         self.servers = Servers(self.table, self._secrets, open_server, namespaces=self._cluster)
         self._passes.release.servers = self.servers
+        self.connections.most_rebuild_bytes = max_rebuild_gib << 30 or None
         scratch = Scratch(self._cluster.cluster_id)
         self._sweeper = ScratchSweeper(self.table, self.servers, scratch)
         storages = Storages(self._secrets, open_objects, shared=shared_buckets)
@@ -237,6 +240,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             stores.server,
             stores.objects,
             max_scratch_gib=settings.max_scratch_gib,
+            max_rebuild_gib=settings.max_rebuild_gib,
             snapshots_at_once=settings.snapshots_at_once,
             shared_buckets=settings.shared_buckets,
         )

@@ -247,6 +247,10 @@ class CollectionStore(Protocol):
         """Return the exact numbers of memories of each type that is none of `types`, of the most frequent of them."""
         ...
 
+    async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
+        """Return how many characters the contents of the first `limit` memories by id have, 0 of one without."""
+        ...
+
     async def delete(self, physical: str) -> None:
         """Delete the collection and its aliases; one that is gone is no error."""
         ...

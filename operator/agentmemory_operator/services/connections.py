@@ -12,11 +12,13 @@ from typing import TypeVar
 
 from agentmemory_operator.domain.capabilities import Server, minor_of
 from agentmemory_operator.domain.manifests import parse_connection
+from agentmemory_operator.domain.rebuild_costs import Room, room_of
 from agentmemory_operator.domain.resources import AgentMemory, QdrantConnection
 from agentmemory_operator.errors import AgentMemoryError, SpecInvalid, StoreRejected, StoreUnavailable, StoreUntrusted
 from agentmemory_operator.ports import CollectionStore, Json, Namespaces, Secrets
 from agentmemory_operator.services.links import Endpoint, Link
-from agentmemory_operator.services.objects import QDRANT_CONNECTION, Key, ObjectTable, key_of
+from agentmemory_operator.services.objects import Key, ObjectTable, key_of
+from agentmemory_operator.services.servers import connection_of
 from agentmemory_operator.services.sharing import Sharing
 
 MINIMUM_VERSION = (1, 18)
@@ -46,6 +48,9 @@ class Connections:
         secrets: where keys and certificates are read: with each probe, and when a server refuses.
         open_store: makes the store of an endpoint.
         namespaces: where labels are read; None where no namespace has any.
+
+    Attributes:
+        most_rebuild_bytes: of disk that one Rebuild may take; None is any.
     """
 
     def __init__(
@@ -56,6 +61,7 @@ class Connections:
         *,
         namespaces: Namespaces | None = None,
     ) -> None:
+        self.most_rebuild_bytes: int | None = None
         self._table = table
         self._secrets = secrets
         self._open_store = open_store
@@ -100,10 +106,16 @@ class Connections:
             has_jwt_rbac=server.has_jwt_rbac,
         )
 
+    def room_of(self, memory: AgentMemory) -> Room:
+        """Return what there is room for on the object's server, as its last probe found it."""
+        server = self._servers.get(connection_of(memory))
+        return (
+            room_of(server, most_bytes=self.most_rebuild_bytes) if server else Room(most_bytes=self.most_rebuild_bytes)
+        )
+
     async def _find(self, memory: AgentMemory) -> tuple[Key, Json]:
         """Return the object's connection, if it may use it."""
-        namespace, ref = memory.metadata.namespace, memory.spec.connection_ref
-        key = Key(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
+        namespace, key = memory.metadata.namespace, connection_of(memory)
         document = self._table.get(key)
         if document is None:
             raise SpecInvalid(

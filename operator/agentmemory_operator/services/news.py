@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.conditions import Reason, condition_of
 from agentmemory_operator.domain.drift import OWN
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.plan_reporting import describe_change
@@ -37,10 +37,19 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     yield from _faults(old, new)
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
-    if done.refusal and old.get("plan") != new.get("plan"):
+    if done.refusal and _asked(old) != _asked(new):
         # Waiting for its turn needs nobody.
         kind = "Normal" if done.refusal.reason == Reason.REINDEX_QUEUED else "Warning"
         yield Event(kind, done.refusal.reason, done.refusal.message)
+
+
+def _asked(status: Json) -> Json | None:
+    """Return what a plan is and whether it is held; its costs follow the points and are no news."""
+    plan = status.get("plan")
+    if plan is None:
+        return None
+    in_sync = condition_of(status, "InSync").get("reason")
+    return {"digest": plan["digest"], "changes": plan["changes"], "reason": in_sync}
 
 
 def _faults(old: Json, new: Json) -> Iterator[Event]:

@@ -290,6 +290,7 @@ class Passes:
             last_points=max(last.get("points") or 0, points_held(last.get("physical"), taken)),
             permit=Permit(
                 terms=terms_of(memory, cluster_id=cluster_id),
+                room=self.connections.room_of(memory),
                 turn=lambda: self._take_turn(key, document, memory, store),
                 check_creation=lambda: check_creation(key, memory, table=self.table, cluster=self.cluster),
             ),

@@ -3,14 +3,18 @@
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.desired import newest_collection, terms_of
 from agentmemory_operator.domain.naming import alias_of, physical_names
+from agentmemory_operator.domain.planning import has_rebuild
+from agentmemory_operator.domain.rebuild_costs import room_of
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports import CollectionStore
 from agentmemory_operator.services.reconcile import Draft, draft
+from agentmemory_operator.services.surveys import surveyed
 
 
 class Outcome(StrEnum):
@@ -85,7 +89,13 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None) -> Draft:
     desired, terms = newest_collection(memory, cluster_id=""), terms_of(memory, cluster_id="")
     older = {revision: identified(wish, observed) for revision, wish in terms.older.items()}
     terms = replace(terms, older=older)
-    return draft(alias, identified(desired, observed), observed, last_physical=None, last_points=0, terms=terms)
+    drafted = partial(draft, alias, identified(desired, observed), observed, last_physical=None, last_points=0)
+    found = drafted(terms=terms)
+    if store is None or not has_rebuild(found.plan):
+        return found
+    # How the operator bounds it, only the operator knows.
+    room = room_of(await store.server())
+    return drafted(terms=await surveyed(terms, found.plan, observed, store=store, room=room))
 
 
 def identified(desired: Collection, observed: Observed | None) -> Collection:

@@ -20,10 +20,12 @@ from agentmemory_operator.domain.planning import (
     SetAlias,
     WriteMarker,
     class_of,
+    has_rebuild,
     plan_changes,
     with_wake,
     without_wake,
 )
+from agentmemory_operator.domain.rebuild_costs import Costs, Room, costs_of
 from agentmemory_operator.domain.safety import (
     Refusal,
     allowed,
@@ -35,6 +37,7 @@ from agentmemory_operator.domain.safety import (
 )
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import CollectionStore
+from agentmemory_operator.services.surveys import surveyed
 
 Turn = Callable[[], Awaitable[str | None]]
 """Takes the turn to reindex: returns None, or whose turn it is."""
@@ -45,11 +48,13 @@ class Permit:
     """What a pass may do beyond what the object asks for.
 
     Attributes:
+        room: what there is room for on the server.
         turn: asked before a Reindex of a collection that holds something; None asks nobody.
         check_creation: raises where no empty collection is to be made; None lets one be made.
     """
 
     terms: Terms = field(default_factory=Terms)
+    room: Room = field(default_factory=Room)
     turn: Turn | None = None
     check_creation: Callable[[], Awaitable[None]] | None = None
 
@@ -107,24 +112,41 @@ def draft(
     before = terms.older.get(_revision_of(observed))
     if is_upgrade(desired, observed) and (before or not taken_from):
         base = plan_for(before) if before else None
-        if held := hold_upgrade(plan, base, observed, approved=terms.approved):
+        costs = _costs(plan, desired, observed, terms)
+        if held := hold_upgrade(plan, base, observed, terms=terms, costs=costs):
             found = Draft(observed, plan, held, before, (), taken_from)
-            return _judged(found, base, last_physical=last_physical, policy=terms.drift_policy)
+            return _judged(found, base, last_physical=last_physical, terms=terms)
     found = Draft(observed, plan, None, desired, (), taken_from)
-    return _judged(found, plan, last_physical=last_physical, policy=terms.drift_policy)
+    return _judged(found, plan, last_physical=last_physical, terms=terms)
 
 
-def _judged(found: Draft, base: Plan | None, *, last_physical: str | None, policy: DriftPolicy) -> Draft:
+def _refused(plan: Plan, wish: Collection | None, observed: Observed | None, terms: Terms) -> Refusal | None:
+    """Return what of a plan is held.
+
+    Args:
+        wish: what the plan brings about; None where that is not known.
+    """
+    return refuse(plan, observed, terms=terms, costs=_costs(plan, wish, observed, terms))
+
+
+def _costs(plan: Plan, wish: Collection | None, observed: Observed | None, terms: Terms) -> Costs | None:
+    """Return what the Rebuild of a plan costs, None where there is none."""
+    if observed is None or wish is None or not has_rebuild(plan):
+        return None
+    return costs_of(plan, wish, observed, settings=terms.rebuild, batch=terms.batch, survey=terms.survey)
+
+
+def _judged(found: Draft, base: Plan | None, *, last_physical: str | None, terms: Terms) -> Draft:
     """Return the draft with what of `base`, the way to its wish, would be done: nothing held, no drift that is left.
 
     Where nothing is held as an upgrade, `base` is the draft's plan.
     """
     observed, is_held = found.observed, found.refusal is not None
     has_drifted = found.wish is not None and is_drift(found.wish, observed, last_physical=last_physical)
-    leaves_drift = has_drifted and policy is not DriftPolicy.CORRECT
+    leaves_drift = has_drifted and terms.drift_policy is not DriftPolicy.CORRECT
     if base and observed and leaves_drift:
         base = with_wake(without_drift(base), observed)
-    refusal = refuse(base, observed) if base else None
+    refusal = _refused(base, found.wish, observed, terms) if base else None
     todo = allowed(base, refusal) if base else ()
     judged = replace(found, todo=todo, is_drift=has_drifted, leaves_drift=leaves_drift)
     return judged if is_held or base is None else replace(judged, plan=base, refusal=refusal)
@@ -167,7 +189,9 @@ async def reconcile(
     permit = permit or Permit()
     likely, fresh = physical_names(alias, last_physical)
     observed = before = await observe_linked(alias, likely, store=store)
-    found = draft(alias, desired, observed, last_physical=last_physical, last_points=last_points, terms=permit.terms)
+    drafted = partial(draft, alias, desired, observed, last_physical=last_physical, last_points=last_points)
+    terms = await surveyed(permit.terms, drafted(terms=permit.terms).plan, observed, store=store, room=permit.room)
+    found = drafted(terms=terms)
     if observed is None:
         fresh = await _free_name(alias, fresh, store, permit)
         plan = plan_changes(desired, None, alias=alias, physical=fresh)
@@ -179,25 +203,25 @@ async def reconcile(
     if todo or observed is None:
         is_linked = any(isinstance(change, SetAlias) for change in todo)
         observed = await store.observe(alias, found.plan.physical, is_linked=is_linked)
-    wants_alias = permit.terms.wants_alias
-    plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=wants_alias)
+    plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=terms.wants_alias)
     whole = without_wake(plan_for(found.wish)) if found.wish else None
     left = without_drift(whole) if whole and found.leaves_drift else whole
-    if observed is None or (left and set(allowed(left, refuse(left, observed))) - set(queued)):
+    if observed is None or (left and set(allowed(left, _refused(left, found.wish, observed, terms))) - set(queued)):
         names = ", ".join(type(change).__name__ for change in todo)
         raise SpecInvalid("ChangeIgnored", f"the server accepted {names} and changed nothing")
     if found.wish == desired and left:
         remaining, refusal = left, found.refusal
     else:
         remaining = without_wake(plan_for(desired))
-        refusal = hold_upgrade(remaining, left, observed, approved=None)
+        costs = _costs(remaining, desired, observed, terms)
+        refusal = hold_upgrade(remaining, left, observed, terms=terms, costs=costs)
     if queued:
         refusal = hold_queued(queued, refusal, waits_for)
     applied = Plan(found.plan.physical, todo)
     done = Reconciled(observed, remaining, refusal, applied, found.taken_from, is_queued=bool(queued))
     if not (found.is_drift and found.wish and before and whole):
         return done
-    is_shown = permit.terms.drift_policy is not DriftPolicy.IGNORE
+    is_shown = terms.drift_policy is not DriftPolicy.IGNORE
     stays = differences(found.wish, observed.collection, whole.changes) if is_shown else ()
     return replace(done, corrected=differences(found.wish, before.collection, todo), drift=stays)
 

@@ -74,12 +74,17 @@ def test_every_link_of_the_pages_leads_somewhere() -> None:
 
 
 async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None:
-    spec: dict[str, Any] = {"connectionRef": {"name": "main"}, "embedding": {"provider": "none", "dimensions": 1536}}
+    spec: dict[str, Any] = {"connectionRef": {"name": "main"}, "embedding": {"provider": "openai"}}
     document = memory_document("support-bot", **spec)
     live = desired_collection(parse_agent_memory(document), cluster_id="cluster-1")
     alias, physical = "agent_memory_support-bot", "agent_memory_support-bot__1"
     store = FakeCollectionStore(collections={physical: live}, aliases={alias: physical}, points={physical: 48210})
-    changed = {"embedding": {"provider": "none", "dimensions": 3072}, "index": {"hnsw": {"m": 24}}}
+    store.lengths[physical] = [180] * 256
+    changed = {
+        "embedding": {"provider": "openai", "model": "text-embedding-3-large"},
+        "index": {"hnsw": {"m": 24}},
+        "rebuild": {"embeddingPricePerMillionTokens": 0.13},
+    }
     wanted = parse_agent_memory(memory_document("support-bot", **(spec | changed)))
 
     previews = [preview async for preview in previews_of([wanted], store)]

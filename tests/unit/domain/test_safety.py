@@ -6,9 +6,21 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.domain.collection import Collection
-from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
-from agentmemory_operator.domain.planning import Plan, Rebuild, UpdateHnsw
+from agentmemory_operator.domain.planning import (
+    CreateIndexes,
+    Plan,
+    Rebuild,
+    SetAlias,
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateStrictMode,
+    WriteMarker,
+    rebuild_digest,
+)
+from agentmemory_operator.domain.rebuild_costs import Costs
+from agentmemory_operator.domain.rebuild_settings import ChangePolicy, RebuildSettings
 from agentmemory_operator.domain.safety import allowed, check_destroy, check_lost, check_ownership, refuse
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from tests.support.fakes import observed_of
@@ -18,22 +30,119 @@ REBUILD, UPDATE = Rebuild("index.distance", "Cosine", "Dot"), UpdateHnsw(m=32)
 PLAN = Plan("p", (REBUILD, UPDATE))
 
 
+DIGEST = rebuild_digest(PLAN)
+APPLY = RebuildSettings(change_policy=ChangePolicy.APPLY)
+NEVER = RebuildSettings(change_policy=ChangePolicy.NEVER)
+COSTS = Costs(points=41, calls=0, seconds=1, disk_bytes=9 << 20, ram_bytes=3 << 20, nodes=1)
+
+
 def test_a_plan_without_a_rebuild_is_not_refused() -> None:
     assert refuse(Plan("p", (UPDATE,)), observed_of(desired_of())) is None
 
 
 def test_a_plan_for_nothing_is_not_refused() -> None:
-    assert refuse(PLAN, None) is None
+    assert refuse(PLAN, None, terms=Terms(rebuild=NEVER)) is None
 
 
-def test_a_refusal_holds_the_rebuild_and_names_numbers_and_way_out() -> None:
-    refusal = refuse(PLAN, observed_of(desired_of(), points=41))
+REFUSALS: list[tuple[str, Terms, str, list[str]]] = [
+    ("nobody approved it", Terms(), "AwaitingApproval", [f"agentmemory.dev/approve-plan={DIGEST}"]),
+    ("another was approved", Terms(approved="0" * 12), "AwaitingApproval", ["for another plan", f"={DIGEST}"]),
+    ("an empty approval", Terms(approved=""), "AwaitingApproval", [f"={DIGEST}"]),
+    ("it was approved", Terms(approved=DIGEST), "RebuildRunning", ["a new collection is made"]),
+    ("all of it was approved", Terms(approved=PLAN.digest), "RebuildRunning", []),
+    ("its drop of the recall was approved", Terms(approved=f"{DIGEST}-recall"), "RebuildRunning", []),
+    ("Apply needs no approval", Terms(rebuild=APPLY), "RebuildRunning", []),
+    ("Apply after an older approval", Terms(rebuild=APPLY, approved="0" * 12), "RebuildRunning", []),
+    ("Never, approved or not", Terms(rebuild=NEVER, approved=DIGEST), "RebuildNotAllowed", ["spec.changePolicy"]),
+    ("it was stopped", Terms(approved=DIGEST, cancelled=DIGEST), "RebuildCancelled", ["agentmemory approve"]),
+    ("Apply, and it was stopped", Terms(rebuild=APPLY, cancelled=DIGEST), "RebuildCancelled", []),
+    ("another was stopped", Terms(approved=DIGEST, cancelled="0" * 12), "RebuildRunning", []),
+    ("it was taken back", Terms(approved=DIGEST, taken_back="x__2"), "RolledBack", ["x__2", "agentmemory approve"]),
+]
+
+
+@pytest.mark.parametrize(("terms", "reason", "words"), [pytest.param(*row[1:], id=row[0]) for row in REFUSALS])
+def test_a_rebuild_is_refused_by_what_somebody_decided(terms: Terms, reason: str, words: list[str]) -> None:
+    refusal = refuse(PLAN, observed_of(desired_of(), points=41), terms=terms)
+
+    assert refusal is not None
+    assert (refusal.reason, refusal.digest) == (reason, DIGEST)
+    assert REBUILD in refusal.held
+    for expected in ("index.distance Cosine -> Dot", "41 points", "goes on serving", *words):
+        assert expected in refusal.message
+
+
+@pytest.mark.parametrize("terms", [Terms(), Terms(rebuild=APPLY), Terms(approved=DIGEST)])
+@pytest.mark.parametrize(
+    ("costs", "reason"),
+    [
+        (replace(COSTS, obstacle="nothing embeds"), "CannotRebuild"),
+        (replace(COSTS, shortage="too small"), "InsufficientSpace"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_whoever_approved_it(terms: Terms, costs: Costs, reason: str) -> None:
+    refusal = refuse(PLAN, observed_of(desired_of(), points=41), terms=terms, costs=costs)
+
+    assert refusal is not None
+    assert refusal.reason == reason
+    assert (costs.obstacle or costs.shortage or "?") in refusal.message
+
+
+def test_a_refusal_says_what_the_rebuild_costs() -> None:
+    refusal = refuse(PLAN, observed_of(desired_of(), points=41), costs=COSTS)
+
+    assert refusal is not None
+    assert (
+        "41 points: about 9 MiB of disk and 3 MiB of RAM meanwhile, a second at the least; approve it"
+        in refusal.message
+    )
+
+
+def test_what_is_not_a_rebuild_is_done_until_there_is_one() -> None:
+    refusal = refuse(PLAN, observed_of(desired_of()))
 
     assert refusal is not None
     assert refusal.held == (REBUILD,)
-    assert refusal.reason == Reason.AWAITING_APPROVAL
-    for words in ("index.distance Cosine -> Dot", "41 points", "set the field back"):
-        assert words in refusal.message
+
+
+def test_a_collection_that_is_about_to_be_replaced_gets_no_more_than_searches_need() -> None:
+    live = desired_of()
+    assert live.marker is not None
+    ours = WriteMarker(replace(live.marker, preset_revision=9))
+    needed = (CreateIndexes((("tags", "keyword"),)), UpdateStrictMode((("enabled", True),)), SetAlias("a", "p"))
+    optimizers = UpdateOptimizers(default_segment_number=4)
+    plan = Plan("p", (REBUILD, UPDATE, optimizers, ours, *needed))
+
+    refusal = refuse(plan, observed_of(live), terms=Terms(rebuild=APPLY))
+
+    assert refusal is not None
+    assert refusal.held == (REBUILD, UPDATE, optimizers, ours)
+
+
+def test_a_new_owner_is_written_though_the_collection_is_about_to_be_replaced() -> None:
+    live = desired_of()
+    assert live.marker is not None
+    theirs = replace(live, marker=replace(live.marker, uid="uid-of-the-first"))
+    marker = WriteMarker(live.marker)
+
+    refusal = refuse(Plan("p", (REBUILD, marker)), observed_of(theirs), terms=Terms(rebuild=APPLY))
+
+    assert refusal is not None
+    assert refusal.held == (REBUILD,)
+
+
+def test_an_unmarked_collection_is_not_said_to_serve() -> None:
+    refusal = refuse(PLAN, observed_of(replace(desired_of(), marker=None)))
+
+    assert refusal is not None
+    assert "is not served" in refusal.message
+
+
+def test_the_digest_of_a_rebuild_outlives_what_else_changes() -> None:
+    other = refuse(Plan("q", (UpdateHnsw(m=8), REBUILD)), observed_of(desired_of()))
+
+    assert other is not None
+    assert other.digest == DIGEST
 
 
 def test_what_is_not_held_is_allowed_in_order() -> None:

@@ -55,7 +55,7 @@ def test_a_held_plan_is_shown_with_the_way_back() -> None:
     assert text.startswith("AgentMemory agents/probe: ready, not in sync (AwaitingApproval)\n")
     assert f"Plan {document['status']['plan']['digest']}" in text
     assert "rebuild for embedding.dimensions 8 -> 16" in text
-    assert "approve:" not in text, "an approval acts on no Rebuild"
+    assert f"agentmemory.dev/approve-plan={document['status']['plan']['digest']}\n" in text
     (undo,) = [line for line in text.splitlines() if "undo:" in line]
     words = shlex.split(undo.partition("undo: ")[2])
     assert words[:-1] == [
@@ -64,16 +64,35 @@ def test_a_held_plan_is_shown_with_the_way_back() -> None:
     assert json.loads(words[-1]) == {"spec": {"embedding": {"dimensions": 8}, "index": {"distance": "Cosine"}}}
 
 
-def test_what_an_approval_lets_pass_is_shown_with_the_command_that_approves() -> None:
+@pytest.mark.parametrize(
+    ("reason", "more"),
+    [
+        ("AwaitingApproval", ""),
+        ("RebuildCancelled", " agentmemory.dev/cancel-rebuild-"),
+        ("RolledBack", " agentmemory.dev/rollback-rebuild-"),
+    ],
+)
+def test_what_an_approval_lets_pass_is_shown_with_the_command_that_approves(reason: str, more: str) -> None:
+    text = told(held(reason))
+
+    command = f"kubectl -n agents annotate amem probe --overwrite agentmemory.dev/approve-plan=0123456789ab{more}"
+    assert f"  approve: {command}\n" in text
+    assert "undo:" not in text
+
+
+@pytest.mark.parametrize("reason", ["RebuildNotAllowed", "CannotRebuild", "InsufficientSpace", "RebuildRunning"])
+def test_what_no_approval_lets_pass_is_shown_without_such_a_command(reason: str) -> None:
+    assert "approve:" not in told(held(reason))
+
+
+def held(reason: str) -> dict[str, Any]:
+    """Return an object of which a change is held for a reason."""
     document = looked_at()
     change = {"change": "set m 24", "class": "Reindex", "cost": "in the background", "held": True}
     document["status"]["plan"] = {"digest": "0123456789ab", "changes": [change], "refusal": "a newer revision"}
-
-    text = told(document)
-
-    command = "kubectl -n agents annotate amem probe --overwrite agentmemory.dev/approve-plan=0123456789ab"
-    assert f"  approve: {command}\n" in text
-    assert "undo:" not in text
+    (in_sync,) = [entry for entry in document["status"]["conditions"] if entry["type"] == "InSync"]
+    in_sync |= {"status": "False", "reason": reason}
+    return document
 
 
 @pytest.mark.parametrize(

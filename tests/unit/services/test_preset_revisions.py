@@ -31,12 +31,19 @@ async def stage() -> Stage:
 
 
 async def run_again(
-    stage: Stage, *, approved: str | None = None, generation: int = 1, index: Json | None = None
+    stage: Stage,
+    *,
+    approved: str | None = None,
+    generation: int = 1,
+    index: Json | None = None,
+    spec: Json | None = None,
 ) -> tuple[Key, Json]:
     """Do a pass over the object as it is now; return its key and status."""
     annotations = {"agentmemory.dev/approve-plan": approved} if approved else {}
     key = Key("AgentMemory", "agents", "probe")
-    document = memory_document(metadata={"annotations": annotations, "generation": generation}, index=index)
+    document = memory_document(
+        metadata={"annotations": annotations, "generation": generation}, **{"index": index, **(spec or {})}
+    )
     stage.put(document | {"status": stage.status(key)})
     await stage.run(key)
     return key, stage.status(key)
@@ -159,16 +166,52 @@ async def test_a_new_object_has_the_newest_revision(monkeypatch: pytest.MonkeyPa
     assert stage.status(key)["effective"]["presetRevision"] == 2
 
 
-async def test_a_rebuild_stays_held_though_it_was_approved(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_revision_that_asks_for_a_rebuild_is_approved_as_a_whole_and_left_to_the_rebuild(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is done to the collection that is about to be replaced, and its digest stays what it is."""
     release(monkeypatch, distance="Dot")
     _, status = await run_again(stage)
-    assert stage.store.collections[PHYSICAL].m == CORTEX.m
+    assert "Rebuild and Reindex of 5 points" in status["plan"]["refusal"]
 
-    key, status = await run_again(stage, approved=status["plan"]["digest"])
+    for _ in range(2):
+        key, status = await run_again(stage, approved=status["plan"]["digest"])
+
+    assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "RebuildRunning")]
+    assert [change["held"] for change in status["plan"]["changes"]] == [True] * 3
+    live = stage.store.collections[PHYSICAL]
+    assert (live.distance, live.m, stage.store.changes) == ("Cosine", CORTEX.m, [])
+    assert status["effective"]["presetRevision"] == 1
+
+
+async def test_no_policy_lets_an_upgrade_rebuild_unasked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch, distance="Dot")
+
+    key, _ = await run_again(stage, spec={"changePolicy": "Apply"})
 
     assert stage.short(key) == HELD
-    assert stage.store.collections[PHYSICAL].distance == "Cosine"
-    assert "not built yet, approved or not" in status["plan"]["refusal"]
+
+
+async def test_a_rebuild_that_the_object_may_have_brings_the_newer_figures_along(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch)
+
+    key, status = await run_again(stage, spec={"changePolicy": "Apply", "index": {"distance": "Dot"}})
+
+    assert stage.short(key)[1] == ("InSync", "False", "RebuildRunning")
+    assert [change["class"] for change in status["plan"]["changes"]] == ["Rebuild", "Reindex", "InPlace"]
+    assert stage.store.changes == []
+
+
+async def test_where_no_rebuild_is_allowed_one_of_an_upgrade_says_so(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch, distance="Dot")
+
+    key, _ = await run_again(stage, spec={"changePolicy": "Never"})
+
+    assert stage.short(key)[1] == ("InSync", "False", "RebuildNotAllowed")
 
 
 async def test_a_revision_that_is_not_known_holds_everything_that_costs(stage: Stage) -> None:
