@@ -2,7 +2,7 @@
 
 import contextlib
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +28,7 @@ from agentmemory_operator.ports import Embedder, PointStore
 from agentmemory_operator.services.api_metering import ApiMeter
 from agentmemory_operator.services.directory import AgentDirectory, Claim
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
+from agentmemory_operator.services.fence import TIMES, Times
 from agentmemory_operator.services.metered_embedder import MeteredEmbedder
 from tests.support.certificates import ServerFiles
 from tests.support.http_server import serve
@@ -113,6 +114,8 @@ def build_services(
     api_keys: Mapping[str, str] | None = None,
     meter: ApiMeter | None = None,
     models: pathlib.Path | None = None,
+    times: Times = TIMES,
+    embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
 ) -> Services:
     """Return the use cases over one Qdrant server, knowing these objects."""
     meter = meter or ApiMeter()
@@ -123,11 +126,11 @@ def build_services(
 
     async def make_embedder(source: EmbeddingSource, settings: AgentSettings) -> Embedder:
         key = (api_keys or {}).get(settings.slug)
-        embedder = build_embedder(source, settings.embedding, api_key=key)
+        embedder = embedder_of(source) if embedder_of else build_embedder(source, settings.embedding, api_key=key)
         metered = MeteredEmbedder(embedder, meter, provider=source.provider)
         return CachedEmbedder(metered, entries=100, meter=meter)
 
-    directory = AgentDirectory(make_store, make_embedder, secret_rules=(*library_rules(), *OWN_RULES))
+    directory = AgentDirectory(make_store, make_embedder, secret_rules=(*library_rules(), *OWN_RULES), times=times)
     for document in documents:
         metadata = document["metadata"]
         settings = effective_settings(parse_agent_memory(document))
@@ -145,9 +148,11 @@ def running_api(
     limits: Limits | None = None,
     meter: ApiMeter | None = None,
     models: pathlib.Path | None = None,
+    times: Times = TIMES,
+    embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
 ) -> Iterator[Stack]:
     """Serve the API for agents whose collections exist."""
-    services = build_services(qdrant_url, *documents, meter=meter, models=models)
+    services = build_services(qdrant_url, *documents, meter=meter, models=models, times=times, embedder_of=embedder_of)
     app = create_app(services, guard or OpenGuard(), standing=standing, limits=limits)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

@@ -1,0 +1,249 @@
+"""An agent moves to a collection of another embedding model while it is searched and written.
+
+The two models have nothing in common: a question of one finds a memory of the other with similarity 0, else with 1.
+"""
+
+import contextlib
+import pathlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import httpx
+import pytest
+
+from agentmemory_operator.domain.rebuilding import Phase
+from agentmemory_operator.services.fence import Times
+from tests.support.alias_moves import Mover, TwoModels
+from tests.support.api_stack import agent_document, create_collection, dev_qdrant, running_api
+
+TIMES = Times(lease_s=0.5, hold_s=1.5)
+ANNOUNCE_S = 0.7
+SCORING = {"scoreThreshold": -1, "minSimilarity": -1, "weights": {"similarity": 1, "recency": 0, "utility": 0}}
+
+
+@dataclass(slots=True)
+class World:
+    """One agent behind an API, and who moves it."""
+
+    api: httpx.Client
+    mover: Mover
+    slug: str = "bot"
+
+    def store(self, text: str, **how: str) -> httpx.Response:
+        return self.post("memories", {"content": text}, **how)
+
+    def search(self, text: str) -> httpx.Response:
+        return self.post("search", {"query": text, "top_k": 1})
+
+    def score(self, text: str) -> float:
+        return float(self.search(text).raise_for_status().json()["results"][0]["score"])
+
+    def post(self, path: str, body: dict[str, object], **how: str) -> httpx.Response:
+        return self.api.post(f"/v1/agents/{self.slug}/{path}", json={"user_id": "ada", **body}, headers=how)
+
+    def contents(self, collection: str) -> Counter[str]:
+        return Counter(point["payload"]["content"] for point in self.mover.points(collection))
+
+
+@contextlib.contextmanager
+def open_worlds(folder: pathlib.Path, sizes: Mapping[str, int]) -> Iterator[list[World]]:
+    """Serve agents, by slug the size of their new model's vectors."""
+    old = {"provider": "openai", "model": "old", "dimensions": 8}
+    documents = [agent_document(slug, embedding=old, scoring=SCORING) for slug in sizes]
+    with dev_qdrant(folder) as qdrant_url:
+        for document in documents:
+            create_collection(qdrant_url, document)
+        with (
+            running_api(qdrant_url, *documents, times=TIMES, embedder_of=TwoModels) as stack,
+            httpx.Client(base_url=stack.api_url, timeout=30) as api,
+            httpx.Client(base_url=qdrant_url, timeout=30) as qdrant,
+        ):
+            yield [
+                World(api, Mover(qdrant, f"agent_memory_{slug}", ANNOUNCE_S, size), slug)
+                for slug, size in sizes.items()
+            ]
+
+
+@contextlib.contextmanager
+def open_world(folder: pathlib.Path, *, size: int = 8) -> Iterator[World]:
+    with open_worlds(folder, {"bot": size}) as [world]:
+        yield world
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Writers and readers; readers ask for what was acknowledged, and note what they were answered.
+
+    Attributes:
+        acknowledged: contents, in the order of their answers.
+    """
+
+    world: World
+    acknowledged: list[str] = field(default_factory=list)
+    refusals: Counter[int] = field(default_factory=Counter)
+    searches: int = 0
+    wrong: list[str] = field(default_factory=list)
+    is_over: threading.Event = field(default_factory=threading.Event)
+
+    def write(self, name: str) -> None:
+        for number in range(100_000):
+            if self.is_over.is_set():
+                return
+            text = f"{name} says {number}"
+            status = self.world.store(text).status_code
+            if status == 201:
+                self.acknowledged.append(text)
+            else:
+                self.refusals[status] += 1
+
+    def read(self, step: int) -> None:
+        while not self.is_over.is_set():
+            known = self.acknowledged[:: -1 - step]
+            for text in known[:20]:
+                self._ask(text)
+
+    def _ask(self, text: str) -> None:
+        answer = self.world.search(text)
+        self.searches += 1
+        results = answer.json().get("results", [])
+        if answer.status_code != 200 or not results or results[0]["content"] != text or results[0]["score"] < 0.99:
+            self.wrong.append(f"{text}: {answer.status_code} {answer.text[:300]}")
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        works: list[Callable[[], None]] = [lambda: self.write("one"), lambda: self.write("two")]
+        works += [lambda: self.read(0), lambda: self.read(6)]
+        threads = [threading.Thread(target=work, daemon=True) for work in works]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self.is_over.set()
+            for thread in threads:
+                thread.join(30)
+
+
+@pytest.mark.parametrize("size", [8, 16])
+def test_no_search_fails_or_mixes_two_models_and_no_acknowledged_write_is_lost(
+    tmp_path: pathlib.Path, size: int
+) -> None:
+    with open_world(tmp_path, size=size) as world:
+        mover, traffic = world.mover, Traffic(world)
+        with traffic.running():
+            time.sleep(0.5)
+            mover.create()
+            mover.carry()
+            mover.announce()
+            mover.say(Phase.FINAL)
+            mover.carry()
+            carried = set(world.contents(mover.target))
+            acknowledged = set(traffic.acknowledged)
+            mover.move()
+            before, searches = len(traffic.acknowledged), traffic.searches
+            time.sleep(0.7)
+
+        assert traffic.wrong == []
+        assert acknowledged - carried == set(), "acknowledged before the alias moved, and missed by the last pass"
+        assert set(traffic.acknowledged) - set(world.contents(mover.target)) == set()
+        assert min(before, len(traffic.acknowledged) - before, searches, traffic.searches - searches) > 5
+        assert set(traffic.refusals) <= {504}
+        assert sum(traffic.refusals.values()) <= 2, "only what was under way when the move became final"
+        assert all(any(point["vector"][size // 2 :]) for point in mover.points(mover.target, with_vector=True))
+
+
+def test_where_the_operator_dies_before_the_alias_moves_writes_give_up_and_searches_go_on(
+    tmp_path: pathlib.Path,
+) -> None:
+    with open_world(tmp_path) as world:
+        world.store("before").raise_for_status()
+        world.mover.create()
+        world.mover.announce()
+        world.mover.say(Phase.FINAL)
+
+        refused = world.store("meanwhile")
+        found = world.score("before")
+        world.mover.carry()
+        world.mover.move()
+        stored = world.store("after")
+
+        assert (refused.status_code, refused.json()["type"]) == (503, "/problems/store-unavailable")
+        assert refused.headers["Retry-After"] == "1"
+        assert found > 0.99
+        assert stored.status_code == 201
+        assert world.contents(world.mover.target) == {"before": 1, "after": 1}
+
+
+def test_a_write_that_waits_for_the_move_is_stored_once_and_in_the_new_collection(tmp_path: pathlib.Path) -> None:
+    with open_world(tmp_path) as world:
+        world.store("before").raise_for_status()
+        world.mover.create()
+        world.mover.announce()
+        world.mover.say(Phase.FINAL)
+        answers: list[httpx.Response] = []
+        writing = threading.Thread(target=lambda: answers.append(world.store("meanwhile")))
+        writing.start()
+        time.sleep(0.1)
+        world.mover.carry()
+        world.mover.move()
+        writing.join(10)
+
+        assert [answer.status_code for answer in answers] == [201]
+        assert world.contents(world.mover.source) == {"before": 1}
+        assert world.contents(world.mover.target) == {"before": 1, "meanwhile": 1}
+
+
+MOVES = [("search", 8), ("store", 8), ("batch", 8), ("import", 8), ("item", 8), ("search", 16), ("store", 16)]
+"""What is asked, and the size of the new model's vectors."""
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], World]]:
+    """Agents whose aliases moved, unannounced, since the process read their metadata, longer ago than the lease."""
+    kinds = {f"{method}-{size}": (method, size) for method, size in MOVES}
+    with open_worlds(tmp_path_factory.mktemp("moved"), {slug: size for slug, (_, size) in kinds.items()}) as worlds:
+        for world in worlds:
+            world.store("before").raise_for_status()
+            world.mover.create()
+            world.mover.carry()
+        time.sleep(TIMES.lease_s)
+        for world in worlds:
+            world.mover.move()
+        yield {kinds[world.slug]: world for world in worlds}
+
+
+@pytest.mark.parametrize(("method", "size"), MOVES)
+def test_what_finds_its_alias_moved_is_done_again_with_the_other_model(
+    moved: dict[tuple[str, int], World], method: str, size: int
+) -> None:
+    world = moved[method, size]
+
+    answer = _do(world, method)
+
+    assert answer.is_success, answer.text
+    assert world.contents(world.mover.source) == {"before": 1}
+    assert world.score("before") > 0.99
+    if method == "search":
+        assert answer.json()["results"][0]["score"] > 0.99
+    else:
+        assert world.contents(world.mover.target) == {"before": 1, "after": 1}
+        assert world.score("after") > 0.99
+
+
+def _do(world: World, method: str) -> httpx.Response:
+    url, owner = f"/v1/agents/{world.slug}", {"user_id": "ada"}
+    match method:
+        case "search":
+            return world.search("before")
+        case "store":
+            return world.store("after", **{"Idempotency-Key": "k"})
+        case "batch":
+            return world.api.post(f"{url}/memories/batch", json={"memories": [owner | {"content": "after"}]})
+        case "item":
+            place = {"namespace": ["memories", "ada"], "key": "a"}
+            return world.api.put(f"{url}/items", params=place, json={"content": "after"})
+        case _:
+            return world.api.post(f"{url}/import", params=owner, content='{"content": "after"}\n')

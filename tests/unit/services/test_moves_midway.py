@@ -1,0 +1,210 @@
+"""A move of the alias in the middle of a use case: begun anew where nothing was written, else of unknown outcome."""
+
+from collections.abc import Awaitable, Callable
+from copy import deepcopy
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.erasure import Scope
+from agentmemory_operator.domain.items import Address
+from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
+from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
+from agentmemory_operator.services.collection_facts import Facts, Space
+from agentmemory_operator.services.drafts import NewMemory
+from agentmemory_operator.services.fence import TIMES, Fence, FencedStore
+from agentmemory_operator.services.forgetting import ForgetRequest
+from agentmemory_operator.services.imports import Line
+from agentmemory_operator.services.item_writes import ItemContent
+from agentmemory_operator.services.working import Session
+from tests.support.agents import EVERYTHING, SIZE, World, agent_of, settings_of, vector_of
+from tests.support.point_memory import PointMemory
+
+TYPES = (
+    MemoryType("fact", None, supersede_by="key"),
+    MemoryType("note", None),
+    MemoryType("thought", None, ttl=Ttl("Session")),
+    MemoryType("working", None),
+)
+SESSION = Session("u", "s")
+PLACE = Address(user_id="u", namespace=("memories", "u"), key="a")
+SOURCE = EmbeddingSource(provider="none", model=None, dimensions=SIZE)
+BEFORE = Facts(source=SOURCE, keyword=None, distance="Cosine", origin=None)
+AFTER = replace(BEFORE, epoch="agent_memory_bot__2")
+
+
+class Looked(Fence):
+    """Is asked before and after each write; from one of these looks on, the alias leads elsewhere."""
+
+    def __init__(self, moves_at: int) -> None:
+        super().__init__("bot", self.told, TIMES)
+        self.moves_at, self.looks = moves_at, 0
+
+    @property
+    def has_moved(self) -> bool:
+        return self.looks > self.moves_at
+
+    def vouches_for(self, space: Space) -> bool:
+        self.looks += 1
+        return not self.has_moved
+
+    async def told(self) -> Facts:
+        return AFTER
+
+
+Deed = Callable[[World], Awaitable[Any]]
+
+
+def memory(content: str, **more: Any) -> NewMemory:
+    return NewMemory(user_id="u", content=content, vector=vector_of(content), **more)
+
+
+def content_of(text: str, **more: Any) -> ItemContent:
+    return ItemContent(content=text, vector=vector_of(text), **more)
+
+
+async def add_note(world: World, **more: Any) -> str:
+    return await world.add("first", type="note", **more)
+
+
+async def store(world: World, *memories: NewMemory) -> None:
+    for outcome in await world.remember.store(world.agent, memories):
+        if isinstance(outcome, AgentMemoryError):
+            raise outcome
+
+
+async def delete_newest(world: World) -> None:
+    [newest] = await world.rows()
+    await world.memories.delete(world.agent, newest.id, user_id="u")
+
+
+async def supersede(world: World) -> None:
+    [newest] = await world.rows()
+    await store(world, memory("second", type="note", supersedes=newest.id))
+
+
+async def add_two_versions(world: World) -> None:
+    await add_note(world)
+    await supersede(world)
+
+
+async def edit(world: World) -> None:
+    [newest] = await world.rows()
+    await world.edits.change(world.agent, newest.id, {"pinned": True}, user_id="u")
+
+
+async def think(world: World) -> None:
+    await world.working.keep(world.agent, memory("in mind", session_id="s"))
+    await world.add("thought", type="thought", session_id="s")
+
+
+async def take_in(world: World) -> None:
+    first, second = (f"00000000-0000-4000-8000-00000000000{number}" for number in (1, 2))
+    lines = [
+        Line(memory=memory("old", type="note"), id=first, superseded_by=second, superseded_at=1),
+        Line(memory=memory("new", type="note", supersedes=first), id=second),
+    ]
+    await world.imports.take_in(world.agent, lines, brings_back_erased=False)
+
+
+async def nothing(world: World) -> None:
+    """There is nothing before."""
+
+
+USE_CASES: dict[str, tuple[Deed, Deed]] = {
+    "a memory": (nothing, lambda world: store(world, memory("new", type="note"))),
+    "one with an idempotency key": (nothing, lambda w: store(w, memory("new", type="note", idempotency_key="k"))),
+    "several at once": (nothing, lambda w: store(w, memory("a", type="note"), memory("b", type="fact", key="b"))),
+    "the first of an identity": (nothing, lambda world: store(world, memory("new", type="fact", key="k"))),
+    "the next of an identity": (
+        lambda world: world.add("old", type="fact", key="k"),
+        lambda world: store(world, memory("new", type="fact", key="k")),
+    ),
+    "several of one identity": (nothing, lambda w: store(w, *(memory(str(n), type="fact", key="k") for n in range(3)))),
+    "what is said again": (
+        lambda world: add_note(world, author="ada"),
+        lambda world: store(world, memory("first", type="note", author="bob")),
+    ),
+    "one that supersedes": (add_note, supersede),
+    "a change in place": (add_note, edit),
+    "a deletion": (add_note, delete_newest),
+    "a deletion that lets another answer": (add_two_versions, delete_newest),
+    "an item": (nothing, lambda world: world.items.put(world.agent, PLACE, content_of("new"))),
+    "an item in the place of another": (
+        lambda world: world.items.put(world.agent, PLACE, content_of("old")),
+        lambda world: world.items.put(world.agent, PLACE, content_of("new")),
+    ),
+    "an item's deletion": (
+        lambda world: world.items.put(world.agent, PLACE, content_of("old")),
+        lambda world: world.items.delete(world.agent, PLACE),
+    ),
+    "a working memory": (think, lambda w: w.working.keep(w.agent, memory("also in mind", session_id="s"))),
+    "the end of a session": (think, lambda world: world.sessions.end(world.agent, SESSION)),
+    "an import": (nothing, take_in),
+    "an erasure": (
+        add_two_versions,
+        lambda world: world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u"))),
+    ),
+}
+
+
+def world_over(points: PointMemory) -> World:
+    settings = replace(settings_of("bot", ranking=replace(EVERYTHING, types=TYPES)), deduplicate=True)
+    return World(agent_of(settings, points))  # type: ignore[arg-type] # what writers use of it
+
+
+async def run_with_move(use_case: tuple[Deed, Deed], *, moves_at: int) -> tuple[AgentMemoryError | None, bool, bool]:
+    """Return what a use case raised, whether it met the move, and whether it had written."""
+    before, deed = use_case
+    points = PointMemory()
+    world = world_over(points)
+    await before(world)
+    payloads = deepcopy(points.payloads)
+    fence = Looked(moves_at)
+    fenced: Any = FencedStore(points, fence, BEFORE.space)  # type: ignore[arg-type]
+    world.agent = replace(world.agent, store=fenced)
+    try:
+        await deed(world)
+    except AgentMemoryError as error:
+        return error, fence.has_moved, points.payloads != payloads
+    return None, fence.has_moved, points.payloads != payloads
+
+
+@pytest.mark.parametrize("name", USE_CASES)
+async def test_a_use_case_that_wrote_nothing_before_a_move_can_begin_anew_and_no_other(name: str) -> None:
+    raised, _, has_written = await run_with_move(USE_CASES[name], moves_at=0)
+    assert isinstance(raised, CollectionMoved)
+    assert not has_written
+
+    looks = 0
+    while True:
+        looks += 1
+        raised, has_moved, has_written = await run_with_move(USE_CASES[name], moves_at=looks)
+        if not has_moved:
+            break
+        assert isinstance(raised, OutcomeUnknown), (looks, raised)
+        assert has_written
+
+    assert raised is None
+    assert looks % 2 == 0
+    assert looks >= 2
+
+
+async def test_accesses_that_met_a_move_are_written_later() -> None:
+    points = PointMemory()
+    world = world_over(points)
+    memory_id = await add_note(world)
+    direct, fence = world.agent, Looked(0)
+    fenced: Any = FencedStore(points, fence, BEFORE.space)  # type: ignore[arg-type]
+    world.agent = replace(direct, store=fenced)
+    counts = world.new_counts("w")
+    counts.note("bot", [memory_id])
+
+    await counts.flush()
+    assert (counts.waiting, counts.dropped) == (1, 0)
+
+    world.agent = direct
+    await counts.flush()
+    assert points.payloads[memory_id]["accessCount"] == 1
