@@ -117,6 +117,21 @@ async def test_the_collection_holds_what_the_snapshot_holds_and_a_snapshot_of_wh
     ]
 
 
+async def test_a_collection_that_a_rebuild_made_says_so_still_and_is_in_no_move(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    record = {"source": "a__0", "target": world.physical, "digest": "d", "begunMs": 1, "sinceMs": 1, "kind": "Rebuild"}
+    moving = {"from": world.physical, "to": "a__9", "phase": "Final"}
+    told = {"agentmemoryRebuild": record | {"step": "Drain"}, "agentmemoryMoving": moving}
+    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, told))
+
+    await world.finish(key)
+
+    assert world.condition(key, "Succeeded") == "True/Restored"
+    found = world.metadata(world.alias)
+    assert found["agentmemoryRebuild"]["step"] == "Done"
+    assert "agentmemoryMoving" not in found
+
+
 async def test_the_api_is_told_before_the_safety_snapshot_and_until_all_is_compared(world: InPlaceWorld) -> None:
     key = await world.begin()
     closed: dict[str, bool] = {}

@@ -14,9 +14,10 @@ from agentmemory_operator.services.cleaning import Cleaning
 from agentmemory_operator.services.cleanup import Cleanup
 from agentmemory_operator.services.forgetting import ForgetRequest
 from agentmemory_operator.services.objects import Key, ObjectTable
-from agentmemory_operator.services.purging import purge_tombstones
-from tests.support.agents import EVERYTHING, World
+from agentmemory_operator.services.purging import purge_tombstones, rebuilt_since_ms
+from tests.support.agents import EVERYTHING, World, move_alias
 from tests.support.fakes import FakeCluster, memory_document
+from tests.support.rebuild_task import open_rebuild
 
 TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"))
 
@@ -73,6 +74,23 @@ async def test_the_first_point_of_a_chain_stays_while_others_follow_it(world: Wo
     assert await purge(world) == 0
     await world.add("reopened", type="status", subject="ticket")
     assert await world.heads() == ["reopened"]
+
+
+async def test_since_when_they_are_kept_goes_back_along_what_was_rebuilt_and_is_kept(
+    qdrant_url: str,
+) -> None:
+    async with open_rebuild(qdrant_url) as rebuild:
+        world = rebuild.world
+        assert await rebuilt_since_ms(world.agent) is None
+        await rebuild.begin(begun_ms=20)
+        await move_alias(qdrant_url, world.agent.settings, rebuild.target)
+        assert await rebuilt_since_ms(world.agent) == 20
+        # The first one was a rebuild's target too, and was taken back to once.
+        await rebuild.begin(source=2, target=1, begun_ms=10)
+        assert await rebuilt_since_ms(world.agent) == 10
+
+        await rebuild.server.collections.delete(rebuild.source)
+        assert await rebuilt_since_ms(world.agent) is None
 
 
 async def test_after_a_purge_the_same_is_stored_anew(world: World) -> None:

@@ -15,6 +15,7 @@ from agentmemory_operator.domain.snapshot_spec import S3Storage
 from agentmemory_operator.domain.storage_places import copy_location
 from agentmemory_operator.errors import StorageUnavailable, StoreUnavailable, TransientError
 from agentmemory_operator.ports import Json
+from agentmemory_operator.services.catching_up import prepare_source
 from agentmemory_operator.services.copies import Copies, ServerFile
 from agentmemory_operator.services.objects import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
 from agentmemory_operator.services.reconcile import reconcile
@@ -53,6 +54,29 @@ class TestSwap:
         assert all("endTime" in step for step in status["steps"])
         assert world.must_get(key)["metadata"]["finalizers"] == []
         assert world.memory in world.requested
+
+    async def test_a_move_that_was_announced_when_the_snapshot_was_made_holds_nobody(self, world: RestoreWorld) -> None:
+        record = {"source": "a__0", "target": world.physical, "digest": "d", "begunMs": 1, "sinceMs": 1}
+        told = {
+            "agentmemoryMoving": {"from": world.physical, "to": f"{world.alias}__9", "phase": "Final"},
+            "agentmemoryRebuild": record | {"kind": "Rebuild", "step": "Drain"},
+        }
+
+        async def begin_a_rebuild(server: Server) -> None:
+            source = await server.collections.observe(world.physical, world.physical)
+            assert source is not None
+            await prepare_source(server, source)
+            await server.snapshots.write_metadata(world.physical, told)
+
+        await world.with_server(begin_a_rebuild)
+        await world.snapshot("moving")
+
+        await world.run(world.restore(source={"snapshotRef": {"name": "moving"}}))
+
+        assert world.aliases() == {world.alias: f"{world.alias}__2"}
+        assert sorted(world.metadata(world.alias)) == ["agentmemory", "agentmemoryRestores"]
+        described = world.http.get(f"/collections/{world.alias}").json()["result"]
+        assert "updatedAt" not in described["payload_schema"]
 
     async def test_what_changed_since_is_counted_and_said_where_it_remains(self, world: RestoreWorld) -> None:
         since = {"updatedAt": 1_767_225_700_000}

@@ -20,7 +20,7 @@ A Rollback begins at CatchUp: its source is what is live, its target the collect
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -138,6 +138,22 @@ def record_from_json(metadata: Mapping[str, Any] | None) -> Record | None:
         return Record(**known | {"kind": Kind(values["kind"]), "step": Step(values["step"])})
     except (KeyError, TypeError, ValueError):
         return None
+
+
+def copied_elsewhere() -> dict[str, Any]:
+    """Return the change of metadata for a copy under another name: what came with it is of the collection copied."""
+    return {REBUILD_KEY: None, MOVING_KEY: None}
+
+
+def copied_back(before: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the change of metadata for a collection that took the contents of a copy of its own.
+
+    Args:
+        before: what it said of itself: how it came about stays, and is over.
+    """
+    record = record_from_json(before)
+    ended = None if record is None else record_to_json(replace(record, step=Step.DONE))
+    return {REBUILD_KEY: ended, MOVING_KEY: None}
 
 
 def epoch_of(metadata: Mapping[str, Any] | None) -> str:

@@ -20,7 +20,12 @@ Document = Mapping[str, Any]
 
 
 def keep_since_ms(
-    snapshots: Sequence[Document], restores: Sequence[Document], *, last_snapshot: str | None, now_ms: int
+    snapshots: Sequence[Document],
+    restores: Sequence[Document],
+    *,
+    last_snapshot: str | None,
+    now_ms: int,
+    rebuilt_ms: int | None = None,
 ) -> int | None:
     """Return since when an agent's tombstones are kept, Unix milliseconds; None is all of them.
 
@@ -31,18 +36,21 @@ def keep_since_ms(
     | a snapshot that was taken in, or of no known time | all: nobody knows how old its memories are |
     | a restore under way | all: what it restores may be of any time |
     | a collection that a restore has replaced, still kept | since that restore was begun |
+    | a collection that a rebuild has replaced, still kept | since that rebuild was begun |
     | a last snapshot in the agent's status that is not among these | all: they are not known yet |
 
     Args:
         snapshots, restores: those of the agent, as they came.
         last_snapshot: name of the one that the agent's status tells of.
+        rebuilt_ms: when the first rebuild was begun whose source is kept, Unix milliseconds; None where none is.
     """
     names = {document["metadata"]["name"] for document in snapshots}
     if last_snapshot is not None and last_snapshot not in names:
         return None
     times = [*_of_snapshots(snapshots), *_of_restores(restores, now_ms)]
     known = [time for time in times if time is not None]
-    return min([*known, now_ms - LEAST_KEPT_MS]) if len(known) == len(times) else None
+    least = [now_ms - LEAST_KEPT_MS, *([rebuilt_ms] if rebuilt_ms is not None else [])]
+    return min([*known, *least]) if len(known) == len(times) else None
 
 
 def purgeable(before_ms: int) -> Filter:

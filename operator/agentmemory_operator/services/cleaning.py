@@ -27,7 +27,7 @@ from agentmemory_operator.services.objects import (
     ObjectTable,
     owned_memory,
 )
-from agentmemory_operator.services.purging import purge_tombstones
+from agentmemory_operator.services.purging import purge_tombstones, rebuilt_since_ms
 from agentmemory_operator.services.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
@@ -176,6 +176,7 @@ class Cleaning:
             self.table.jobs_of(key, MEMORY_RESTORE),
             last_snapshot=told.get("name"),
             now_ms=now_ms,
+            rebuilt_ms=await rebuilt_since_ms(agent),
         )
         # Snapshots and restores are listed by themselves: for a while after a start not all may be known.
         if since_ms is None or now_ms - self._begun_ms < SETTLED_MS or self.is_rebuilding(key):

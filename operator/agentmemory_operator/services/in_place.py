@@ -11,6 +11,7 @@ from agentmemory_operator.domain.collection import METADATA_KEY, Marker, Observe
 from agentmemory_operator.domain.conditions import Reason, condition_of
 from agentmemory_operator.domain.desired import terms_of
 from agentmemory_operator.domain.drift import DriftPolicy
+from agentmemory_operator.domain.rebuilding import copied_back
 from agentmemory_operator.domain.replacing import (
     UNDO,
     InPlaceStep,
@@ -195,11 +196,12 @@ class InPlace:
         return f"{name} holds {count} memories, {since} changes since the snapshot among them"
 
     async def _recover(self, task: Task) -> str:
-        before = records_from(await task.server.snapshots.metadata(task.physical))
+        before = await task.server.snapshots.metadata(task.physical)
         await self._restore(task, task.physical)
         metadata = await task.server.snapshots.metadata(task.physical) or {}
         new = Record(identity=task.job.identity, source=task.source.described, applied_at=task.job.moment.now)
-        changes = records_to_json(merged_records(before, records_from(metadata), new))
+        changes = records_to_json(merged_records(records_from(before), records_from(metadata), new))
+        changes |= copied_back(before)
         await task.server.snapshots.write_metadata(task.physical, changes | await self._marked(task))
         return f"from {task.source.described}"
 
@@ -287,7 +289,7 @@ class InPlace:
 
     async def _put_back(self, job: RestoreJob, server: Server) -> None:
         subject, physical = self._safety_subject(job), str(job.physical)
-        before = records_from(await server.snapshots.metadata(physical))
+        before = await server.snapshots.metadata(physical)
         try:
             await restore_over(physical, subject, server)
         except StoreRejected as exc:
@@ -299,8 +301,8 @@ class InPlace:
                 f"{physical} may hold part of the snapshot, and Qdrant refuses the safety snapshot ({exc}): restore "
                 f"MemorySnapshot {job.status['safetySnapshot']['name']} with mode Swap, then delete this restore",
             ) from exc
-        kept = tuple(record for record in before if record.identity != job.identity)
-        await server.snapshots.write_metadata(physical, records_to_json(kept))
+        kept = tuple(record for record in records_from(before) if record.identity != job.identity)
+        await server.snapshots.write_metadata(physical, records_to_json(kept) | copied_back(before))
         undone = {"name": UNDO, "endTime": render_second(job.now_ms / 1000), "message": f"{subject.name} is back"}
         steps = [one for one in job.status.get("steps") or () if one["name"] != UNDO]
         await job.job.write(noted_status(job.status, {"steps": [*steps, undone]}))

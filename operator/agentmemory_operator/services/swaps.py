@@ -20,6 +20,7 @@ from agentmemory_operator.domain.desired import terms_of
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import SetAlias
+from agentmemory_operator.domain.rebuilding import copied_elsewhere
 from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory
 from agentmemory_operator.domain.restore_reporting import current_step, noted_status, step_status, succeeded_status
 from agentmemory_operator.domain.restoring import (
@@ -38,6 +39,7 @@ from agentmemory_operator.domain.verification import Recorded, compare_configura
 from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.catching_up import restore_source
 from agentmemory_operator.services.changes_since import count_changed, count_deleted, newest_change
 from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, mark_previous
 from agentmemory_operator.services.reconcile import Permit, reconcile
@@ -147,7 +149,9 @@ class Swap:
         takeover = task.job.metadata.annotations.get(TAKEOVER)
         check_origin(found, ours, is_named=task.source.is_named, takeover=takeover)
         check_fit(task.desired, observed, await task.live())
-        changes = records_to_json(await self._records(task, records_from(metadata), found)) | {PREVIOUS_KEY: None}
+        await restore_source(task.server, task.physical)
+        changes = records_to_json(await self._records(task, records_from(metadata), found))
+        changes |= copied_elsewhere() | {PREVIOUS_KEY: None}
         if found is not None:
             changes |= {METADATA_KEY: marker_to_json(_handed_over(found, ours))}
             if not found.is_same_object(ours):
