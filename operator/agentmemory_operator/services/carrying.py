@@ -12,6 +12,7 @@ from typing import Any
 from agentmemory_operator.domain.filters import Filter
 from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.ports import Embedder, Json, PointStore
+from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.reshaping import End, PointId, Reshaping, payload_of_point
 
 # Points of one call, vectors included: 256 of 1,536 numbers are some 5 MB of text.
@@ -128,6 +129,17 @@ class Carrying:
     def _parts(self, points: Sequence[Json]) -> Iterator[Sequence[Json]]:
         size = self.page
         return (points[start : start + size] for start in range(0, len(points), size))
+
+
+def carrying_of(task: Task, *, embedder: Embedder | None = None) -> Carrying:
+    """Return what carries points of a rebuild.
+
+    Args:
+        embedder: in the place of the task's.
+    """
+    source = End(physical=task.source_name, collection=task.source.collection)
+    target = End(physical=task.target_name, collection=task.desired)
+    return Carrying(task.server.points, source, target, embedder=embedder or task.embedder)
 
 
 def older_than(rev: int, before_ms: int | None = None) -> Filter:

@@ -13,9 +13,8 @@ from agentmemory_operator.domain.filters import Condition, Filter, equals
 from agentmemory_operator.domain.planning import CreateIndexes
 from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.ports import Json
-from agentmemory_operator.services.carrying import Carrying
+from agentmemory_operator.services.carrying import Carrying, carrying_of
 from agentmemory_operator.services.rebuild_tasks import Task
-from agentmemory_operator.services.reshaping import End
 from agentmemory_operator.services.servers import Server
 from agentmemory_operator.services.walks import Rows, aligned, page_of, walk
 
@@ -90,13 +89,6 @@ async def every_point(task: Task) -> AsyncIterator[tuple[Rows, Rows]]:
     points, names = task.server.points, (task.source_name, task.target_name)
     async for stretch in aligned(*(walk(points, name, page, keys=VERSION_KEYS) for name in names)):
         yield stretch
-
-
-def carrying_of(task: Task) -> Carrying:
-    """Return what carries points of the source into the target."""
-    source = End(physical=task.source_name, collection=task.source.collection)
-    target = End(physical=task.target_name, collection=task.desired)
-    return Carrying(task.server.points, source, target, embedder=task.embedder)
 
 
 async def read_points(carrying: Carrying, ids: Sequence[PointId]) -> AsyncIterator[list[Json]]:

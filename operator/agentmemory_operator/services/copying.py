@@ -13,10 +13,9 @@ from typing import Any
 from agentmemory_operator.domain.effective import effective_embedding
 from agentmemory_operator.ports import Embedder
 from agentmemory_operator.services.budgets import BudgetedEmbedder
-from agentmemory_operator.services.carrying import Carrying
+from agentmemory_operator.services.carrying import Carrying, carrying_of
 from agentmemory_operator.services.embedding_cache import CachedEmbedder
 from agentmemory_operator.services.rebuild_tasks import Task
-from agentmemory_operator.services.reshaping import End
 
 # Between two notes of the progress: each is a call, and what came since the last one is done again after a kill.
 NOTE_S = 1.0
@@ -51,17 +50,6 @@ class Copying:
         return f"{task.record.copied:,} points"
 
 
-def carrying_of(task: Task, embedder: Embedder | None = None) -> Carrying:
-    """Return what carries points of a rebuild.
-
-    Args:
-        embedder: in the place of the task's.
-    """
-    source = End(physical=task.source_name, collection=task.source.collection)
-    target = End(physical=task.target_name, collection=task.desired)
-    return Carrying(task.server.points, source, target, embedder=embedder or task.embedder)
-
-
 def embedding_of(task: Task) -> BudgetedEmbedder | None:
     """Return the embedder of a rebuild within its budget, None where vectors are copied."""
     if task.embedder is None:
@@ -94,7 +82,7 @@ class _Run:
     noted_s: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.carrying = carrying_of(self.task, self._remembering() if self.budget else None)
+        self.carrying = carrying_of(self.task, embedder=self._remembering() if self.budget else None)
         self.cursor, self.copied = self.task.record.cursor, self.task.record.copied
         self.noted_s = asyncio.get_running_loop().time()
 

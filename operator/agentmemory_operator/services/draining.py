@@ -15,9 +15,9 @@ from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.filters import IS_PENDING
 from agentmemory_operator.domain.rebuilding import MOVING_KEY
 from agentmemory_operator.ports import Json
+from agentmemory_operator.services.carrying import carrying_of
 from agentmemory_operator.services.catching_up import (
     SKEW_MS,
-    carrying_of,
     changed_since,
     every_point,
     read_points,
