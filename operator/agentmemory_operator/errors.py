@@ -127,7 +127,7 @@ class StoreRejected(AgentMemoryError):
     """The engine refused a call for good.
 
     Args:
-        status: the engine's HTTP status, 400..499.
+        status: the engine's HTTP status, 400..499 or 501.
         message: the engine's own words.
     """
 

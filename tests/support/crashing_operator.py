@@ -31,6 +31,7 @@ from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import Change, CreateIndexes
 from agentmemory_operator.domain.rebuilding import REBUILD_KEY
+from agentmemory_operator.domain.replicas import Move, Placement
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import operate
@@ -122,6 +123,19 @@ class CrashingStore:
 
     async def names(self) -> list[str]:
         return await self._store.names()
+
+    async def placement(self, physical: str) -> Placement | None:
+        return await self._store.placement(physical)
+
+    async def peers(self) -> int:
+        return await self._store.peers()
+
+    async def move_replica(self, physical: str, move: Move) -> bool:
+        step = self._steps.for_collection(physical)
+        step()
+        has_calls = await self._store.move_replica(physical, move)
+        step()
+        return has_calls
 
     async def count(self, physical: str) -> int:
         return await self._store.count(physical)

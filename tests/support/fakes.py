@@ -1,7 +1,7 @@
 """Fakes behind our own ports: an engine in memory that really changes, a cluster and Secrets that remember."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import assert_never
 
 from agentmemory_operator.domain.capabilities import Server
@@ -25,9 +25,11 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
 )
 from agentmemory_operator.domain.rebuilding import Record
+from agentmemory_operator.domain.replicas import Move, Placement
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.errors import AgentMemoryError, NotFound, SecretMissing
 from agentmemory_operator.ports import Event, Json
+from tests.support.placements import moved
 
 
 def observed_of(
@@ -64,7 +66,8 @@ def apply_change(live: Collection, change: Change) -> Collection:
         case CreateIndexes(indexes):
             return replace(live, indexes=tuple(sorted((dict(live.indexes) | dict(indexes)).items())))
         case UpdateHnsw() | UpdateVectors() | UpdateKeyword() | UpdateOptimizers() | UpdateReplication():
-            return replace(live, **{name: value for name, value in asdict(change).items() if value is not None})
+            figures = {figure.name: getattr(change, figure.name) for figure in fields(change) if figure.compare}
+            return replace(live, **{name: value for name, value in figures.items() if value is not None})
         case UpdateQuantization(quantization):
             return replace(live, quantization=quantization)
         case UpdateStrictMode(limits):
@@ -107,6 +110,9 @@ class FakeCollectionStore:
         fails_after: number of changes after which every further one raises `error_on_change`.
         ignored: types of changes that are accepted and not carried out.
         calls: what was asked, as (method, detail).
+        placements: by physical name; a collection that is not named is of a server that is alone.
+        has_replica_calls: whether replicas can be moved, which is done at once.
+        moves: of replicas, in order.
     """
 
     collections: dict[str, Collection] = field(default_factory=dict)
@@ -124,6 +130,9 @@ class FakeCollectionStore:
     ignored: tuple[type, ...] = ()
     calls: list[tuple[str, str]] = field(default_factory=list)
     is_closed: bool = False
+    placements: dict[str, Placement] = field(default_factory=dict)
+    has_replica_calls: bool = True
+    moves: list[Move] = field(default_factory=list)
 
     async def close(self) -> None:
         self.is_closed = True
@@ -137,7 +146,7 @@ class FakeCollectionStore:
         physical = self.aliases.get(alias, alias if alias in self.collections else likely)
         if physical not in self.collections:
             return None
-        return observed_of(
+        seen = observed_of(
             self.collections[physical],
             physical=physical,
             is_aliased=alias in self.aliases,
@@ -146,6 +155,7 @@ class FakeCollectionStore:
             state=self.states.get(physical),
             record=self.records.get(physical),
         )
+        return replace(seen, placement=self.placements.get(physical))
 
     async def names(self) -> list[str]:
         self._called("names", "")
@@ -171,6 +181,22 @@ class FakeCollectionStore:
         self._called("drop_index", field)
         live = self.collections[physical]
         self.collections[physical] = replace(live, indexes=tuple(one for one in live.indexes if one[0] != field))
+
+    async def placement(self, physical: str) -> Placement | None:
+        return self.placements.get(physical)
+
+    async def peers(self) -> int:
+        return max((len(placement.peers) for placement in self.placements.values()), default=1)
+
+    async def move_replica(self, physical: str, move: Move) -> bool:
+        self._called("move_replica", str(move))
+        placement = self.placements[physical]
+        if self.has_replica_calls:
+            self.moves.append(move)
+            self.placements[physical] = moved(placement, move)
+        else:
+            self.placements[physical] = replace(placement, can_move=False)
+        return self.has_replica_calls
 
     async def count(self, physical: str) -> int:
         self._called("count", physical)

@@ -1,6 +1,7 @@
 """Collections and aliases: control calls over plain HTTP."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, assert_never
 from urllib.parse import quote
 
@@ -12,6 +13,7 @@ from agentmemory_operator.adapters.qdrant_configuration import (
     placement_of,
     update_of,
 )
+from agentmemory_operator.adapters.qdrant_replicas import QdrantReplicas
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
 from agentmemory_operator.domain.capabilities import Server
 from agentmemory_operator.domain.collection import (
@@ -41,6 +43,7 @@ from agentmemory_operator.domain.planning import (
 )
 from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
+from agentmemory_operator.domain.replicas import Move, Placement
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 
 ANY_NAME = "agentmemory"
@@ -65,6 +68,7 @@ class QdrantCollections:
     def __init__(self, url: str, *, api_key: str | None = None, timeout_s: int = 10, ca_pem: str | None = None) -> None:
         self._telemetry: dict[str, Mapping[str, Any]] = {}
         self._transport = QdrantTransport(url, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem)
+        self._replicas = QdrantReplicas(self._transport)
 
     def watch_calls(self, watch: CallWatch) -> None:
         """Do around each call what the watch says."""
@@ -98,13 +102,21 @@ class QdrantCollections:
             )
 
     async def _peers(self) -> int | None:
-        try:
-            cluster = await self._transport.result("GET", "/cluster")
-        except (NotFound, StoreRejected):
-            # A key for the collections alone may not ask.
-            return None
-        with understood():
-            return len(cluster["peers"]) if cluster["status"] == "enabled" else 1
+        peers = await self._replicas.peers()
+        # A key for the collections alone may not ask.
+        return None if peers is None else len(peers) or 1
+
+    async def peers(self) -> int:
+        """Return how many servers there are; 1 of one that is alone or does not tell."""
+        return len(await self._replicas.peers() or ()) or 1
+
+    async def placement(self, physical: str) -> Placement | None:
+        """Return where a collection's replicas are; None of a server that is alone or does not tell."""
+        return await self._replicas.placement(physical)
+
+    async def move_replica(self, physical: str, move: Move) -> bool:
+        """Begin to copy a replica, or drop one; return False where the server has no calls for that."""
+        return await self._replicas.move(physical, move)
 
     async def _app(self) -> Mapping[str, Any]:
         """Return what the server's telemetry says of itself and its machine; nothing where it does not tell."""
@@ -125,9 +137,17 @@ class QdrantCollections:
         """
         if (info := await self._get(alias)) and not _is_placeholder(info):
             physical = likely if is_linked else await self._behind(alias, likely)
-            return _observed(info, physical=physical, is_aliased=physical != alias)
+            return await self._placed(_observed(info, physical=physical, is_aliased=physical != alias))
         info = await self._get(likely)
-        return _observed(info, physical=likely, is_aliased=False) if info and not _is_placeholder(info) else None
+        if info is None or _is_placeholder(info):
+            return None
+        return await self._placed(_observed(info, physical=likely, is_aliased=False))
+
+    async def _placed(self, observed: Observed) -> Observed | None:
+        try:
+            return replace(observed, placement=await self._replicas.placement(observed.physical))
+        except NotFound:
+            return None
 
     async def names(self) -> list[str]:
         """Return the names of all collections, placeholders included, sorted."""

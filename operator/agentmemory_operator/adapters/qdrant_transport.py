@@ -22,6 +22,8 @@ KEEP_ALIVE_S = 4.0
 # What a server, or a proxy before it, answers where a later attempt may succeed.
 FOR_NOW = (408, 429)
 WORDS_LIMIT = 300
+# What it answers where it has no such call.
+NOT_BUILT = 501
 # How long a stream may stand still.
 STREAM_READ_S = 60.0
 CHUNK_BYTES = 256 * 1024
@@ -198,7 +200,7 @@ def _refusal(answer: Answer) -> AgentMemoryError:
     message = f"Qdrant answered {answer.status}: {answer.body.decode(errors='replace')[:WORDS_LIMIT]}"
     if answer.status == 404:
         return NotFound(message)
-    if answer.status < 500 and answer.status not in FOR_NOW:
+    if answer.status == NOT_BUILT or (answer.status < 500 and answer.status not in FOR_NOW):
         return StoreRejected(answer.status, message)
     asked = answer.headers.get("Retry-After", "")
     return StoreUnavailable(message, retry_after_s=float(asked) if asked.isdigit() else 0.0)

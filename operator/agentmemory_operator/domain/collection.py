@@ -6,6 +6,7 @@ from typing import Any
 
 from agentmemory_operator.domain.naming import PLACEHOLDER_KEY
 from agentmemory_operator.domain.rebuilding import Record
+from agentmemory_operator.domain.replicas import Placement
 
 KEYWORD_VECTOR = "agentmemory_keyword"
 """Name of the sparse vector beside the nameless dense one; a name that is ours alone, as the vector may be dropped."""
@@ -153,6 +154,7 @@ class Observed:
         is_busy: optimizations are queued or running.
         fault: the engine's words for what stopped its optimizers; empty when nothing did.
         record: of the rebuild that made it.
+        placement: where its replicas are; None of a server that is alone, or does not tell.
     """
 
     physical: str
@@ -164,6 +166,7 @@ class Observed:
     is_busy: bool
     fault: str = ""
     record: Record | None = None
+    placement: Placement | None = None
 
 
 def marker_to_json(marker: Marker) -> dict[str, Any]:

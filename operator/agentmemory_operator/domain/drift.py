@@ -107,7 +107,7 @@ def _differences(desired: Collection, live: Collection, change: Change) -> Itera
             for field, kind in indexes:
                 yield Difference(f"index.payloadIndexes[{field}]", kind, there.get(field, NOTHING))
         case _:
-            for name in (figure.name for figure in fields(change)):
+            for name in (figure.name for figure in fields(change) if figure.compare):
                 wanted, found = getattr(desired, name), getattr(live, name)
                 if wanted != found and (wanted is not None or name == "quantization"):
                     yield Difference(PATHS.get(name, f"index.{name}"), _shown(wanted), _shown(found))

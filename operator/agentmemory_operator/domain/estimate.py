@@ -97,6 +97,12 @@ def _estimates(collection: Collection, expected_memories: int) -> Mapping[str, M
     return rows
 
 
+def shard_bytes(collection: Collection, memories: int) -> int:
+    """Return about what one of the collection's shards has on disk."""
+    whole = estimate(layout_of(collection), memories).disk if memories else 0
+    return round(whole / (collection.shard_number or 1))
+
+
 def layout_of(collection: Collection) -> Layout:
     """Return the layout of a collection as it is."""
     return Layout(

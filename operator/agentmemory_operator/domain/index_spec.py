@@ -162,7 +162,7 @@ class ShardingSpec(Model):
         ge=1,
         le=64,
         description="Copies of each part that the collection is to have, 1..64. Default: the server's, and left as it"
-        " is. A change is written at once; the server makes no copies of what exists, its cluster calls do.",
+        " is. In a cluster, shards are copied or dropped, one after another; more than it has peers is refused.",
     )
 
 

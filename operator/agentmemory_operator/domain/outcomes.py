@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from agentmemory_operator.domain.collection import Marker, Observed
 from agentmemory_operator.domain.drift import Difference
 from agentmemory_operator.domain.planning import ChangeClass, Plan, WakeOptimizers, class_of
+from agentmemory_operator.domain.replicas import Replication
 from agentmemory_operator.domain.safety import Refusal
 
 
@@ -19,6 +20,7 @@ class Reconciled:
         drift: the drift that stays: left as it is, or held.
         is_queued: a Reindex waits for its turn.
         unlisted: memories of each type that the object does not list.
+        replication: what of the collection's replicas is not as it should be.
     """
 
     observed: Observed
@@ -30,6 +32,7 @@ class Reconciled:
     drift: tuple[Difference, ...] = ()
     is_queued: bool = False
     unlisted: Mapping[str, int] = field(default_factory=dict)
+    replication: Replication | None = None
 
     @property
     def has_reindexed(self) -> bool:

@@ -28,6 +28,7 @@ from agentmemory_operator.domain.planning import (
     class_of,
 )
 from agentmemory_operator.domain.rebuild_costs import Costs
+from agentmemory_operator.domain.replicas import DropReplica, named
 from agentmemory_operator.domain.safety import Refusal
 
 COSTS = {
@@ -79,10 +80,21 @@ def _describe_tuning(change: Tuned) -> str:
             return "limit " + ", ".join(f"{name} {value}" for name, value in limits)
         case UpdateVectors(memory):
             return f"keep the vectors {memory}"
+        case UpdateReplication():
+            return _describe_replication(change)
         case UpdateKeyword(has_keyword):
             return ADD_KEYWORD if has_keyword else "drop the keyword vectors"
         case _:
             return "set " + ", ".join(f"{name} {value}" for name, value in asdict(change).items() if value is not None)
+
+
+def _describe_replication(change: UpdateReplication) -> str:
+    told = [f"set replication_factor {change.replication_factor}"]
+    if change.copies:
+        told.append(f"copy {named([str(move) for move in change.copies])}")
+    if drops := [str(move) for move in change.moves if isinstance(move, DropReplica)]:
+        told.append(f"drop {named(drops)}")
+    return "; ".join(told)
 
 
 def quantization_type(quantization: Quantization) -> str:
@@ -127,9 +139,18 @@ def costs_status(costs: Costs) -> CostsStatus:
     )
 
 
-def _planned(change: Change, *, is_held: bool, costs: Costs | None) -> PlannedChange:
+def _cost_of(change: Change, costs: Costs | None) -> str:
     class_ = class_of(change)
-    cost = REBUILD_COSTS[bool(costs.calls)] if costs and class_ is ChangeClass.REBUILD else COSTS[class_]
+    if costs and class_ is ChangeClass.REBUILD:
+        return REBUILD_COSTS[bool(costs.calls)]
+    if not isinstance(change, UpdateReplication) or not change.copies:
+        return COSTS[class_]
+    mib = max(1, round(change.bytes_each / MIB))
+    return f"{COSTS[class_]}; about {mib} MiB to copy for each of {len(change.copies)} replicas, one after another"
+
+
+def _planned(change: Change, *, is_held: bool, costs: Costs | None) -> PlannedChange:
+    class_, cost = class_of(change), _cost_of(change, costs)
     named = (
         {"field": change.field, "from": change.observed, "to": change.desired} if isinstance(change, Rebuild) else {}
     )

@@ -7,7 +7,7 @@
 | hnsw m, ef_construct, full_scan_threshold | UpdateHnsw | Reindex | background, serves meanwhile |
 | quantization | UpdateQuantization | Reindex | the engine replaces it whole |
 | memory tier of the vectors | UpdateVectors | Reindex | the segments are rewritten |
-| replication factor | UpdateReplication | InPlace | the number only: the engine copies no shard |
+| replication factor | UpdateReplication | Reindex | of a cluster where shards are copied, one at a time; else InPlace |
 | optimizers | UpdateOptimizers | InPlace | |
 | strict mode | UpdateStrictMode | InPlace | a limit that nobody asks for any more is lifted |
 | payload index missing or of another type | CreateIndexes | InPlace | |
@@ -16,6 +16,7 @@
 | keyword vector missing | UpdateKeyword | Reindex | empty for memories that are there; the API makes theirs |
 | keyword vector that nobody asks for any more | UpdateKeyword | InPlace | made of the contents, so nothing is lost |
 | size, distance, datatype, shard number, embedding identity | Rebuild | Rebuild | needs a new collection; held |
+| replicas, of a cluster that has no calls for them | Rebuild | Rebuild | as above |
 | language or window of the keyword text | Rebuild | Rebuild | as above |
 | a plain collection, where an alias is asked for | Rebuild | Rebuild | part of any other Rebuild of it |
 
@@ -25,13 +26,15 @@ What the desired value leaves None is not compared. Indexes that nobody asked fo
 import hashlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 from agentmemory_operator.domain.collection import GREY, Collection, KeywordSource, Marker, Observed, Quantization
+from agentmemory_operator.domain.estimate import shard_bytes
 from agentmemory_operator.domain.limits import Limits, limits_to_set
 from agentmemory_operator.domain.rebuilding import Record
+from agentmemory_operator.domain.replicas import CopyReplica, Move, moves_to
 
 
 class ChangeClass(StrEnum):
@@ -103,9 +106,21 @@ class UpdateOptimizers:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReplication:
-    """Change the number of copies that each shard is to have."""
+    """Change the number of copies that each shard is to have.
+
+    Attributes:
+        moves: of replicas, which follow one by one; of a server that is alone there are none.
+        bytes_each: about what each copy of a shard takes.
+    """
 
     replication_factor: int
+    moves: tuple[Move, ...] = field(default=(), compare=False)
+    bytes_each: int = field(default=0, compare=False)
+
+    @property
+    def copies(self) -> tuple[CopyReplica, ...]:
+        """Those of the moves that copy a shard."""
+        return tuple(move for move in self.moves if isinstance(move, CopyReplica))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +221,14 @@ class Plan:
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
 
 
+# No plan has a record: it is what comes of one. Which peers have replicas may change while an approval waits.
+_OUTSIDE = frozenset({"record", "moves", "bytes_each"})
+
+
 def _content_of(change: Change) -> dict[str, Any]:
     if isinstance(change, WriteMarker):
         change = replace(change, marker=replace(change.marker, generation=0))
-    # No plan has a record: it is what comes of one.
-    return {name: value for name, value in asdict(change).items() if name != "record"}
+    return {name: value for name, value in asdict(change).items() if name not in _OUTSIDE}
 
 
 def has_rebuild(plan: Plan) -> bool:
@@ -235,6 +253,8 @@ def class_of(change: Change) -> ChangeClass:
             return ChangeClass.REBUILD
         case UpdateHnsw() | UpdateQuantization() | UpdateVectors() | UpdateKeyword(has_keyword=True):
             return ChangeClass.REINDEX
+        case UpdateReplication() if change.copies:
+            return ChangeClass.REINDEX
         case _:
             return ChangeClass.IN_PLACE
 
@@ -254,7 +274,7 @@ def plan_changes(
     if observed is None:
         create = CreateCollection(physical, replace(desired, indexes=()))
         return Plan(physical, (create, CreateIndexes(desired.indexes), SetAlias(alias, physical)))
-    changes = list(_differences(desired, observed.collection))
+    changes = list(_differences(desired, observed))
     if not observed.is_aliased and observed.physical != alias:
         changes.append(SetAlias(alias, observed.physical))
     if wants_alias and observed.physical == alias and not any(isinstance(change, Rebuild) for change in changes):
@@ -269,10 +289,12 @@ def with_wake(plan: Plan, observed: Observed) -> Plan:
     return replace(plan, changes=(*plan.changes, WakeOptimizers()))
 
 
-def _differences(desired: Collection, live: Collection) -> Iterator[Change]:
-    rebuilds = tuple(_rebuilds(desired, live))
+def _differences(desired: Collection, observed: Observed) -> Iterator[Change]:
+    live = observed.collection
+    rebuilds = (*_rebuilds(desired, live), *_immovable(desired, observed))
     yield from rebuilds
     yield from _tuned(desired, live)
+    yield from _replication(desired, observed)
     if missing := tuple(index for index in desired.indexes if index not in live.indexes):
         yield CreateIndexes(missing)
     if desired.has_keyword and not live.has_keyword:
@@ -294,8 +316,6 @@ def _tuned(desired: Collection, live: Collection) -> Iterator[Tuned]:
         yield UpdateVectors(desired.memory)
     if optimizers := _changed(desired, live, ("default_segment_number", "indexing_threshold_kb")):
         yield UpdateOptimizers(**optimizers)
-    if desired.replication_factor not in (None, live.replication_factor):
-        yield UpdateReplication(desired.replication_factor or 1)
     if limits := limits_to_set(desired.strict_mode, live.strict_mode):
         yield UpdateStrictMode(limits)
 
@@ -320,6 +340,25 @@ def _rebuilds(desired: Collection, live: Collection) -> Iterator[Rebuild]:
         if model != live_model:
             yield Rebuild("embedding.model", str(live_model), str(model))
         yield from _keyword_rebuilds(desired.marker.keyword, live.marker.keyword)
+
+
+def _replication(desired: Collection, observed: Observed) -> Iterator[UpdateReplication]:
+    factor, placement = desired.replication_factor, observed.placement
+    if factor is None or factor == observed.collection.replication_factor:
+        return
+    moves = moves_to(placement, factor) if placement else ()
+    if placement is None or placement.can_move or not moves:
+        yield UpdateReplication(factor, moves, shard_bytes(observed.collection, observed.points) if placement else 0)
+
+
+def _immovable(desired: Collection, observed: Observed) -> Iterator[Rebuild]:
+    """Yield what only another collection brings about where the cluster has no calls for replicas."""
+    factor, placement = desired.replication_factor, observed.placement
+    if factor is None or placement is None or placement.can_move:
+        return
+    if moves_to(placement, factor):
+        fewest = min(len(states) for states in placement.shards.values())
+        yield Rebuild("index.sharding.replicationFactor", str(fewest), str(factor))
 
 
 def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None) -> Iterator[Rebuild]:

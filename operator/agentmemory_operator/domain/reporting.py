@@ -25,6 +25,7 @@ from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.plan_reporting import plan_status, quantization_type
 from agentmemory_operator.domain.ranking_status import ranking_status
+from agentmemory_operator.domain.replicas import named
 from agentmemory_operator.domain.scoring_choice import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.domain.status import (
     MAX_DRIFT,
@@ -41,6 +42,7 @@ from agentmemory_operator.domain.status import (
     OptimizersStatus,
     QdrantConnectionStatus,
     QuantizationStatus,
+    ReplicasStatus,
     ScoringStatus,
     ShardingStatus,
     SizeStatus,
@@ -200,6 +202,8 @@ def _in_sync(done: Reconciled) -> State:
     if done.drift:
         message = f"{'; '.join(map(str, done.drift))}; spec.driftPolicy leaves it: see docs/drift.md for the ways out"
         return State("InSync", False, Reason.DRIFTED, message)
+    if done.replication:
+        return State("InSync", False, done.replication.reason, done.replication.message)
     if observed.is_busy:
         return State("InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})")
     return State("InSync", True, Reason.CONVERGED, "the collection is as the object asks")
@@ -233,6 +237,21 @@ def _collection(alias: str, observed: Observed, *, woken_at: str | None) -> Coll
         state=observed.state,
         config_hash=marker.config_hash if marker else None,
         woken_at=woken_at,
+        replicas=_replicas(observed),
+    )
+
+
+def _replicas(observed: Observed) -> ReplicasStatus | None:
+    placement, factor = observed.placement, observed.collection.replication_factor
+    if placement is None:
+        return None
+    return ReplicasStatus(
+        peers=len(placement.peers),
+        shards=len(placement.shards),
+        wanted=len(placement.shards) * factor if factor else None,
+        active=placement.active,
+        inactive=named(placement.inactive) or None,
+        copying=named([str(copy) for copy in placement.copying]) or None,
     )
 
 

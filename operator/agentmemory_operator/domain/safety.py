@@ -22,6 +22,7 @@ from agentmemory_operator.domain.planning import (
 )
 from agentmemory_operator.domain.rebuild_costs import Costs, describe_costs
 from agentmemory_operator.domain.rebuild_settings import ChangePolicy
+from agentmemory_operator.domain.replicas import too_few
 from agentmemory_operator.domain.resources import (
     APPROVE_PLAN,
     CANCEL_REBUILD,
@@ -224,6 +225,19 @@ def check_lost(
             f"{alias}, empty when last seen, no longer exists in Qdrant, and driftPolicy {policy} "
             f"leaves it so: set spec.driftPolicy to Correct to have it made anew",
         )
+
+
+def check_replicas(desired: Collection, observed: Observed | None) -> None:
+    """Pass unless a number of replicas is asked for that the collection has not, and the cluster has not the peers for.
+
+    Raises:
+        SpecInvalid: names both numbers; Qdrant would say nothing.
+    """
+    placement, factor = observed.placement if observed else None, desired.replication_factor
+    if placement is None or observed is None or factor is None or factor == observed.collection.replication_factor:
+        return
+    if factor > len(placement.peers):
+        raise SpecInvalid(Reason.INVALID_SPEC, too_few(len(placement.peers), factor))
 
 
 def check_ownership(observed: Observed | None, desired: Collection, *, takeover: str | None = None) -> Marker | None:

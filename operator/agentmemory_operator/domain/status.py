@@ -31,6 +31,17 @@ class Condition(StatusModel):
     )
 
 
+class ReplicasStatus(StatusModel):
+    """The replicas of the collection's shards in a cluster."""
+
+    peers: int = Field(description="Servers of the cluster.")
+    shards: int = Field(description="Parts of the collection.")
+    wanted: int | None = Field(default=None, description="Replicas that all shards together are to have.")
+    active: int = Field(description="Replicas that are Active.")
+    inactive: str | None = Field(default=None, description="Which are not, in Qdrant's word for their state.")
+    copying: str | None = Field(default=None, description="What is on its way from peer to peer.")
+
+
 class CollectionStatus(StatusModel):
     """The collection as last seen."""
 
@@ -44,6 +55,9 @@ class CollectionStatus(StatusModel):
         default=None,
         description="When the operator last woke its optimizers after a restart of Qdrant; gone once it is green.",
         json_schema_extra={"format": "date-time"},
+    )
+    replicas: ReplicasStatus | None = Field(
+        default=None, description="Replicas of its shards; absent of a server that is alone."
     )
 
 

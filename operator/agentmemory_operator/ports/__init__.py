@@ -16,6 +16,7 @@ from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.lease import Lease
 from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.planning import Change
+from agentmemory_operator.domain.replicas import Move, Placement
 from agentmemory_operator.domain.resources import Metadata
 
 Json = dict[str, Any]
@@ -237,6 +238,22 @@ class CollectionStore(Protocol):
 
         No change of a plan does: what nobody asked for stays, but for what the operator made for itself.
         """
+        ...
+
+    async def placement(self, physical: str) -> Placement | None:
+        """Return where a collection's replicas are; None of a server that is alone or does not tell.
+
+        Raises:
+            NotFound: there is no such collection.
+        """
+        ...
+
+    async def peers(self) -> int:
+        """Return how many servers there are; 1 of one that is alone or does not tell."""
+        ...
+
+    async def move_replica(self, physical: str, move: Move) -> bool:
+        """Begin to copy a replica, or drop one; return False where the server has no calls for that."""
         ...
 
     async def count(self, physical: str) -> int:

@@ -35,6 +35,7 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     if fresh and not done.refusal:
         yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, fresh))}; spec.driftPolicy leaves it")
     yield from _faults(old, new)
+    yield from _replicas(done, old, new)
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))
     if done.refusal and _asked(old) != _asked(new):
@@ -57,6 +58,22 @@ def _faults(old: Json, new: Json) -> Iterator[Event]:
     for reason in (Reason.SCORING_REJECTED, Reason.TYPE_REMOVED):
         if (fault := _told(new, reason)) and fault != _told(old, reason):
             yield Event("Warning", reason, fault)
+
+
+_UNSETTLED = (Reason.REPLICATING, Reason.REPLICAS_INACTIVE, Reason.TOO_FEW_PEERS)
+
+
+def _replicas(done: Reconciled, old: Json, new: Json) -> Iterator[Event]:
+    """Yield what a cluster does with the collection's replicas: each move, what is missing, and its end."""
+    replication = done.replication
+    if replication and replication.begun:
+        yield Event("Normal", replication.reason, replication.message)
+    for reason in (Reason.REPLICAS_INACTIVE, Reason.TOO_FEW_PEERS):
+        if (fault := _told(new, reason)) and fault != _told(old, reason):
+            yield Event("Warning", reason, fault)
+    was_unsettled = any(_told(old, reason) for reason in _UNSETTLED)
+    if was_unsettled and replication is None and done.observed.placement is not None:
+        yield Event("Normal", "ReplicasActive", f"every replica of {done.observed.physical} is active")
 
 
 def _told(status: Json, reason: Reason) -> str | None:

@@ -55,6 +55,7 @@ from agentmemory_operator.services.objects import (
 from agentmemory_operator.services.rebuilds import Rebuilds
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.release import FINALIZER, POLICIES, Release
+from agentmemory_operator.services.replication import replicate
 from agentmemory_operator.services.snapshot_schedule import SnapshotSchedule
 from agentmemory_operator.services.turns import Turns, is_running
 from agentmemory_operator.services.unlisted import count_unlisted
@@ -281,20 +282,25 @@ class Passes:
 
     async def _bring_about(self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore) -> Reconciled:
         last, cluster_id = memory.status.get("collection") or {}, await self.cluster.cluster_id()
-        taken = self.table.jobs_of(key, MEMORY_SNAPSHOT)
-        return await reconcile(
+        taken, desired = self.table.jobs_of(key, MEMORY_SNAPSHOT), newest_collection(memory, cluster_id=cluster_id)
+
+        async def take_turn() -> str | None:
+            return await self._take_turn(key, document, memory, store)
+
+        done = await reconcile(
             alias_of(memory.slug),
-            newest_collection(memory, cluster_id=cluster_id),
+            desired,
             store=store,
             last_physical=last.get("physical"),
             last_points=max(last.get("points") or 0, points_held(last.get("physical"), taken)),
             permit=Permit(
                 terms=terms_of(memory, cluster_id=cluster_id),
                 room=self.connections.room_of(memory),
-                turn=lambda: self._take_turn(key, document, memory, store),
+                turn=take_turn,
                 check_creation=lambda: check_creation(key, memory, table=self.table, cluster=self.cluster),
             ),
         )
+        return await replicate(done, desired.replication_factor, store=store, turn=take_turn)
 
     async def _report(
         self, key: Key, document: Json, memory: AgentMemory, done: Reconciled, *, opened_by: str | None

@@ -14,6 +14,7 @@ from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.ports import CollectionStore
 from agentmemory_operator.services.reconcile import Draft, draft
+from agentmemory_operator.services.replication import check_peers
 from agentmemory_operator.services.surveys import surveyed
 
 
@@ -87,6 +88,8 @@ async def _draft(memory: AgentMemory, store: CollectionStore | None) -> Draft:
     likely, _ = physical_names(alias, None)
     observed = await store.observe(alias, likely) if store else None
     desired, terms = newest_collection(memory, cluster_id=""), terms_of(memory, cluster_id="")
+    if store is not None and observed is None:
+        await check_peers(desired.replication_factor, store=store)
     older = {revision: identified(wish, observed) for revision, wish in terms.older.items()}
     terms = replace(terms, older=older)
     drafted = partial(draft, alias, identified(desired, observed), observed, last_physical=None, last_points=0)

@@ -31,16 +31,15 @@ from agentmemory_operator.domain.safety import (
     allowed,
     check_lost,
     check_ownership,
+    check_replicas,
     hold_queued,
     hold_upgrade,
     refuse,
 )
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports import CollectionStore
+from agentmemory_operator.services.replication import Turn, check_peers
 from agentmemory_operator.services.surveys import surveyed
-
-Turn = Callable[[], Awaitable[str | None]]
-"""Takes the turn to reindex: returns None, or whose turn it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,6 +106,7 @@ def draft(
     check_lost(alias, observed, last_physical=last_physical, last_points=last_points, policy=terms.drift_policy)
     _, fresh = physical_names(alias, last_physical)
     taken_from = check_ownership(observed, desired, takeover=terms.takeover)
+    check_replicas(desired, observed)
     plan_for = partial(plan_changes, observed=observed, alias=alias, physical=fresh, wants_alias=terms.wants_alias)
     plan = plan_for(desired)
     before = terms.older.get(_revision_of(observed))
@@ -193,6 +193,7 @@ async def reconcile(
     terms = await surveyed(permit.terms, drafted(terms=permit.terms).plan, observed, store=store, room=permit.room)
     found = drafted(terms=terms)
     if observed is None:
+        await check_peers(desired.replication_factor, store=store)
         fresh = await _free_name(alias, fresh, store, permit)
         plan = plan_changes(desired, None, alias=alias, physical=fresh)
         found = replace(found, plan=plan, todo=plan.changes)

@@ -1,0 +1,152 @@
+"""Replicas as the operator sees and moves them, on the nodes that QDRANT_URLS lists, else on a simulated cluster."""
+
+import os
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.domain.replicas import CopyReplica, DropReplica, Placement
+from agentmemory_operator.errors import NotFound, StoreRejected
+from tests.devserver.conftest import Server
+from tests.support.http_server import serve
+from tests.support.proxy import proxying
+
+NAME = "agent_memory_replicas__1"
+BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 2, "replication_factor": 1}
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    """The nodes of a cluster."""
+    if given := os.environ.get("QDRANT_URLS"):
+        yield tuple(given.split(","))
+        return
+    running = Server(tmp_path_factory.mktemp("cluster"), "--peers", "3", "--activation-seconds", "0.2")
+    yield tuple(running.urls)
+    running.stop()
+
+
+@pytest.fixture
+def collection(urls: tuple[str, ...]) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=urls[0], timeout=30) as client:
+        assert client.put(f"/collections/{NAME}", json=BODY).status_code == 200
+        yield client
+        client.delete(f"/collections/{NAME}")
+
+
+@pytest.fixture
+async def store(urls: tuple[str, ...], collection: httpx.Client) -> AsyncIterator[QdrantCollections]:
+    opened = QdrantCollections(urls[1])
+    yield opened
+    await opened.close()
+
+
+async def settled(store: QdrantCollections) -> Placement:
+    deadline = time.monotonic() + 30
+    while (seen := await store.placement(NAME)) is None or seen.copying or seen.inactive:
+        assert time.monotonic() < deadline, seen
+    return seen
+
+
+async def test_an_observed_collection_says_where_its_replicas_are(store: QdrantCollections) -> None:
+    observed = await store.observe(NAME, NAME)
+
+    assert observed is not None
+    assert observed.placement is not None
+    assert len(observed.placement.peers) == 3
+    assert sorted(observed.placement.shards) == [0, 1]
+    assert observed.placement.active == 2
+    assert await store.peers() == 3
+
+
+async def test_a_replica_is_copied_and_dropped(store: QdrantCollections) -> None:
+    seen = await settled(store)
+    source = next(iter(seen.shards[0]))
+    target = next(peer for peer in seen.peers if peer != source)
+    copy = CopyReplica(0, source, target)
+
+    assert await store.move_replica(NAME, copy)
+    during = await store.placement(NAME)
+    after = await settled(store)
+    assert await store.move_replica(NAME, DropReplica(0, source))
+    left = await settled(store)
+
+    assert during is not None
+    assert during.copying == (copy,)
+    assert target in during.shards[0]
+    assert after.active == 3
+    assert dict(left.shards[0]) == {target: "Active"}
+
+
+async def test_what_the_cluster_refuses_is_told_in_its_words(store: QdrantCollections) -> None:
+    seen = await settled(store)
+
+    with pytest.raises(StoreRejected, match="at least one active replica"):
+        await store.move_replica(NAME, DropReplica(0, next(iter(seen.shards[0]))))
+    with pytest.raises(NotFound):
+        await store.move_replica("agent_memory_none__1", DropReplica(0, 1))
+    assert (await settled(store)).can_move
+
+
+async def test_a_server_that_is_alone_is_asked_nothing_more(qdrant_url: str) -> None:
+    with proxying(qdrant_url) as proxy:
+        store = QdrantCollections(proxy.url)
+        await store.server()
+        httpx.put(f"{qdrant_url}/collections/{NAME}", json=BODY)
+        proxy.calls.clear()
+
+        observed = await store.observe(NAME, NAME, is_linked=True)
+
+        assert observed is not None
+        assert observed.placement is None
+        assert len(proxy.calls) == 1
+        await store.close()
+        httpx.delete(f"{qdrant_url}/collections/{NAME}")
+
+
+class Proxied:
+    """A cluster behind something that lets through less than it has; `status` is what it answers to moves."""
+
+    def __init__(self, status: int, *, shards: int = 200) -> None:
+        self.status, self.shards = status, shards
+
+    def app(self) -> Starlette:
+        routes: list[tuple[str, Any]] = [("/cluster", self._cluster), ("/collections/{name}/cluster", self._shards)]
+        return Starlette(routes=[Route(path, answer, methods=["GET", "POST"]) for path, answer in routes])
+
+    async def _cluster(self, _: Request) -> Response:
+        return JSONResponse({"result": {"status": "enabled", "peer_id": 1, "peers": {"1": {}, "2": {}}}})
+
+    async def _shards(self, request: Request) -> Response:
+        local = [{"shard_id": 0, "points_count": 0, "state": "Active"}]
+        seen = {"peer_id": 1, "shard_count": 1, "local_shards": local, "remote_shards": [], "shard_transfers": []}
+        return JSONResponse({"result": seen}, status_code=self.status if request.method == "POST" else self.shards)
+
+
+@pytest.mark.parametrize("status", [404, 405, 501])
+async def test_a_cluster_that_has_no_calls_for_replicas_is_known_once_one_was_tried(status: int) -> None:
+    with serve(Proxied(status).app()) as url:
+        store = QdrantCollections(url)
+
+        assert not await store.move_replica(NAME, CopyReplica(0, 1, 2))
+        seen = await store.placement(NAME)
+
+        assert seen is not None
+        assert not seen.can_move
+        await store.close()
+
+
+async def test_a_cluster_that_does_not_tell_of_shards_is_taken_as_it_is() -> None:
+    with serve(Proxied(200, shards=403).app()) as url:
+        store = QdrantCollections(url)
+
+        assert await store.placement(NAME) is None
+        await store.close()

@@ -1,0 +1,88 @@
+"""Which replicas are copied and dropped, and what is said of those that are not as they should be."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.replicas import (
+    CopyReplica,
+    DropReplica,
+    Move,
+    Placement,
+    moves_to,
+    next_move,
+    replication_of,
+    unsettled,
+)
+from tests.support.placements import placed
+
+
+@pytest.mark.parametrize(
+    ("placement", "factor", "moves"),
+    [
+        pytest.param(placed(3, "1", "2", "3"), 1, (), id="as asked"),
+        pytest.param(
+            placed(3, "1", "2", "3"),
+            2,
+            (CopyReplica(0, 1, 2), CopyReplica(1, 2, 3), CopyReplica(2, 3, 1)),
+            id="each onto the peer that has fewest and none of the shard",
+        ),
+        pytest.param(placed(3, "1"), 3, (CopyReplica(0, 1, 2), CopyReplica(0, 1, 3)), id="onto every peer"),
+        pytest.param(placed(2, "1"), 3, (CopyReplica(0, 1, 2),), id="as many as there are peers"),
+        pytest.param(
+            placed(3, "1", "-2"), 2, (CopyReplica(0, 1, 3),), id="onto a peer without dead ones, from an active one"
+        ),
+        pytest.param(
+            placed(2, "1", "-12"), 2, (CopyReplica(0, 1, 2),), id="onto a peer with dead ones if there is no other"
+        ),
+        pytest.param(placed(3, "1-2"), 2, (), id="a dead replica counts: its peer may be back"),
+        pytest.param(placed(3, "-1"), 2, (), id="nothing is copied from a dead replica"),
+        pytest.param(
+            placed(3, "123", "12"), 2, (DropReplica(0, 2),), id="dropped from the peer that has most, of two the last"
+        ),
+        pytest.param(placed(3, "12-3", "3"), 2, (CopyReplica(1, 3, 1), DropReplica(0, 3)), id="a dead one goes first"),
+        pytest.param(placed(3, "1-2-3"), 1, (DropReplica(0, 3), DropReplica(0, 2)), id="both dead ones"),
+        pytest.param(placed(3, "1-2-3"), 2, (), id="none goes while fewer are active than are asked for"),
+        pytest.param(placed(3, "-1-2"), 1, (), id="the last one that may have everything stays"),
+        pytest.param(placed(3, ""), 1, (), id="a shard without replicas is beyond help"),
+    ],
+)
+def test_moves(placement: Placement, factor: int, moves: tuple[Move, ...]) -> None:
+    assert moves_to(placement, factor) == moves
+
+
+def test_nothing_is_moved_while_a_shard_is_on_its_way() -> None:
+    placement = placed(3, "1", "2")
+
+    assert next_move(placement, 2) == CopyReplica(0, 1, 3)
+    assert next_move(replace(placement, copying=(CopyReplica(1, 2, 3),)), 2) is None
+
+
+@pytest.mark.parametrize(
+    ("placement", "factor", "begun", "reason", "words"),
+    [
+        (placed(3, "12"), 2, None, None, ""),
+        (placed(3, "12"), None, None, None, ""),
+        (placed(3, "1", "2"), 2, CopyReplica(0, 1, 3), Reason.REPLICATING, "copying shard 0 from peer 1 to 3; 1 more"),
+        (placed(3, "12"), 1, DropReplica(0, 2), Reason.REPLICATING, "dropping shard 0 from peer 2"),
+        (placed(3, "1-2"), 2, None, Reason.REPLICAS_INACTIVE, "shard 0 on peer 2 is Dead"),
+        (placed(3, "1-2"), None, None, Reason.REPLICAS_INACTIVE, "DELETE /cluster/peer/N"),
+        (placed(2, "12"), 3, None, Reason.TOO_FEW_PEERS, "replicationFactor 3 asks for more replicas"),
+        (placed(3, ""), 1, None, Reason.REPLICAS_INACTIVE, "shard 0 has no replica"),
+    ],
+)
+def test_what_is_said(
+    placement: Placement, factor: int | None, begun: Move | None, reason: Reason | None, words: str
+) -> None:
+    told = replication_of(placement, factor, begun=begun)
+
+    assert (told.reason if told else None) == reason
+    assert words in (told.message if told else "")
+    assert told is None or told.is_under_way == (reason is Reason.REPLICATING)
+
+
+def test_a_long_list_is_cut() -> None:
+    waits = unsettled(placed(2, *["1-2"] * 12))
+
+    assert "shard 7 on peer 2 is Dead, and 4 more" in waits
