@@ -119,6 +119,10 @@ class RebuildPaused(AgentMemoryError):
     """A rebuild stands still: the object says so, or a person has to mend something; says what."""
 
 
+class RebuildHeld(AgentMemoryError):
+    """A rebuild is ready and moves nothing before somebody has approved what it found; says what, and how."""
+
+
 class RebuildUnwanted(AgentMemoryError):
     """A rebuild is not to be gone on with: what it made is removed."""
 

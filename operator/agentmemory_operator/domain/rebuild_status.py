@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from agentmemory_operator.domain.rebuilding import Record
+from agentmemory_operator.domain.recall_figures import recall_to_json
 from agentmemory_operator.domain.status_model import StatusModel
 from agentmemory_operator.domain.times import render_time
 
@@ -28,6 +29,25 @@ class State(StrEnum):
 UNDER_WAY = frozenset({State.RUNNING, State.WAITING, State.PAUSED, State.HELD})
 
 
+class RecallStatus(StatusModel):
+    """What probe searches found in the collection that is replaced, and in the one that replaces it; shares of 0..1."""
+
+    probes: int | None = Field(
+        default=None, description="Searches of each kind; 0 where nothing could be searched for."
+    )
+    neighbours: float | None = Field(
+        default=None, description="Of the nearest 10 by exact search before, how many are among them afterwards."
+    )
+    found_before: float | None = Field(
+        default=None, description="Memories found by their own words before; only where they were embedded anew."
+    )
+    found_after: float | None = Field(default=None, description="The same afterwards.")
+    index_before: float | None = Field(
+        default=None, description="Of the nearest 10 by exact search, how many the index found before."
+    )
+    index_after: float | None = Field(default=None, description="The same afterwards, in the collection made.")
+
+
 class RebuildStatus(StatusModel):
     """A move into another collection, or the way back."""
 
@@ -44,6 +64,7 @@ class RebuildStatus(StatusModel):
     copied: int | None = Field(default=None, description="Points copied.")
     total: int | None = Field(default=None, description="Points to copy, as counted when the copy began.")
     embedding_calls: int | None = Field(default=None, description="Requests made to the embedding provider.")
+    recall: RecallStatus | None = Field(default=None, description="What probe searches found; see docs/rebuild.md.")
     start_time: str | None = Field(
         default=None, description="When it was begun.", json_schema_extra={"format": "date-time"}
     )
@@ -74,6 +95,7 @@ def rebuild_status(record: Record, state: State, message: str, *, ended: str | N
         copied=record.copied,
         total=record.total,
         embedding_calls=record.calls,
+        recall=RecallStatus.model_validate(recall_to_json(record.recall)) if record.recall else None,
         start_time=render_time(record.begun_ms),
         move_time=render_time(record.moved_ms) if record.moved_ms is not None else None,
         end_time=ended,

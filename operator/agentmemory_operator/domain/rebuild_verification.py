@@ -57,7 +57,7 @@ class Behind:
 
     def take(self, source: Rows, target: Rows) -> set[PointId]:
         """Note a stretch of both; return the points that are alike in both."""
-        alike = {id_ for id_ in source.keys() & target.keys() if is_alike(source[id_], target[id_])}
+        alike = {id_ for id_, row in source.items() if is_alike(row, target.get(id_))}
         for id_, row in source.items():
             if len(self.revisions) < REMEMBERED and (id_ not in target or rev_of(target[id_]) < rev_of(row)):
                 self.revisions[id_] = rev_of(row)
@@ -77,9 +77,13 @@ def rev_of(row: Mapping[str, Any]) -> int:
     return rev if isinstance(rev, int) else 0
 
 
-def is_alike(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Tell whether two points are of one revision and one time; what carries neither is."""
-    return all(one.get(key) == other.get(key) for key in REVISION_KEYS)
+def is_alike(one: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
+    """Tell whether two points are of one revision and one time; two that carry neither are.
+
+    Args:
+        other: None where there is no such point.
+    """
+    return other is not None and all(one.get(key) == other.get(key) for key in REVISION_KEYS)
 
 
 def judge_settings(target: Observed, desired: Collection) -> Finding:

@@ -24,6 +24,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from agentmemory_operator.domain.recall_figures import Recall, recall_from_json, recall_to_json
+
 REBUILD_KEY = "agentmemoryRebuild"
 """Key of the target's metadata: the record."""
 
@@ -79,6 +81,7 @@ class Record:
         cursor: where the copy goes on, an offset of a scroll; None is the beginning.
         copied, total: points, of the copy.
         calls: requests to the embedding provider.
+        recall: what probe searches found; None before they were made.
         way_back: of a plain collection, the copy of it that is kept; it is the source once the collection is gone.
     """
 
@@ -94,6 +97,7 @@ class Record:
     total: int = 0
     calls: int = 0
     moved_ms: int | None = None
+    recall: Recall | None = None
     way_back: str | None = None
 
     @property
@@ -123,7 +127,8 @@ _NAMES = {
 
 def record_to_json(record: Record) -> dict[str, Any]:
     """Return the record as it lies in metadata; what is None is left out."""
-    return {_NAMES.get(name, name): value for name, value in asdict(record).items() if value is not None}
+    found = {"recall": recall_to_json(record.recall)} if record.recall else {}
+    return {_NAMES.get(name, name): value for name, value in asdict(record).items() if value is not None} | found
 
 
 def record_from_json(metadata: Mapping[str, Any] | None) -> Record | None:
@@ -135,6 +140,7 @@ def record_from_json(metadata: Mapping[str, Any] | None) -> Record | None:
     values = {names.get(key, key): value for key, value in told.items()}
     try:
         known = {name: values[name] for name in Record.__slots__ if name in values}
+        known |= {"recall": recall_from_json(values.get("recall"))}
         return Record(**known | {"kind": Kind(values["kind"]), "step": Step(values["step"])})
     except (KeyError, TypeError, ValueError):
         return None

@@ -17,7 +17,11 @@ log = logging.getLogger(__name__)
 SHOW_MS = 2_000
 """Between two writes of progress."""
 
-_EXPLAINED = {State.FAILED: Reason.REBUILD_FAILED, State.PAUSED: Reason.REBUILD_PAUSED}
+_EXPLAINED = {
+    State.FAILED: Reason.REBUILD_FAILED,
+    State.PAUSED: Reason.REBUILD_PAUSED,
+    State.HELD: Reason.AWAITING_APPROVAL,
+}
 
 
 @dataclass(slots=True)

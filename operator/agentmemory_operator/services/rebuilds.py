@@ -39,6 +39,7 @@ from agentmemory_operator.domain.safety import Refusal
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,
+    RebuildHeld,
     RebuildPaused,
     RebuildUnwanted,
     SpecInvalid,
@@ -70,10 +71,12 @@ class RebuildPeriods:
 
     Attributes:
         look_s: until what has to wait is looked at again.
+        hold_s: until what waits for an approval catches up again.
         retry_s: until one that failed for good is tried again by itself.
     """
 
     look_s: float = 5.0
+    hold_s: float = 60.0
     retry_s: float = 3600.0
 
 
@@ -201,6 +204,9 @@ class Rebuilds:
             raise
         except RebuildPaused as exc:
             await self.reports.stand(key, State.PAUSED, str(exc))
+        except RebuildHeld as exc:
+            await self.reports.stand(key, State.HELD, str(exc))
+            return self.periods.hold_s
         except RebuildUnwanted as exc:
             # Now: nobody comes back for an object that is gone.
             log.info("%s: the rebuild is given up: %s", key, exc)

@@ -1,7 +1,8 @@
 """Walks over the points of collections: page by page, or two collections side by side, stretch by stretch of ids."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.filters import Filter
@@ -42,6 +43,24 @@ async def walk(
         if following is None:
             return
         body = body | {"offset": following}
+
+
+async def rows_of(
+    points: PointStore, collection: str, ids: Iterable[PointId], page: int, *, keys: Sequence[str]
+) -> Rows:
+    """Return those of some points that are there.
+
+    Args:
+        page: how many a call asks for.
+        keys: of the payload, what is wanted.
+    """
+    wanted, rows = sorted(ids, key=str), Rows()
+    for start in range(0, len(wanted), page):
+        # An adopted collection may have numbers for ids.
+        part = cast("Sequence[str]", wanted[start : start + page])
+        found = await points.retrieve(collection, part, keys=keys)
+        rows |= {point["id"]: point.get("payload") or {} for point in found}
+    return rows
 
 
 async def aligned(one: AsyncIterator[Rows], other: AsyncIterator[Rows]) -> AsyncIterator[tuple[Rows, Rows]]:

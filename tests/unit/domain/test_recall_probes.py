@@ -4,17 +4,15 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.domain.recall_figures import Recall, recall_from_json, recall_to_json
 from agentmemory_operator.domain.recall_probes import (
     Answer,
     Probed,
-    Recall,
     approval_of,
     described,
     held_message,
     probes_among,
-    recall_from_json,
     recall_of,
-    recall_to_json,
     worst_drop,
 )
 
