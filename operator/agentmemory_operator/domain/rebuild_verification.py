@@ -18,16 +18,14 @@ from typing import Any
 
 from agentmemory_operator.domain.carried_vectors import CarriedVectors
 from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.divergence import VERSION_KEYS, PointId, Rows, rev_of
 from agentmemory_operator.domain.drift import differences
 from agentmemory_operator.domain.planning import plan_changes, without_wake
 from agentmemory_operator.domain.records import WINDOW_KEY
-from agentmemory_operator.domain.samples import UNREVISED, PointId, compare_points, judge_sample, vectors_of
+from agentmemory_operator.domain.samples import UNREVISED, compare_points, judge_sample, vectors_of
 from agentmemory_operator.domain.verification import SHOWN, Check, Finding
 
 Json = dict[str, Any]
-Rows = Mapping[PointId, Mapping[str, Any]]
-
-REVISION_KEYS = ("rev", "updatedAt")
 
 REMEMBERED = 100_000
 """Points that one look remembers as behind; a target that lacks more has not been copied."""
@@ -71,19 +69,13 @@ class Behind:
         return [id_ for id_, rev in self.revisions.items() if id_ not in target or rev_of(target[id_]) < rev]
 
 
-def rev_of(row: Mapping[str, Any]) -> int:
-    """Return a point's revision; 0 of what none of our writers wrote."""
-    rev = row.get("rev")
-    return rev if isinstance(rev, int) else 0
-
-
 def is_alike(one: Mapping[str, Any], other: Mapping[str, Any] | None) -> bool:
     """Tell whether two points are of one revision and one time; two that carry neither are.
 
     Args:
         other: None where there is no such point.
     """
-    return other is not None and all(one.get(key) == other.get(key) for key in REVISION_KEYS)
+    return other is not None and all(one.get(key) == other.get(key) for key in VERSION_KEYS)
 
 
 def judge_settings(target: Observed, desired: Collection) -> Finding:

@@ -6,7 +6,7 @@ make it. Three figures are shares of 0..1:
 | figure | says | holds the move |
 |---|---|---|
 | neighbours | of the source's exact nearest 10, how many the target's exact nearest 10 hold | vectors copied |
-| found | how many probes find their own memory among the nearest 10, searched exactly | embedded anew |
+| found | how many probes find their own text among the nearest 10, searched exactly | embedded anew |
 | index | of the nearest 10 by exact search, how many the index finds, in one and the same collection | always |
 
 Copied vectors have to find the same: whatever is below 1 was lost. With another model the neighbours differ by nature,
@@ -15,7 +15,7 @@ words of a memory finds that memory no more. The neighbours are told all the sam
 collection, so that a graph built worse than the old one does not hide behind other vectors.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Hashable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,24 +106,27 @@ def _is_searchable(point: Json, *, needs_content: bool) -> bool:
     return is_answer and bool(vectors_of(point).get("")) and (has_text or not needs_content)
 
 
-def recall_of(probed: Sequence[Probed], unchanged: Set[PointId], *, is_embedded: bool, is_comparable: bool) -> Recall:
+def recall_of(
+    probed: Sequence[Probed], unchanged: Mapping[PointId, Hashable], *, is_embedded: bool, is_comparable: bool
+) -> Recall:
     """Return the figures of the probes.
 
     Args:
-        unchanged: the points that were the same in both while it was searched; no other counts.
+        unchanged: the points that were the same in both while it was searched, with what stands for their text; no
+            other counts.
         is_embedded: the target's vectors were made anew.
         is_comparable: a score means the same in both.
     """
     pairs = [
-        (one.id, one.source.of(unchanged), one.target.of(unchanged))
+        (one.id, one.source.of(unchanged.keys()), one.target.of(unchanged.keys()))
         for one in probed
-        if one.id in unchanged and one.source.of(unchanged).exact
+        if one.id in unchanged and one.source.of(unchanged.keys()).exact
     ]
     if not pairs:
         return Recall(probes=0)
     found = {
-        "found_before": _mean([_is_found(id_, source.exact) for id_, source, _ in pairs]),
-        "found_after": _mean([_is_found(id_, target.exact) for id_, _, target in pairs]),
+        "found_before": _mean([_is_found(id_, source, unchanged) for id_, source, _ in pairs]),
+        "found_after": _mean([_is_found(id_, target, unchanged) for id_, _, target in pairs]),
     }
     return Recall(
         probes=len(pairs),
@@ -151,12 +154,9 @@ def _share(
     return min(len(hits), len(best)) / len(best)
 
 
-def _is_found(id_: PointId, found: Sequence[tuple[PointId, float]]) -> float:
-    best = found[:TOP]
-    own = next((score for other, score in found if other == id_), None)
-    if own is None:
-        return 0.0
-    return float(any(other == id_ for other, _ in best) or _is_equal(own, best[-1][1]))
+def _is_found(id_: PointId, answer: Answer, texts: Mapping[PointId, Hashable]) -> float:
+    """Tell whether a memory's text came back; of several with one text any will do."""
+    return float(any(texts[other] == texts[id_] for other, _ in answer.exact[:TOP]))
 
 
 def _is_equal(one: float, other: float) -> bool:

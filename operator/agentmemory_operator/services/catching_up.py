@@ -16,7 +16,7 @@ from agentmemory_operator.ports import Json
 from agentmemory_operator.services.carrying import Carrying, carrying_of
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.servers import Server
-from agentmemory_operator.services.walks import Rows, aligned, page_of, walk
+from agentmemory_operator.services.walks import Rows, aligned, page_of, rows_of, walk
 
 SKEW_MS = 60_000
 """By how much the clocks of writers may differ, and how long a write may take from its time on."""
@@ -133,12 +133,8 @@ def _with_revision(rev: int | None, ids: Sequence[PointId]) -> Filter:
 
 
 async def _rows(task: Task, collection: str, ids: Iterable[PointId]) -> Rows:
-    wanted = sorted(ids, key=str)
-    if not wanted:
-        return {}
-    # Ids of an adopted collection may be numbers.
-    found = await task.server.points.retrieve(collection, wanted, keys=VERSION_KEYS)  # type: ignore[arg-type]
-    return {point["id"]: point["payload"] or {} for point in found}
+    page = page_of(task.source.collection, task.desired)
+    return await rows_of(task.server.points, collection, ids, page, keys=VERSION_KEYS)
 
 
 async def prepare_source(server: Server, source: Observed) -> None:

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.domain.carried_vectors import CarriedVectors
 from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.divergence import VERSION_KEYS
 from agentmemory_operator.domain.rebuild_verification import (
     CHECKED,
-    REVISION_KEYS,
     SKEW_MS,
     Behind,
     Counted,
@@ -67,7 +67,7 @@ class RebuildComparison:
         behind, lots = Behind(), Lots(self.task.target_name)
         points, page = self.task.server.points, self._page
         names = (self.task.source_name, self.task.target_name)
-        async for source, target in aligned(*(walk(points, name, page, keys=REVISION_KEYS) for name in names)):
+        async for source, target in aligned(*(walk(points, name, page, keys=VERSION_KEYS) for name in names)):
             await self.task.check()
             lots.offer(behind.take(source, target))
         self.sources = await self._points(self.task.source_name, lots.drawn)
@@ -126,7 +126,7 @@ class RebuildComparison:
         return [found[id_] for id_ in ids if id_ in found]
 
     async def _rows(self, name: str, ids: Iterable[PointId]) -> Rows:
-        return await rows_of(self.task.server.points, name, ids, self._page, keys=REVISION_KEYS)
+        return await rows_of(self.task.server.points, name, ids, self._page, keys=VERSION_KEYS)
 
 
 def _alike(sources: Sequence[Json], targets: Sequence[Json]) -> set[PointId]:

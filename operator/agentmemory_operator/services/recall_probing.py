@@ -1,14 +1,15 @@
 """Searches both collections of a rebuild for the same memories, as `domain/recall_probes.py` says."""
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.candidates import CandidatePlan
 from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.divergence import VERSION_KEYS
 from agentmemory_operator.domain.effective import Ranking, effective_settings
 from agentmemory_operator.domain.filters import Selection, visible
 from agentmemory_operator.domain.presets import NO_GATE
-from agentmemory_operator.domain.rebuild_verification import REVISION_KEYS, is_alike
+from agentmemory_operator.domain.rebuild_verification import is_alike
 from agentmemory_operator.domain.recall_figures import Recall
 from agentmemory_operator.domain.recall_probes import FETCHED, Answer, Probed, probes_among, recall_of
 from agentmemory_operator.domain.samples import PointId, vectors_of
@@ -93,13 +94,13 @@ class RecallProbing:
             oversampling=ranking.oversampling,
         )
 
-    async def _unchanged(self, probed: Sequence[Probed]) -> set[PointId]:
+    async def _unchanged(self, probed: Sequence[Probed]) -> dict[PointId, Hashable]:
         """Return those of the points that were found which are of one revision in both, also after the searches."""
         ids = {id_ for one in probed for id_ in one.source.ids | one.target.ids}
         points, page = self.task.server.points, page_of(self.task.source.collection, self.target.collection)
-        sources = await rows_of(points, self.task.source_name, ids, page, keys=REVISION_KEYS)
-        targets = await rows_of(points, self.task.target_name, ids, page, keys=REVISION_KEYS)
-        return {id_ for id_, row in sources.items() if is_alike(row, targets.get(id_))}
+        sources = await rows_of(points, self.task.source_name, ids, page, keys=(*VERSION_KEYS, "contentHash"))
+        targets = await rows_of(points, self.task.target_name, ids, page, keys=VERSION_KEYS)
+        return {id_: row.get("contentHash") or id_ for id_, row in sources.items() if is_alike(row, targets.get(id_))}
 
 
 def _scored(points: Iterable[Json]) -> list[tuple[PointId, float]]:

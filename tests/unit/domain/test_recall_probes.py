@@ -27,11 +27,10 @@ def answer(exact: list[str], approximate: list[str] | None = None) -> Answer:
     return Answer(exact=ranked(exact), approximate=ranked(exact if approximate is None else approximate))
 
 
-def recall(
-    source: Answer, target: Answer, *, id_: str = "m0", unchanged: set[str] | None = None, **how: bool
-) -> Recall:
+def recall(source: Answer, target: Answer, *, unchanged: dict[str, str] | None = None, **how: bool) -> Recall:
     how = {"is_embedded": False, "is_comparable": False} | how
-    return recall_of([Probed(id=id_, source=source, target=target)], unchanged or set(IDS), **how)
+    texts = {id_: f"text of {id_}" for id_ in IDS} if unchanged is None else unchanged
+    return recall_of([Probed(id="m0", source=source, target=target)], texts, **how)
 
 
 def test_equal_answers_are_a_recall_of_one() -> None:
@@ -48,10 +47,10 @@ def test_each_of_the_ten_nearest_that_is_missing_is_a_tenth() -> None:
 
 
 def test_what_was_written_meanwhile_is_left_out_and_the_next_moves_up() -> None:
-    written = {"m3"}
+    unchanged = {id_: id_ for id_ in IDS if id_ != "m3"}
     source, target = answer(IDS[:20]), answer([*IDS[:3], *IDS[4:21]])
 
-    assert recall(source, target, unchanged=set(IDS) - written).neighbours == 1.0
+    assert recall(source, target, unchanged=unchanged).neighbours == 1.0
     assert recall(source, target).neighbours == 0.9
 
 
@@ -86,11 +85,18 @@ def test_embedded_anew_a_memory_is_found_among_the_nearest_ten_or_not(target: li
     assert (found.found_before, found.found_after) == (1.0, after)
 
 
-def test_a_memory_is_found_where_it_ties_with_the_tenth() -> None:
-    tied = [(id_, 0.5) for id_ in [*IDS[1:12], "m0"]]
-    target = Answer(exact=tied, approximate=tied)
+def test_of_memories_with_one_text_any_is_found() -> None:
+    texts = {id_: "the same" if id_ in ("m0", "m5") else id_ for id_ in IDS}
 
-    assert recall(answer(IDS[:20]), target, is_embedded=True).found_after == 1.0
+    assert recall(answer(IDS[:20]), answer(IDS[1:21]), is_embedded=True, unchanged=texts).found_after == 1.0
+
+
+def test_a_model_that_tells_nothing_apart_finds_nothing() -> None:
+    tied = [(id_, 0.5) for id_ in reversed(IDS[:15])]
+
+    found = recall(answer(IDS[:20]), Answer(exact=tied, approximate=tied), is_embedded=True)
+
+    assert found.found_after == 0.0
 
 
 @pytest.mark.parametrize(
