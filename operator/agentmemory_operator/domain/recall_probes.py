@@ -22,6 +22,7 @@ from typing import Any
 from agentmemory_operator.domain.recall_figures import Recall
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.domain.resources import APPROVE_PLAN
+from agentmemory_operator.domain.safety import RECALL_SUFFIX
 from agentmemory_operator.domain.samples import PointId, vectors_of
 
 Json = dict[str, Any]
@@ -212,4 +213,4 @@ def _percent(share: float | None) -> str:
 
 def approval_of(digest: str) -> str:
     """Return what has to be approved to have a rebuild moved in spite of its recall."""
-    return f"{digest}-recall"
+    return f"{digest}{RECALL_SUFFIX}"

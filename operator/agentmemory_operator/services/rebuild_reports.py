@@ -7,6 +7,7 @@ from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.rebuild_status import State, is_under_way, rebuild_status
 from agentmemory_operator.domain.rebuilding import Record
+from agentmemory_operator.domain.recall_probes import approval_of
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.times import parse_time, render_second
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
@@ -56,7 +57,8 @@ class RebuildReports:
         reason = _EXPLAINED.get(State(told["state"])) if told else None
         if refusal is None or refusal.reason != Reason.REBUILD_RUNNING or reason is None:
             return done
-        return replace(done, refusal=replace(refusal, reason=reason, message=told.get("message", "")))
+        digest = approval_of(told["digest"]) if reason is Reason.AWAITING_APPROVAL else refusal.digest
+        return replace(done, refusal=replace(refusal, reason=reason, message=told.get("message", ""), digest=digest))
 
     async def show(self, key: Key, record: Record, message: str) -> None:
         """Tell how far one is, not more often than people read."""
