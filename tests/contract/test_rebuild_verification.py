@@ -239,6 +239,8 @@ async def test_embedded_anew_each_memory_is_found_by_its_own_words(qdrant_url: s
     assert (recall.found_before, recall.found_after) == (1.0, 1.0)
     assert recall.neighbours is not None
     assert recall.neighbours < 0.9
+    # 57 memories and 8 once more, 64 texts a call.
+    assert here.task.record.calls == 2
     assert "8 texts embedded once more gave the same vectors" in told
 
 

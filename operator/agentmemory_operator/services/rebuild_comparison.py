@@ -21,7 +21,7 @@ from agentmemory_operator.domain.rebuild_verification import (
 from agentmemory_operator.domain.recall_probes import probes_among
 from agentmemory_operator.domain.samples import Lots, PointId
 from agentmemory_operator.domain.verification import Finding, Verdict
-from agentmemory_operator.ports import Json
+from agentmemory_operator.ports import Embedder, Json
 from agentmemory_operator.services.catching_up import carry_all
 from agentmemory_operator.services.changes_since import count_changed, count_deleted
 from agentmemory_operator.services.rebuild_tasks import Task
@@ -37,21 +37,22 @@ class RebuildComparison:
 
     Attributes:
         target: as it was seen when it began.
+        embedder: of the target's vectors; None where they were copied.
         sources: the points drawn by lot, of the source, with payload and vectors.
         alike: ids that are of one revision in both.
     """
 
     task: Task
     target: Observed
+    embedder: Embedder | None
     sources: list[Json] = field(default_factory=list)
     alike: set[PointId] = field(default_factory=set)
 
     @property
     def vectors(self) -> CarriedVectors:
         """What vectors may have become."""
-        return CarriedVectors(
-            self.task.source.collection, self.target.collection, is_embedded=self.task.embedder is not None
-        )
+        is_embedded = self.embedder is not None
+        return CarriedVectors(self.task.source.collection, self.target.collection, is_embedded=is_embedded)
 
     async def verdict(self) -> Verdict:
         """Return what it comes to.
@@ -105,11 +106,10 @@ class RebuildComparison:
 
     async def _embeddings(self, targets: Sequence[Json]) -> list[Finding]:
         """Embed a few texts once more; the first that would be searched for."""
-        embedder = self.task.embedder
-        if embedder is None:
+        if self.embedder is None:
             return []
         some = probes_among(targets, self.alike, needs_content=True)[:CHECKED]
-        embedded = await embedder.embed([point["payload"]["content"] for point in some]) if some else []
+        embedded = await self.embedder.embed([point["payload"]["content"] for point in some]) if some else []
         return [judge_embeddings(some, embedded, self.vectors)]
 
     @property

@@ -16,7 +16,9 @@ from agentmemory_operator.domain.recall_probes import approval_of, described, he
 from agentmemory_operator.domain.resources import APPROVE_PLAN
 from agentmemory_operator.domain.verification import Verdict
 from agentmemory_operator.errors import RebuildHeld, SpecInvalid
+from agentmemory_operator.ports import Embedder
 from agentmemory_operator.services.catching_up import catch_up
+from agentmemory_operator.services.copying import embedding_of
 from agentmemory_operator.services.rebuild_comparison import RebuildComparison
 from agentmemory_operator.services.rebuild_convergence import observed_target
 from agentmemory_operator.services.rebuild_tasks import Task
@@ -46,25 +48,26 @@ class RebuildVerification:
             # People are told why it stands, not how it keeps up.
             await catch_up(replace(task, show=_tell_nobody))
             raise RebuildHeld(why)
-        compared, verdict = await self._compared(task)
+        embedder = embedding_of(task)
+        compared, verdict = await self._compared(task, embedder)
         if recall is None:
-            recall = await RecallProbing(task, compared.target).measure(compared.sources, compared.alike)
-            await task.note(recall=recall)
+            recall = await RecallProbing(task, compared.target, embedder).measure(compared.sources, compared.alike)
+            await task.note(recall=recall, calls=embedder.calls if embedder else task.record.calls)
         if why := _why_held(task, recall):
             await task.tell(why)
             raise RebuildHeld(why)
         return f"{verdict.message}; {described(recall)}"
 
-    async def _compared(self, task: Task) -> tuple[RebuildComparison, Verdict]:
+    async def _compared(self, task: Task, embedder: Embedder | None) -> tuple[RebuildComparison, Verdict]:
         """Return the comparison that found nothing wrong.
 
         Raises:
             SpecInvalid: it found something, and once more after the target was brought in line.
         """
-        compared, verdict = await _compare(task)
+        compared, verdict = await _compare(task, embedder)
         if not verdict.is_good:
             await self.converge(task)
-            compared, verdict = await _compare(task)
+            compared, verdict = await _compare(task, embedder)
         if not verdict.is_good:
             raise SpecInvalid(
                 Reason.COPY_DIFFERS,
@@ -77,8 +80,8 @@ async def _tell_nobody(record: Record, message: str) -> None:
     """Take in progress that nobody asks for."""
 
 
-async def _compare(task: Task) -> tuple[RebuildComparison, Verdict]:
-    compared = RebuildComparison(task, await observed_target(task))
+async def _compare(task: Task, embedder: Embedder | None) -> tuple[RebuildComparison, Verdict]:
+    compared = RebuildComparison(task, await observed_target(task), embedder)
     return compared, await compared.verdict()
 
 

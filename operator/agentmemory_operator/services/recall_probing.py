@@ -14,7 +14,7 @@ from agentmemory_operator.domain.recall_figures import Recall
 from agentmemory_operator.domain.recall_probes import FETCHED, Answer, Probed, probes_among, recall_of
 from agentmemory_operator.domain.samples import PointId, vectors_of
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.ports import Json, Vector
+from agentmemory_operator.ports import Embedder, Json, Vector
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.walks import page_of, rows_of
 
@@ -24,10 +24,15 @@ AT_ONCE = 4
 
 @dataclass(frozen=True, slots=True)
 class RecallProbing:
-    """Measures what searches find before and after a rebuild."""
+    """Measures what searches find before and after a rebuild.
+
+    Attributes:
+        embedder: of the target's vectors; None where they were copied.
+    """
 
     task: Task
     target: Observed
+    embedder: Embedder | None
 
     @property
     def _ranking(self) -> Ranking:
@@ -40,7 +45,7 @@ class RecallProbing:
             points: of the source, with payload and vectors, in the order of their lots.
             alike: ids of those that are the same in both.
         """
-        embedder = self.task.embedder
+        embedder = self.embedder
         probes = probes_among(points, alike, needs_content=embedder is not None)
         before: list[Vector] = [vectors_of(point)[""] for point in probes]
         after = before
