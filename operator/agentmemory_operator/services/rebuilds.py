@@ -52,11 +52,15 @@ from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind
 from agentmemory_operator.services.rebuild_reports import RebuildReports
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.reconcile import draft
+from agentmemory_operator.services.replication import await_replicas
 from agentmemory_operator.services.restore_queue import restore_under_way
 from agentmemory_operator.services.servers import Server, Servers, connection_of
 from agentmemory_operator.services.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
+
+WHOLE = (Step.VERIFY, Step.MOVE)
+"""Steps before which every replica of the target has to be active."""
 
 StepWork = Callable[[Task], Awaitable[str]]
 """Does a step; returns what it came to, for people."""
@@ -306,6 +310,8 @@ class Rebuilds:
                 continue
             if task.record.step is not step:
                 await task.note(step=step)
+            if step in WHOLE:
+                await await_replicas(task)
             came_to = await self.steps[step](task)
             log.info("rebuild of %s into %s: %s: %s", task.source_name, task.target_name, step, came_to)
         await self._finish(task)
@@ -317,7 +323,11 @@ class Rebuilds:
 
     @staticmethod
     async def _create(task: Task) -> None:
-        bare = replace(task.desired, indexes=())
+        # What the object leaves to the server stays as the source has it.
+        live, desired = task.source.collection, task.desired
+        shards = desired.shard_number or live.shard_number
+        factor = desired.replication_factor or live.replication_factor
+        bare = replace(desired, indexes=(), shard_number=shards, replication_factor=factor)
         await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
 
     async def _finish(self, task: Task) -> None:

@@ -3,6 +3,8 @@
 What is on its way, and what is left, is seen in the cluster: whoever comes next goes on from there.
 """
 
+import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
@@ -15,12 +17,17 @@ from agentmemory_operator.domain.replicas import (
     next_move,
     replication_of,
     too_few,
+    unsettled,
 )
-from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.errors import NotFound, RebuildUnwanted, SpecInvalid, StoreUnavailable
 from agentmemory_operator.ports import CollectionStore
+from agentmemory_operator.services.rebuild_tasks import Task
 
 Turn = Callable[[], Awaitable[str | None]]
 """Takes the turn to copy shards: returns None, or whose turn it is."""
+
+LOOK_S, PATIENCE_S = 0.5, 20.0
+"""Between two looks at a target's replicas, and for how long a step waits for them before it is tried again later."""
 
 NO_CALLS = "the cluster has no calls that move replicas: a new collection is planned instead"
 
@@ -88,3 +95,32 @@ def _told(done: Reconciled, replication: Replication | None) -> Reconciled:
     return replace(
         done, observed=observed, replication=replication, is_queued=done.is_queued or bool(replication.before)
     )
+
+
+async def await_replicas(task: Task, *, look_s: float = LOOK_S, patience_s: float = PATIENCE_S) -> None:
+    """Wait until every replica of a rebuild's target is active; a server that is alone is asked nothing.
+
+    Counts of a target with others are too small, and searches would find too little.
+
+    Raises:
+        StoreUnavailable: they are not for now; names them.
+        RebuildUnwanted: the target is gone.
+    """
+    ends_s, target = time.monotonic() + patience_s, task.target_name
+    while waits := await _unsettled(task):
+        message = f"replicas of {target} are not all active: {waits}"
+        if time.monotonic() >= ends_s:
+            raise StoreUnavailable(message)
+        await task.check()
+        await task.tell(message)
+        await asyncio.sleep(look_s)
+
+
+async def _unsettled(task: Task) -> str:
+    if task.source.placement is None:
+        return ""
+    try:
+        placement = await task.server.collections.placement(task.target_name)
+    except NotFound as exc:
+        raise RebuildUnwanted(f"{task.target_name} is gone from Qdrant: somebody deleted it") from exc
+    return unsettled(placement) if placement else ""
