@@ -13,9 +13,20 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant_points import QdrantPoints
+from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
+from agentmemory_operator.devserver.injected_faults import FAULTS
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.replicas import CopyReplica, DropReplica, Placement
-from agentmemory_operator.errors import NotFound, StoreRejected
-from tests.devserver.conftest import Server
+from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.services.links import Endpoint
+from agentmemory_operator.services.rebuild_tasks import Task
+from agentmemory_operator.services.replication import await_replicas
+from agentmemory_operator.services.servers import Server
+from tests.devserver.conftest import Server as DevServer
+from tests.support.clocks import FakeClock
+from tests.support.fakes import memory_document
 from tests.support.http_server import serve
 from tests.support.proxy import proxying
 
@@ -24,14 +35,19 @@ BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 2, "replicati
 
 
 @pytest.fixture(scope="module")
-def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
+    """A simulated cluster."""
+    running = DevServer(tmp_path_factory.mktemp("cluster"), "--peers", "3", "--activation-seconds", "0.2")
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def urls(request: pytest.FixtureRequest) -> tuple[str, ...]:
     """The nodes of a cluster."""
     if given := os.environ.get("QDRANT_URLS"):
-        yield tuple(given.split(","))
-        return
-    running = Server(tmp_path_factory.mktemp("cluster"), "--peers", "3", "--activation-seconds", "0.2")
-    yield tuple(running.urls)
-    running.stop()
+        return tuple(given.split(","))
+    return tuple(request.getfixturevalue("peers").urls)
 
 
 @pytest.fixture
@@ -110,6 +126,69 @@ async def test_a_server_that_is_alone_is_asked_nothing_more(qdrant_url: str) -> 
         assert len(proxy.calls) == 1
         await store.close()
         httpx.delete(f"{qdrant_url}/collections/{NAME}")
+
+
+class Rebuilding:
+    """A rebuild whose target is the collection."""
+
+    def __init__(self, url: str) -> None:
+        self.server = Server(Endpoint(url, None, 10), QdrantCollections(url), QdrantSnapshots(url), QdrantPoints(url))
+        self.told: list[str] = []
+
+    async def task(self) -> Task:
+        observed = await self.server.collections.observe(NAME, NAME)
+        assert observed is not None
+        return Task(
+            memory=parse_agent_memory(memory_document("replicas")),
+            server=self.server,
+            source=observed,
+            desired=observed.collection,
+            record=Record(source="agent_memory_replicas__0", target=NAME, digest="d", begun_ms=0, since_ms=0),
+            clock=FakeClock(),
+            embedder=None,
+            check=self.check,
+            show=self.show,
+        )
+
+    async def check(self) -> None:
+        """It goes on."""
+
+    async def show(self, record: Record, message: str) -> None:
+        self.told.append(message)
+
+
+@pytest.mark.skipif("QDRANT_URLS" in os.environ, reason="sends peers away, which only simulated ones do")
+async def test_a_rebuild_waits_for_every_replica_of_its_target_and_names_those_that_are_not_active(
+    urls: tuple[str, ...], collection: httpx.Client, peers: DevServer
+) -> None:
+    rebuilding = Rebuilding(urls[0])
+    task = await rebuilding.task()
+    await rebuilding.server.collections.move_replica(NAME, CopyReplica(0, 1, 2))
+    await await_replicas(task, look_s=0.05)
+    copied = list(rebuilding.told)
+    (peers.data_dir / FAULTS).write_text('{"away": "2"}')
+
+    with pytest.raises(StoreUnavailable, match="shard 0 on peer 2 is Dead"):
+        await await_replicas(task, look_s=0.05, patience_s=0.2)
+    (peers.data_dir / FAULTS).unlink()
+    await await_replicas(task, look_s=0.05)
+
+    assert "shard 0 from peer 1 to 2 is being copied" in copied[0]
+    await rebuilding.server.close()
+
+
+async def test_a_rebuild_on_a_server_that_is_alone_waits_for_nothing(qdrant_url: str) -> None:
+    httpx.put(f"{qdrant_url}/collections/{NAME}", json=BODY)
+    with proxying(qdrant_url) as proxy:
+        rebuilding = Rebuilding(proxy.url)
+        task = await rebuilding.task()
+        proxy.calls.clear()
+
+        await await_replicas(task)
+
+        assert proxy.calls == []
+        await rebuilding.server.close()
+    httpx.delete(f"{qdrant_url}/collections/{NAME}")
 
 
 class Proxied:

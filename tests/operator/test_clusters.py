@@ -1,0 +1,147 @@
+"""The replicas of an agent's collection follow its spec in a cluster of three, under a real API server."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.devserver.injected_faults import FAULTS
+from tests.devserver.conftest import Server
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import Nursery, wait_until
+from tests.support.workspace import Workspace
+
+PERIODS = {"busy_s": 0.2, "settle_s": 0.2, "stalled_s": 0.5, "probe_s": 1.0, "converged_s": 1.0}
+POINTS = 60
+MOVED_WITHIN_S = 30.0
+
+
+@pytest.fixture(scope="module")
+def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A simulated cluster whose copies take a moment."""
+    running = Server(tmp_path_factory.mktemp("cluster"), "--peers", "3", "--activation-seconds", "0.3")
+    yield running
+    running.stop()
+
+
+class Operators:
+    """One operator for all tests; one that ends it starts the next."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._nursery = nursery
+        self._running = nursery.start(periods=PERIODS)
+
+    def replace(self) -> None:
+        """Kill it and start another."""
+        self._running.kill()
+        self._running = self._nursery.start(periods=PERIODS)
+
+
+@pytest.fixture(scope="module")
+def operators(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operators]:
+    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
+    yield Operators(nursery)
+    nursery.close()
+
+
+@pytest.fixture
+def agent(control_plane: ControlPlane, namespace: str, peers: Server, operators: Operators) -> Iterator[Workspace]:
+    """An agent with memories in three shards of one replica each."""
+    made = Workspace(control_plane, namespace, peers.urls[0])
+    made.create_ready(index={"sharding": {"shardNumber": 3, "replicationFactor": 1}})
+    made.store_points(POINTS)
+    yield made
+    send_away(peers)
+    made.clean()
+
+
+def send_away(peers: Server, *numbers: int) -> None:
+    (peers.data_dir / FAULTS).write_text(json.dumps({"away": ",".join(map(str, numbers))}))
+
+
+def ask_for(agent: Workspace, factor: int) -> None:
+    agent.patch(index={"sharding": {"shardNumber": 3, "replicationFactor": factor}})
+
+
+def replicas(agent: Workspace) -> dict[int, dict[int, str]]:
+    seen = agent.qdrant.get(f"/collections/{agent.alias}/cluster").json()["result"]
+    shards: dict[int, dict[int, str]] = {}
+    for each in (*seen["local_shards"], *seen["remote_shards"]):
+        shards.setdefault(each["shard_id"], {})[each.get("peer_id", seen["peer_id"])] = each["state"]
+    return shards
+
+
+def counts(agent: Workspace) -> list[int]:
+    """Return the active replicas of each shard, and of all peers the most and the fewest."""
+    shards = replicas(agent)
+    loads = [sum(peer in states for states in shards.values()) for peer in (1, 2, 3)]
+    return [*(list(states.values()).count("Active") for _, states in sorted(shards.items())), max(loads), min(loads)]
+
+
+def told(agent: Workspace) -> dict[str, Any]:
+    shown: dict[str, Any] = agent.status()["collection"]["replicas"]
+    return shown
+
+
+def test_replicas_follow_the_number_that_is_asked_for_up_and_down(agent: Workspace) -> None:
+    for factor, expected in ((2, [2, 2, 2, 2, 2]), (3, [3, 3, 3, 3, 3]), (1, [1, 1, 1, 1, 1])):
+        ask_for(agent, factor)
+        agent.wait_ready(seconds=MOVED_WITHIN_S)
+
+        assert counts(agent) == expected
+        assert told(agent) == {"peers": 3, "shards": 3, "wanted": 3 * factor, "active": 3 * factor}
+        assert agent.stored() == POINTS
+    assert agent.status()["effective"]["sharding"] == {"shardNumber": 3, "replicationFactor": 1}
+    events = agent.events(kind="Normal")
+    assert "copying shard 0 from peer" in events["Replicating"]
+    assert "dropping shard" in events["Replicating"]
+    assert "every replica" in events["ReplicasActive"]
+
+
+def test_a_peer_that_goes_away_midway_is_told_and_waited_for(agent: Workspace, peers: Server) -> None:
+    ask_for(agent, 3)
+    agent.wait_condition("InSync", "False/Replicating")
+    send_away(peers, 3)
+
+    condition = agent.wait_condition("InSync", "False/ReplicasInactive", seconds=MOVED_WITHIN_S)
+
+    assert "on peer 3 is Dead" in condition["message"]
+    assert "on peer 3 is Dead" in told(agent)["inactive"]
+    assert agent.stored() == POINTS
+    send_away(peers)
+    agent.wait_ready(seconds=MOVED_WITHIN_S)
+    assert counts(agent) == [3, 3, 3, 3, 3]
+
+
+def test_a_killed_operator_is_gone_on_for(agent: Workspace, operators: Operators) -> None:
+    ask_for(agent, 2)
+    wait_until(lambda: max(map(len, replicas(agent).values())) > 1, seconds=10, what="the first copy")
+
+    operators.replace()
+    agent.wait_ready(seconds=MOVED_WITHIN_S)
+
+    assert counts(agent) == [2, 2, 2, 2, 2]
+
+
+def test_a_replica_that_was_lost_is_made_anew(agent: Workspace) -> None:
+    ask_for(agent, 2)
+    agent.wait_ready(seconds=MOVED_WITHIN_S)
+    peer = next(iter(replicas(agent)[0]))
+    dropped = {"drop_replica": {"shard_id": 0, "peer_id": peer}}
+    agent.qdrant.post(f"/collections/{agent.alias}/cluster", json=dropped).raise_for_status()
+
+    wait_until(lambda: counts(agent)[:3] == [2, 2, 2], seconds=MOVED_WITHIN_S, what="the replica")
+    agent.wait_ready()
+
+
+def test_more_replicas_than_peers_are_refused_with_both_numbers(agent: Workspace) -> None:
+    ask_for(agent, 4)
+
+    condition = agent.wait_condition("Stalled", "True/InvalidSpec")
+
+    assert "replicationFactor 4" in condition["message"]
+    assert "peers (3)" in condition["message"]
+    assert counts(agent) == [1, 1, 1, 1, 1]
+    ask_for(agent, 1)
+    agent.wait_ready()
