@@ -1,11 +1,13 @@
 """The step of a rebuild that fills the target, over a real engine: it may be killed at every call and run again."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder, OpenAIOptions
 from agentmemory_operator.errors import (
     EmbedderUnavailable,
     OutcomeUnknown,
@@ -17,6 +19,8 @@ from agentmemory_operator.services import carrying
 from agentmemory_operator.services.copying import Copying
 from tests.support.agents import World, open_world, vector_of
 from tests.support.crashes import CrashingStore, Moment
+from tests.support.fake_openai import FakeOpenAI, failure
+from tests.support.http_server import serve
 from tests.support.rebuild_tasks import Embedding, Rebuild, open_rebuild
 
 POINTS = 40
@@ -185,3 +189,40 @@ async def test_a_copy_of_small_numbers_is_equal_to_what_a_client_would_have_writ
     await rebuild.server.points.delete(rebuild.target, {"must": []})
     await rebuild.server.points.upsert(rebuild.target, list((await rebuild.points(rebuild.source)).values()))
     assert copied == await rebuild.points(rebuild.target)
+
+
+class Failing(list[Json]):
+    """The bodies that a service was sent, which makes it refuse some of them."""
+
+    def __init__(self, service: FakeOpenAI, draw: random.Random) -> None:
+        super().__init__()
+        self._service, self._draw = service, draw
+
+    def append(self, body: Json) -> None:
+        super().append(body)
+        if not self._service.faults and self._draw.random() < 0.3:
+            self._service.faults.append(failure(503))
+
+
+async def test_a_service_that_fails_thirty_in_a_hundred_requests_and_then_all_is_waited_for(rebuild: Rebuild) -> None:
+    await rebuild.create(size=4)
+    draw = random.Random(1)
+    # Away for all of the first runs, then for three in ten.
+    service = FakeOpenAI(dimensions=4, faults=[failure(503)] * 30)
+    service.bodies = Failing(service, draw)
+    spec = {"provider": "openai", "embedding": {"provider": "wordllama", "batchSize": 4}}
+    step, away = Copying(note_s=0), 0
+    with serve(service.app()) as url:
+        options = OpenAIOptions(model="m", dimensions=4, base_url=f"{url}/v1", timeout_s=0.3, first_delay_s=0.01)
+        embedder = OpenAIEmbedder(options)
+        while True:
+            try:
+                await step(await rebuild.task(embedder=embedder, **spec))
+                break
+            except EmbedderUnavailable:
+                away += 1
+        await embedder.aclose()
+
+    assert away > 0
+    copied = (await rebuild.points(rebuild.target)).values()
+    assert sum(bool(point["vector"]) for point in copied) == POINTS - 1

@@ -1,6 +1,8 @@
 """Embedders, opened with the keys that their sources name."""
 
 from functools import partial
+from typing import Protocol, runtime_checkable
+from weakref import WeakSet
 
 from agentmemory_operator.adapters.embedders import build_embedder
 from agentmemory_operator.adapters.onnx_models import ModelFiles
@@ -15,6 +17,15 @@ from agentmemory_operator.services.rekeyed_embedder import RekeyedEmbedder
 from agentmemory_operator.settings import Settings
 
 
+@runtime_checkable
+class Closable(Protocol):
+    """An embedder with connections."""
+
+    async def aclose(self) -> None:
+        """Close them."""
+        ...
+
+
 class Embedders:
     """Opens embedders.
 
@@ -27,6 +38,13 @@ class Embedders:
         # In a cluster a manifest's baseURL must not receive a key that the object does not name.
         self._own_key = None if settings.is_in_cluster else settings.openai_api_key
         self._meter = meter
+        # Those whose Secret has changed are no more.
+        self._built: WeakSet[Closable] = WeakSet()
+
+    async def close(self) -> None:
+        """Close the connections of all that were opened."""
+        for embedder in list(self._built):
+            await embedder.aclose()
 
     async def open(
         self, source: EmbeddingSource, settings: EmbeddingSettings, *, namespace: str, secrets: Secrets
@@ -41,7 +59,10 @@ class Embedders:
         """
 
         def make(api_key: str | None) -> Embedder:
-            return build_embedder(source, settings, api_key=api_key, files=self.files)
+            embedder = build_embedder(source, settings, api_key=api_key, files=self.files)
+            if isinstance(embedder, Closable):
+                self._built.add(embedder)
+            return embedder
 
         if source.secret_name and source.secret_key:
             read_key = partial(secrets.read, namespace, source.secret_name, source.secret_key)
@@ -52,7 +73,7 @@ class Embedders:
 
 
 class RebuildEmbedders:
-    """Opens what embeds for rebuilds.
+    """Opens what embeds for rebuilds; what was opened once serves every later run, with its connections.
 
     Args:
         secrets: where keys are read, in the namespace of their object.
@@ -62,6 +83,8 @@ class RebuildEmbedders:
         self.meter = RebuildMeter()
         self._embedders = Embedders(settings, self.meter)
         self._secrets = secrets
+        self._opened: dict[tuple[str, EmbeddingSource, EmbeddingSettings], Embedder] = {}
+        self.close = self._embedders.close
 
     async def open(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
         """Return the embedder of a rebuild's target.
@@ -70,9 +93,16 @@ class RebuildEmbedders:
             RebuildPaused: it cannot be opened before somebody has mended something.
         """
         settings, namespace = effective_embedding(memory), memory.metadata.namespace
-        try:
-            if source.provider == "none":
-                raise SpecInvalid("InvalidSpec", "spec.embedding.provider: none makes no vectors, callers send them")
-            return await self._embedders.open(source, settings, namespace=namespace, secrets=self._secrets)
-        except SpecInvalid as exc:
-            raise RebuildPaused(str(exc)) from exc
+        opened = self._opened.get((namespace, source, settings))
+        if opened is None:
+            try:
+                opened = await self._open(source, settings, namespace)
+            except SpecInvalid as exc:
+                raise RebuildPaused(str(exc)) from exc
+            self._opened[namespace, source, settings] = opened
+        return opened
+
+    async def _open(self, source: EmbeddingSource, settings: EmbeddingSettings, namespace: str) -> Embedder:
+        if source.provider == "none":
+            raise SpecInvalid("InvalidSpec", "spec.embedding.provider: none makes no vectors, callers send them")
+        return await self._embedders.open(source, settings, namespace=namespace, secrets=self._secrets)

@@ -1,0 +1,84 @@
+"""What embeds for rebuilds: opened by the operator, with the key in the Secret that the object names."""
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.errors import RebuildPaused
+from agentmemory_operator.main.embedding import RebuildEmbedders
+from agentmemory_operator.services.metrics import render
+from agentmemory_operator.settings import Settings
+from tests.support.fake_openai import FakeOpenAI, vector_of
+from tests.support.fakes import FakeSecrets, memory_document
+from tests.support.http_server import serve
+
+KEY = ("agents", "provider", "api-key")
+
+
+@pytest.fixture
+def service() -> Iterator[tuple[FakeOpenAI, str]]:
+    service = FakeOpenAI()
+    with serve(service.app()) as url:
+        yield service, f"{url}/v1"
+
+
+def source_of(url: str) -> EmbeddingSource:
+    return EmbeddingSource(
+        provider="openai", model="m", dimensions=8, base_url=url, secret_name=KEY[1], secret_key=KEY[2]
+    )
+
+
+@contextlib.asynccontextmanager
+async def embedders_of(secrets: FakeSecrets, **settings: Any) -> AsyncIterator[RebuildEmbedders]:
+    embedders = RebuildEmbedders(Settings(**settings), secrets)
+    yield embedders
+    await embedders.close()
+
+
+def agent() -> AgentMemory:
+    embedding = {"provider": "openai", "model": "m", "dimensions": 8, "secretRef": {"name": KEY[1], "key": KEY[2]}}
+    return parse_agent_memory(memory_document(embedding=embedding | {"timeoutSeconds": 1}))
+
+
+async def test_the_key_of_the_namespace_of_the_object_is_sent_and_calls_are_measured(
+    service: tuple[FakeOpenAI, str],
+) -> None:
+    async with embedders_of(FakeSecrets({KEY: "k1"})) as embedders:
+        embedder = await embedders.open(source_of(service[1]), agent())
+        assert await embedder.embed(["a"]) == [vector_of("a", 8)]
+
+    assert service[0].keys == ["Bearer k1"]
+    measured = 'agentmemory_rebuild_embed_duration_seconds_count{provider="openai",outcome="ok"} 1'
+    assert measured in render(embedders.meter.metrics)
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (source_of("http://127.0.0.1:1/v1"), "Secret agents/provider with key 'api-key' not found"),
+        (EmbeddingSource(provider="none", model=None, dimensions=8), "none makes no vectors"),
+        (EmbeddingSource(provider="wordllama", model=None, dimensions=8), "wordllama gives 64, 128 or 256"),
+    ],
+)
+async def test_what_cannot_be_opened_pauses_the_rebuild_and_says_what_to_mend(
+    source: EmbeddingSource, said: str
+) -> None:
+    async with embedders_of(FakeSecrets()) as embedders:
+        with pytest.raises(RebuildPaused, match=said):
+            await embedders.open(source, agent())
+
+
+@pytest.mark.parametrize(("is_in_cluster", "key"), [(False, "Bearer own"), (True, "Bearer none")])
+async def test_a_key_of_the_environment_is_sent_in_development_and_never_in_a_cluster(
+    service: tuple[FakeOpenAI, str], is_in_cluster: bool, key: str
+) -> None:
+    source = EmbeddingSource(provider="openai", model="m", dimensions=8, base_url=service[1])
+    async with embedders_of(FakeSecrets(), openai_api_key="own", is_in_cluster=is_in_cluster) as embedders:
+        await (await embedders.open(source, agent())).embed(["a"])
+
+    assert service[0].keys == [key]
