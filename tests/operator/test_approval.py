@@ -1,18 +1,28 @@
-"""A plan that a newer revision of the preset asks for waits for its approval, on a real API server."""
+"""Plans that wait for somebody's approval, and the command that gives it, on a real API server."""
 
 import pytest
 
+from agentmemory_operator.domain.resources import APPROVE_PLAN
+from tests.support.operator import run_command as run
 from tests.support.operator import wait_until
-from tests.support.workspace import Workspace
+from tests.support.workspace import AGENT, Workspace, conditions_of
 
 pytestmark = pytest.mark.usefixtures("operator")
 
 
-def go_back(workspace: Workspace) -> None:
+def go_back(workspace: Workspace, alias: str | None = None) -> None:
     """Make the collection one of a revision that this operator does not know, with another figure."""
-    marker = workspace.config()["metadata"]["agentmemory"] | {"presetRevision": 0}
+    alias = alias or workspace.alias
+    found = workspace.collection(alias)
+    assert found is not None
+    marker = found["config"]["metadata"]["agentmemory"] | {"presetRevision": 0}
     body = {"hnsw_config": {"m": 8}, "metadata": {"agentmemory": marker}}
-    workspace.qdrant.patch(f"/collections/{workspace.physical}", json=body).raise_for_status()
+    workspace.qdrant.patch(f"/collections/{alias}__1", json=body).raise_for_status()
+
+
+def approved(workspace: Workspace) -> str | None:
+    annotation: str | None = workspace.must_get()["metadata"].get("annotations", {}).get(APPROVE_PLAN)
+    return annotation
 
 
 def test_a_revision_s_reindex_is_held_until_its_digest_is_approved(workspace: Workspace) -> None:
@@ -33,3 +43,89 @@ def test_a_revision_s_reindex_is_held_until_its_digest_is_approved(workspace: Wo
     found = workspace.wait_ready()
     assert found["status"]["effective"]["presetRevision"] == 1
     assert "plan" not in found["status"]
+
+
+def test_an_approval_of_another_plan_is_refused_with_the_digest_of_this_one(workspace: Workspace) -> None:
+    workspace.create_ready()
+    workspace.patch(embedding={"dimensions": 16})
+    workspace.wait_condition("InSync", "False/AwaitingApproval")
+    first = workspace.status()["plan"]["digest"]
+
+    workspace.patch(embedding={"dimensions": 32})
+    workspace.annotate(approve_plan=first)
+    wait_until(lambda: workspace.status()["plan"]["digest"] != first, seconds=5, what="the other plan")
+    workspace.request_pass()
+
+    digest = workspace.status()["plan"]["digest"]
+    condition = workspace.wait_condition("InSync", "False/AwaitingApproval")
+    assert f"the approval of {first} is for another plan" in condition["message"]
+    assert f"{APPROVE_PLAN}={digest}" in condition["message"]
+
+
+def test_a_rebuild_that_is_never_allowed_is_held_whatever_is_approved(workspace: Workspace) -> None:
+    workspace.create_ready(changePolicy="Never")
+    workspace.patch(embedding={"dimensions": 16})
+    workspace.wait_condition("InSync", "False/RebuildNotAllowed")
+
+    status, _, error = run(workspace.control_plane, "approve", AGENT, "-n", workspace.namespace)
+
+    assert status == 1
+    assert "nothing waits for an approval (RebuildNotAllowed" in error
+    assert approved(workspace) is None
+
+
+def test_vectors_that_callers_sent_are_not_rebuilt_for_other_dimensions(workspace: Workspace) -> None:
+    workspace.create_ready(changePolicy="Apply")
+    workspace.store_points(3)
+
+    workspace.patch(embedding={"dimensions": 16})
+
+    condition = workspace.wait_condition("InSync", "False/CannotRebuild")
+    assert "callers send the vectors" in condition["message"]
+    assert workspace.physicals() == [workspace.physical]
+
+
+def test_the_command_shows_what_it_approves_and_refuses_what_nobody_looked_at(workspace: Workspace) -> None:
+    workspace.create_ready()
+    workspace.patch(index={"distance": "Dot"})
+    workspace.wait_condition("InSync", "False/AwaitingApproval")
+    digest, command = workspace.status()["plan"]["digest"], ("approve", AGENT, "-n", workspace.namespace)
+
+    refused, _, error = run(workspace.control_plane, *command, "--digest", "0123456789ab")
+    assert (refused, approved(workspace)) == (1, None)
+    status, told, _ = run(workspace.control_plane, *command, "--digest", digest)
+
+    assert f"then approve {digest}" in error
+    assert status == 0
+    assert f"approved {digest}" in told
+    assert "rebuild for index.distance Cosine -> Dot" in told
+    assert approved(workspace) == digest
+    wait_until(
+        lambda: conditions_of(workspace.must_get())["InSync"] != "False/AwaitingApproval",
+        seconds=5,
+        what="the approval",
+    )
+
+
+def test_all_objects_of_a_preset_are_moved_to_its_newer_revision(workspace: Workspace) -> None:
+    workspace.create_ready()
+    other = f"{workspace.slug}-other"
+    workspace.create("other", agent=other)
+    workspace.wait_ready("other")
+    for name, alias in ((AGENT, workspace.alias), ("other", f"agent_memory_{other}")):
+        go_back(workspace, alias)
+        workspace.request_pass(name)
+        workspace.wait_condition("InSync", "False/AwaitingApproval", name=name)
+    command = ("approve", "--all", "--preset", "cortex", "-n", workspace.namespace)
+
+    status, told, error = run(workspace.control_plane, *command)
+    _, again, _ = run(workspace.control_plane, *command)
+
+    assert status == 0, error + told
+    assert "2 AgentMemories are held by a newer revision of preset cortex" in told
+    assert "2 of 2: " in told
+    assert "0 AgentMemories are held" in again
+    for name in (AGENT, "other"):
+        found = workspace.must_get(name)
+        assert conditions_of(found)["InSync"] == "True/Converged"
+        assert found["status"]["effective"]["presetRevision"] == 1

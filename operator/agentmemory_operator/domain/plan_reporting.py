@@ -119,6 +119,7 @@ def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
         digest=(refusal and refusal.digest) or plan.digest,
         changes=tuple(_planned(change, is_held=change in held, costs=costs) for change in plan.changes),
         costs=costs_status(costs) if costs else None,
+        preset_revision=refusal.revision if refusal else None,
         refusal=refusal.message if refusal else None,
     )
 

@@ -46,4 +46,8 @@ class PlanStatus(StatusModel):
     )
     changes: tuple[PlannedChange, ...] | None = Field(default=None, max_length=64, description="The changes, in order.")
     costs: CostsStatus | None = Field(default=None, description="What the Rebuild among them takes.")
+    preset_revision: int | None = Field(
+        default=None,
+        description="The newer revision of the preset that is held too; absent where none is.",
+    )
     refusal: str | None = Field(default=None, description="Why changes are held, with the way out.")

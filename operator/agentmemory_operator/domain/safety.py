@@ -47,6 +47,7 @@ class Refusal:
         reason: of the closed set of condition reasons.
         digest: what an approval of it names; None where nobody has to approve anything.
         costs: of the Rebuild among them, where it was looked into.
+        revision: the newer one of the preset that is held with them; None where none is.
     """
 
     reason: str
@@ -54,6 +55,7 @@ class Refusal:
     held: tuple[Change, ...]
     digest: str | None = None
     costs: Costs | None = None
+    revision: int | None = None
 
 
 def refuse(

@@ -13,6 +13,7 @@ from typer._completion_shared import get_completion_script
 from agentmemory_operator import __version__
 from agentmemory_operator.domain.editor_schema import editor_schema
 from agentmemory_operator.entrypoints import crds
+from agentmemory_operator.entrypoints.approvals import add_approve
 from agentmemory_operator.entrypoints.asking import Asking, add_asking
 from agentmemory_operator.entrypoints.cleanups import Cleanups, add_cleanup
 from agentmemory_operator.entrypoints.downloads import Downloads
@@ -123,6 +124,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     add_inspection(cli, verbs.inspection)
     add_asking(cli, verbs.asking, verbs.inspection)
     add_transferring(cli, verbs.asking, verbs.inspection)
+    add_approve(cli, verbs.open_jobs)
     add_cleanup(cli, verbs.cleanups)
     add_snapshots(cli, verbs.open_jobs, verbs.downloads)
     add_restore(cli, verbs.open_jobs)

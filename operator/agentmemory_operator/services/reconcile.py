@@ -112,12 +112,19 @@ def draft(
     before = terms.older.get(_revision_of(observed))
     if is_upgrade(desired, observed) and (before or not taken_from):
         base = plan_for(before) if before else None
-        costs = _costs(plan, desired, observed, terms)
-        if held := hold_upgrade(plan, base, observed, terms=terms, costs=costs):
+        if held := _held_upgrade(plan, base, desired, observed, terms):
             found = Draft(observed, plan, held, before, (), taken_from)
             return _judged(found, base, last_physical=last_physical, terms=terms)
     found = Draft(observed, plan, None, desired, (), taken_from)
     return _judged(found, plan, last_physical=last_physical, terms=terms)
+
+
+def _held_upgrade(
+    plan: Plan, base: Plan | None, desired: Collection, observed: Observed | None, terms: Terms
+) -> Refusal | None:
+    """Return the refusal of the plan for a newer revision, None where it may be carried out."""
+    held = hold_upgrade(plan, base, observed, terms=terms, costs=_costs(plan, desired, observed, terms))
+    return replace(held, revision=desired.marker.preset_revision) if held and desired.marker else held
 
 
 def _refused(plan: Plan, wish: Collection | None, observed: Observed | None, terms: Terms) -> Refusal | None:
@@ -214,8 +221,7 @@ async def reconcile(
         remaining, refusal = left, found.refusal
     else:
         remaining = without_wake(plan_for(desired))
-        costs = _costs(remaining, desired, observed, terms)
-        refusal = hold_upgrade(remaining, left, observed, terms=terms, costs=costs)
+        refusal = _held_upgrade(remaining, left, desired, observed, terms)
     if queued:
         refusal = hold_queued(queued, refusal, waits_for)
     applied = Plan(found.plan.physical, todo)

@@ -75,6 +75,7 @@ async def test_a_revision_that_would_reindex_is_held_as_a_whole(stage: Stage, mo
     ]
     assert f"agentmemory.dev/approve-plan={status['plan']['digest']}" in status["plan"]["refusal"]
     assert "5 points" in status["plan"]["refusal"]
+    assert status["plan"]["presetRevision"] == 2
 
 
 async def test_a_held_revision_is_told_once_and_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
