@@ -64,12 +64,24 @@ def _summary(document: Json, status: Json) -> Section:
         "points": collection.get("points"),
         "indexed": collection.get("indexed"),
         "state": collection.get("state"),
+        "replicas": _replicas(collection.get("replicas") or {}),
         "generation": metadata.get("generation"),
         "acted on": status.get("observedGeneration"),
         "deleted at": metadata.get("deletionTimestamp"),
     }
     shown = tuple((name, str(value)) for name, value in rows.items() if value is not None)
     return Section(f"AgentMemory {metadata['namespace']}/{metadata['name']}: {state}", mood, rows=shown)
+
+
+def _replicas(replicas: Json) -> str | None:
+    """Return the replicas of a cluster in short, None of a server that is alone."""
+    if not replicas:
+        return None
+    wanted = replicas.get("wanted")
+    told = [f"{replicas['active']}{f' of {wanted}' if wanted else ''} active, {replicas['shards']} shards"]
+    told += [f"on {replicas['peers']} peers"]
+    told += [f"copying {replicas['copying']}"] if replicas.get("copying") else []
+    return ", ".join([*told, *filter(None, [replicas.get("inactive")])])
 
 
 def _state(document: Json, status: Json) -> tuple[str, str]:

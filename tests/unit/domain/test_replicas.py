@@ -1,10 +1,14 @@
 """Which replicas are copied and dropped, and what is said of those that are not as they should be."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
 from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.plan_reporting import plan_status
+from agentmemory_operator.domain.plan_status import PlanStatus
+from agentmemory_operator.domain.planning import Plan, plan_changes
 from agentmemory_operator.domain.replicas import (
     CopyReplica,
     DropReplica,
@@ -15,7 +19,9 @@ from agentmemory_operator.domain.replicas import (
     replication_of,
     unsettled,
 )
+from tests.support.fakes import observed_of
 from tests.support.placements import placed
+from tests.support.plans import ALIAS, desired_of
 
 
 @pytest.mark.parametrize(
@@ -80,6 +86,33 @@ def test_what_is_said(
     assert (told.reason if told else None) == reason
     assert words in (told.message if told else "")
     assert told is None or told.is_under_way == (reason is Reason.REPLICATING)
+
+
+def planned(placement: Placement, factor: int, *, points: int) -> tuple[PlanStatus, Plan]:
+    desired = replace(desired_of(), replication_factor=factor)
+    live = replace(desired, replication_factor=1, shard_number=len(placement.shards))
+    observed = replace(observed_of(live, points=points), placement=placement)
+    plan = plan_changes(desired, observed, alias=ALIAS, physical=f"{ALIAS}__2")
+    status = plan_status(plan, None)
+    assert status is not None
+    return status, plan
+
+
+def test_a_plan_names_what_is_copied_what_is_dropped_and_how_much_it_is() -> None:
+    (change,) = planned(placed(3, "1", "123"), 2, points=100_000)[0].changes or ()
+
+    assert change.change == "set replication_factor 2; copy shard 0 from peer 1 to 2; drop shard 1 from peer 2"
+    assert change.class_ == "Reindex"
+    assert change.cost is not None
+    assert re.search(r"in the background.* about \d\d+ MiB to copy for each of 1 replicas", change.cost)
+
+
+def test_dropping_alone_is_done_at_once_and_where_replicas_lie_is_no_part_of_an_approval() -> None:
+    status, plan = planned(placed(3, "123"), 2, points=7)
+    (change,) = status.changes or ()
+
+    assert change.class_ == "InPlace"
+    assert plan.digest == planned(placed(3, "1"), 2, points=9)[1].digest
 
 
 def test_a_long_list_is_cut() -> None:

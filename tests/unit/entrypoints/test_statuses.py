@@ -46,6 +46,17 @@ def test_an_object_that_serves_is_ready_with_its_figures() -> None:
     assert "Plan" not in text
 
 
+def test_replicas_of_a_cluster_are_told_in_short() -> None:
+    document = looked_at()
+    replicas = {"peers": 3, "shards": 2, "wanted": 4, "active": 3, "inactive": "shard 1 on peer 2 is Dead"}
+    document["status"]["collection"]["replicas"] = replicas
+
+    text = told(document)
+
+    assert "replicas     3 of 4 active, 2 shards, on 3 peers, shard 1 on peer 2 is Dead" in text
+    assert "replicas" not in told(looked_at())
+
+
 def test_a_held_plan_is_shown_with_the_way_back() -> None:
     was = {"embedding": {"provider": "none", "dimensions": 8}}
     document = looked_at(was, embedding={"provider": "none", "dimensions": 16}, index={"distance": "Dot"})
