@@ -60,7 +60,8 @@ def development(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Developmen
     with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options, AGENTMEMORY_AUTH="none")) as program:
         url, qdrant = program.wait_for(r"API (http://\S+)")[1], program.wait_for(r"Qdrant (http://\S+)")[1]
         with httpx.Client(base_url=url, timeout=30) as api:
-            wait_until(lambda: api.get("/readyz").is_success, seconds=30, what="the API")
+            # Readiness is the API's: the agent has its collection a moment later.
+            wait_until(lambda: api.get("/v1/agents/bot").is_success, seconds=30, what="the agent")
             yield Development(manifests, api, qdrant)
 
 
