@@ -13,6 +13,7 @@ from agentmemory_operator.entrypoints.following import follow_folder, pass_on
 from agentmemory_operator.entrypoints.operating import cancel
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api
+from agentmemory_operator.main.embedding import RebuildEmbedders
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
@@ -35,7 +36,7 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         watch = CallWatch(before_write=lambda: None, count_call=call_counter().add, tracer=tracer)
         stores = Stores(stack, url=url, api_key=key, watch=watch, meter=meter)
         operator = Operator(folder, folder, stores.collections, tracer=tracer)
-        operator.clean_up(stores.points)
+        cleaning = operator.clean_up(stores.points)
         operator.open_servers(
             stores.server,
             stores.objects,
@@ -43,6 +44,8 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
             max_rebuild_gib=settings.max_rebuild_gib,
             snapshots_at_once=settings.snapshots_at_once,
         )
+        embedders = RebuildEmbedders(settings, folder)
+        operator.rebuild_with(embedders.open, cleaning, at_once=settings.rebuilds_at_once)
         api = Api(settings, folder, stores.points, meter=meter)
         tasks = [
             asyncio.create_task(work)

@@ -21,7 +21,9 @@ from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.entrypoints.cli import OperatorOptions
 from agentmemory_operator.entrypoints.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operating import operate
+from agentmemory_operator.main.embedding import RebuildEmbedders
 from agentmemory_operator.main.processes import default_host, open_tracer, say
+from agentmemory_operator.main.rebuilds import abandon, rebuild_steps
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import Cluster, CollectionStore, HandoverStore, PointStore, Secrets
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
@@ -46,6 +48,8 @@ from agentmemory_operator.services.objects import MEMORY_RESTORE, MEMORY_SNAPSHO
 from agentmemory_operator.services.passes import Passes, Periods
 from agentmemory_operator.services.point_stores import PointStores
 from agentmemory_operator.services.queues import Queues
+from agentmemory_operator.services.rebuild_reports import RebuildReports
+from agentmemory_operator.services.rebuilds import OpenEmbedder, Rebuilds
 from agentmemory_operator.services.restore_sources import RestoreSources
 from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.restores import RestorePasses
@@ -58,7 +62,7 @@ from agentmemory_operator.services.tracing import NO_TRACES
 from agentmemory_operator.services.verification import Verification
 from agentmemory_operator.services.windows import Windows
 from agentmemory_operator.services.workqueue import WorkQueue
-from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE, Settings
+from agentmemory_operator.settings import REBUILDS_AT_ONCE, SNAPSHOTS_AT_ONCE, Settings
 
 HEALTH_PORT = 8081
 # Of one connection; each keeps a disk busy.
@@ -186,6 +190,31 @@ class Operator:
         self.work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
         return self.servers
 
+    def rebuild_with(self, open_embedder: OpenEmbedder, cleaning: Cleaning, *, at_once: int = REBUILDS_AT_ONCE) -> None:
+        """Carry out rebuilds too; servers are open.
+
+        Args:
+            open_embedder: opens what embeds for them.
+            cleaning: what makes cleanups: neither begins while the other runs.
+            at_once: of the agents of one connection.
+        """
+        assert self.servers is not None
+        rebuilds = Rebuilds(
+            table=self.table,
+            servers=self.servers,
+            cluster=self._cluster,
+            clock=self._clock,
+            request=self.queues.request,
+            locks=self._passes.locks,
+            open_embedder=open_embedder,
+            steps=rebuild_steps(self._passes.locks, cleaning.is_under_way),
+            abandon=abandon,
+            reports=RebuildReports(self.table, self._cluster, self._clock),
+            width=at_once,
+        )
+        self._passes.rebuilds = rebuilds
+        cleaning.is_rebuilding = rebuilds.reports.is_under_way
+
     def work_on(self, kind: str, run: Callable[[Key], Awaitable[float | None]], *, width: int) -> None:
         """Work on another kind too.
 
@@ -203,6 +232,8 @@ class Operator:
             group.create_task(self.snapshots.run())
             if self._passes.cleaning is not None:
                 group.create_task(self._passes.cleaning.queue.run())
+            if self._passes.rebuilds is not None:
+                group.create_task(self._passes.rebuilds.queue.run())
             if self._sweeper is not None:
                 group.create_task(self._sweeper.run())
             if self._keeper is not None:
@@ -235,7 +266,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         stack.push_async_callback(transport.close)
         handover_store = KubernetesHandover(transport, options.api_namespace or own_namespace())
         operator = Operator(cluster, cluster, stores.collections, tracer=tracer, handover_store=handover_store)
-        cleaning = operator.clean_up(stores.points)
+        cleaning, embedders = operator.clean_up(stores.points), RebuildEmbedders(settings, cluster)
         operator.open_servers(
             stores.server,
             stores.objects,
@@ -244,10 +275,12 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             snapshots_at_once=settings.snapshots_at_once,
             shared_buckets=settings.shared_buckets,
         )
+        operator.rebuild_with(embedders.open, cleaning, at_once=settings.rebuilds_at_once)
         metrics = [
             *operator.meter.metrics(operator.queue, lambda: leadership.is_leading),
             *cleaning.meter.metrics,
             *operator.snapshots.metrics,
+            *embedders.meter.metrics,
             *(operator.snapshot_passes.meter.metrics if operator.snapshot_passes else ()),
             calls,
         ]

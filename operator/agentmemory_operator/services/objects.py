@@ -41,6 +41,11 @@ def key_of(document: Mapping[str, Any]) -> Key:
     return Key(document["kind"], metadata.get("namespace", "default"), metadata["name"])
 
 
+def key_of_memory(memory: AgentMemory) -> Key:
+    """Return the key of a parsed AgentMemory."""
+    return Key(AGENT_MEMORY, memory.metadata.namespace, memory.metadata.name)
+
+
 def holds_collection(document: Mapping[str, Any]) -> bool:
     """Tell whether a pass over the AgentMemory has brought its collection about."""
     status = document.get("status")

@@ -67,6 +67,8 @@ class RebuildReports:
         if is_news or now_ms - self._shown_ms.get(key, 0) >= SHOW_MS:
             self._shown_ms[key] = now_ms
             await self.write(key, told)
+        elif memory := owned_memory(self.table, key):
+            self._told[key, memory.metadata.uid] = told
 
     async def stand(self, key: Key, state: State, message: str, record: Record | None = None) -> None:
         """Tell that one stands, and why."""

@@ -12,13 +12,13 @@ from functools import partial
 
 from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Observed, is_placeholder
 from agentmemory_operator.domain.conditions import Reason
-from agentmemory_operator.domain.desired import newest_collection, terms_of
+from agentmemory_operator.domain.desired import newest_collection
 from agentmemory_operator.domain.naming import alias_of, next_physical, number_of
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.plain_moves import is_of_plain, is_past_return, without_plain
-from agentmemory_operator.domain.planning import CreateCollection, rebuild_digest
-from agentmemory_operator.domain.rebuild_decision import Decision, Wish, decide
-from agentmemory_operator.domain.rebuild_status import State
+from agentmemory_operator.domain.planning import CreateCollection
+from agentmemory_operator.domain.rebuild_decision import Decision, decide
+from agentmemory_operator.domain.rebuild_status import State, is_under_way
 from agentmemory_operator.domain.rebuilding import (
     MOVING_KEY,
     REBUILD_KEY,
@@ -30,12 +30,10 @@ from agentmemory_operator.domain.rebuilding import (
     steps_from,
 )
 from agentmemory_operator.domain.resources import (
-    PAUSE_REBUILD,
     RECONCILE_REQUESTED_AT,
     ROLLBACK_REBUILD,
     AgentMemory,
 )
-from agentmemory_operator.domain.safety import Refusal
 from agentmemory_operator.errors import (
     AgentMemoryError,
     LeadershipLost,
@@ -47,11 +45,11 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Clock, Cluster, Embedder, Event
 from agentmemory_operator.services.aliases import AliasLocks
-from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable, names_on_record, owned_memory
+from agentmemory_operator.services.objects import Key, ObjectTable, key_of_memory, names_on_record, owned_memory
 from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind
 from agentmemory_operator.services.rebuild_reports import RebuildReports
 from agentmemory_operator.services.rebuild_tasks import Task
-from agentmemory_operator.services.reconcile import draft
+from agentmemory_operator.services.rebuild_wishes import RebuildWishes, is_running
 from agentmemory_operator.services.replication import await_replicas
 from agentmemory_operator.services.restore_queue import restore_under_way
 from agentmemory_operator.services.servers import Server, Servers, connection_of
@@ -106,18 +104,20 @@ class Rebuilds:
     steps: Mapping[Step, StepWork]
     abandon: Callable[[Server, Record], Awaitable[None]]
     reports: RebuildReports
+    wishes: RebuildWishes = field(init=False)
     width: int = 1
     periods: RebuildPeriods = field(default_factory=RebuildPeriods)
     queue: WorkQueue[Key] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.wishes = RebuildWishes(self.table, self.cluster)
         self.queue = WorkQueue(self.run, lane_of=self.table.lane_of, width=self.width)
 
     def note(self, key: Key, memory: AgentMemory, done: Reconciled) -> None:
         """Take in what a pass found; what has to be done is begun, or gone on with."""
         record, back = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
         is_open = record is not None and record.target == done.observed.physical and record.step is not Step.DONE
-        is_wanted = _is_running(done.refusal) or (back is not None and back == done.observed.physical)
+        is_wanted = is_running(done.refusal) or (back is not None and back == done.observed.physical)
         if is_open or is_wanted or self.reports.is_under_way(key):
             self.queue.request(key)
 
@@ -140,11 +140,14 @@ class Rebuilds:
 
     async def _look(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
         live = await live_behind(server, alias_of(memory.slug), _last_physical(memory))
-        wish = await self._wish(memory, live)
+        wish = await self.wishes.read(memory, live)
         decision = decide(live, await self._records(server, memory), wish)
         for record in decision.unwanted:
             await self._remove(key, memory, server, record)
-        if live is None or not (decision.going_on or decision.begins):
+        if live is None:
+            return None
+        if not (decision.going_on or decision.begins):
+            await self._catch_up_with(key, live)
             return None
         if waits := self._obstacle(key, decision):
             await self.reports.stand(key, State.WAITING, waits, decision.going_on)
@@ -154,25 +157,6 @@ class Rebuilds:
         if decision.going_on is None and failed_s is not None and failed_s < self.periods.retry_s:
             return self.periods.retry_s - failed_s
         return await self._bring_on(key, memory, server, live, decision)
-
-    async def _wish(self, memory: AgentMemory, live: Observed | None) -> Wish:
-        """Return what the object wants; a Rebuild that is held is none."""
-        back = memory.metadata.annotations.get(ROLLBACK_REBUILD)
-        digest = await self._allowed(memory, live) if live else None
-        return Wish(digest=digest, rollback=back)
-
-    async def _allowed(self, memory: AgentMemory, live: Observed) -> str | None:
-        """Return the digest of the rebuild that the object asks for and that is not held."""
-        cluster_id = await self.cluster.cluster_id()
-        found = draft(
-            alias_of(memory.slug),
-            newest_collection(memory, cluster_id=cluster_id),
-            live,
-            last_physical=live.physical,
-            last_points=live.points,
-            terms=terms_of(memory, cluster_id=cluster_id),
-        )
-        return rebuild_digest(found.plan) if _is_running(found.refusal) else None
 
     async def _records(self, server: Server, memory: AgentMemory) -> list[Record]:
         """Return the records of the agent's collections."""
@@ -227,7 +211,7 @@ class Rebuilds:
         """Begin one: the record is all that is made of it here, and what the first step makes."""
         if kind is Kind.ROLLBACK:
             return await self._begun_back(server, live)
-        digest, now_ms = await self._allowed(memory, live), self.clock.now_ms()
+        digest, now_ms = await self.wishes.allowed(memory, live), self.clock.now_ms()
         if digest is None:
             raise RebuildUnwanted("it is not asked for any more")
         alias = alias_of(memory.slug)
@@ -286,7 +270,7 @@ class Rebuilds:
             record=record,
             clock=self.clock,
             embedder=embedder,
-            check=partial(self._check, key, memory.metadata.uid, live, record),
+            check=partial(self.wishes.check, key, memory.metadata.uid, live, record),
             show=partial(self.reports.show, key),
         )
 
@@ -330,32 +314,22 @@ class Rebuilds:
         bare = replace(desired, indexes=(), shard_number=shards, replication_factor=factor)
         await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
 
+    async def _catch_up_with(self, key: Key, live: Observed) -> None:
+        """Tell how one ended whose operator was killed before it came to say so."""
+        told, record = self.reports.last(key), live.record
+        if not is_under_way(told):
+            return
+        if record is not None and record.target == live.physical == told.get("target"):
+            await self.reports.end(key, record, State.DONE, _done(record))
+        else:
+            await self.reports.stand(key, State.STOPPED, "it is not wanted any more; nothing of it is left")
+
     async def _finish(self, task: Task) -> None:
         await task.note(step=Step.DONE)
-        message = f"{task.target_name} is live in the place of {task.source_name}"
-        await self.reports.end(_key_of(task.memory), task.record, State.DONE, message)
+        message = _done(task.record)
+        await self.reports.end(key_of_memory(task.memory), task.record, State.DONE, message)
         reason = Reason.ROLLED_BACK if task.record.kind is Kind.ROLLBACK else "Rebuilt"
         await self.reports.post(task.memory, Event("Normal", reason, message))
-
-    async def _check(self, key: Key, uid: str, live: Observed, record: Record) -> None:
-        """Pass while a rebuild is to go on, by what is known of its object.
-
-        Raises:
-            RebuildPaused, RebuildUnwanted: it is not.
-        """
-        memory = owned_memory(self.table, key)
-        if memory is None or memory.metadata.uid != uid:
-            raise RebuildUnwanted("the AgentMemory was deleted, or is not valid any more")
-        if memory.spec.suspend:
-            raise RebuildPaused("spec.suspend is true: set it to false to go on")
-        if PAUSE_REBUILD in memory.metadata.annotations:
-            raise RebuildPaused(f"the annotation {PAUSE_REBUILD} pauses it: take it off to go on")
-        if restore := restore_under_way(key, self.table):
-            raise RebuildPaused(f"MemoryRestore {restore.name} is under way: it goes first")
-        wish = await self._wish(memory, live)
-        wanted = decide(live, [record], wish)
-        if wanted.going_on is None:
-            raise RebuildUnwanted("the object does not ask for it any more")
 
     async def _remove(self, key: Key, memory: AgentMemory, server: Server, record: Record) -> None:
         """Remove what a rebuild has made that is not wanted; a collection that was replaced stays what it was."""
@@ -387,13 +361,9 @@ class Rebuilds:
         return self.periods.retry_s
 
 
-def _is_running(refusal: Refusal | None) -> bool:
-    return refusal is not None and refusal.reason == Reason.REBUILD_RUNNING
+def _done(record: Record) -> str:
+    return f"{record.target} is live in the place of {record.source}"
 
 
 def _last_physical(memory: AgentMemory) -> str | None:
     return (memory.status.get("collection") or {}).get("physical")
-
-
-def _key_of(memory: AgentMemory) -> Key:
-    return Key(AGENT_MEMORY, memory.metadata.namespace, memory.metadata.name)

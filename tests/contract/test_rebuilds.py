@@ -1,0 +1,198 @@
+"""A rebuild over a real engine: begun where it is allowed, gone on with where it was killed, removed where unwanted."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.rebuilding import REBUILD_KEY, Step
+from agentmemory_operator.domain.resources import (
+    CANCEL_REBUILD,
+    PAUSE_REBUILD,
+    RECONCILE_REQUESTED_AT,
+)
+from agentmemory_operator.errors import SpecInvalid, StoreUnavailable, TransientError
+from agentmemory_operator.services.rebuild_tasks import Task
+from tests.support.rebuild_world import BARE_STEPS, RebuildWorld
+from tests.support.restore_world import Killed
+
+POINTS = 10
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[RebuildWorld]:
+    made = RebuildWorld(qdrant_url)
+    await made.create_agent(POINTS, changePolicy="Apply")
+    made.change(index={"distance": "Dot"})
+    yield made
+    await made.close()
+
+
+async def test_the_alias_leads_to_a_collection_as_the_object_asks(world: RebuildWorld) -> None:
+    await world.rebuild()
+
+    target = f"{world.alias}__2"
+    assert world.aliases() == {world.alias: target}
+    assert world.count() == POINTS
+    assert world.told["state"] == "Done"
+    assert (world.told["source"], world.told["target"]) == (world.physical, target)
+    assert world.metadata(target)[REBUILD_KEY]["step"] == "Done"
+    assert world.events() == ["RebuildBegun", "Rebuilt"]
+    assert world.memory in world.requested
+
+
+async def test_one_that_has_ended_is_not_begun_again(world: RebuildWorld) -> None:
+    await world.rebuild()
+    world.requested.clear()
+
+    await world.rebuild()
+
+    assert world.collections() == [world.physical, f"{world.alias}__2"]
+    assert world.requested == []
+
+
+async def test_without_approval_nothing_is_begun(world: RebuildWorld) -> None:
+    world.change(changePolicy="RequireApproval")
+
+    await world.rebuild()
+
+    assert world.collections() == [world.physical]
+    assert world.told == {}
+
+
+async def test_killed_at_every_call_it_is_gone_on_with_by_the_next_operator(qdrant_url: str) -> None:
+    moment = -2
+    while True:
+        # Every call and every answer are tried in tests/faults.
+        moment += 5
+        world = RebuildWorld(qdrant_url)
+        await world.create_agent(POINTS, changePolicy="Apply")
+        world.change(index={"distance": "Dot"})
+        world.calls, world.crash_at = 0, moment
+        try:
+            await world.rebuild()
+        except Killed:
+            world.rebuilds = world.operator()
+            await world.rebuild()
+        was_killed = world.calls >= moment
+
+        target = world.aliases()[world.alias]
+        assert target != world.physical
+        assert world.collections() == [world.physical, target]
+        assert world.count() == POINTS
+        assert world.told["state"] == "Done"
+        await world.close()
+        if not was_killed:
+            break
+    assert moment > 20
+
+
+async def test_what_an_object_does_not_ask_for_any_more_is_removed(world: RebuildWorld) -> None:
+    async def change_back(task: Task) -> str:
+        world.change(index={"distance": "Cosine"})
+        return "changed"
+
+    world.rebuilds.steps = dict(BARE_STEPS) | {Step.COPY: change_back}
+
+    await world.rebuild()
+
+    assert world.collections() == [world.physical]
+    assert world.aliases() == {world.alias: world.physical}
+    assert world.told["state"] == "Stopped"
+
+
+async def test_another_spec_midway_begins_anew_under_another_name(world: RebuildWorld) -> None:
+    async def change(task: Task) -> str:
+        world.rebuilds.steps = BARE_STEPS
+        world.change(index={"distance": "Euclid"})
+        return "changed"
+
+    world.rebuilds.steps = dict(BARE_STEPS) | {Step.COPY: change}
+
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: f"{world.alias}__3"}
+    assert world.collections() == [world.physical, f"{world.alias}__3"]
+
+
+async def test_an_object_that_is_deleted_midway_leaves_no_target(world: RebuildWorld) -> None:
+    async def delete(task: Task) -> str:
+        world.table.remove(world.memory)
+        return "deleted"
+
+    world.rebuilds.steps = dict(BARE_STEPS) | {Step.COPY: delete}
+
+    await world.rebuild()
+
+    assert world.collections() == [world.physical]
+
+
+async def test_a_paused_one_stands_and_goes_on_where_it_was(world: RebuildWorld) -> None:
+    async def pause(task: Task) -> str:
+        world.annotate(world.memory, {PAUSE_REBUILD: "lunch"})
+        return await BARE_STEPS[Step.COPY](task)
+
+    world.rebuilds.steps = dict(BARE_STEPS) | {Step.COPY: pause}
+    await world.rebuild()
+    assert (world.told["state"], world.told["copied"]) == ("Paused", POINTS)
+    assert world.aliases() == {world.alias: world.physical}
+
+    world.rebuilds.steps = BARE_STEPS
+    world.annotate(world.memory, {})
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+
+
+async def test_a_cancelled_one_leaves_no_trace(world: RebuildWorld) -> None:
+    async def cancel(task: Task) -> str:
+        world.annotate(world.memory, {CANCEL_REBUILD: task.record.digest})
+        return "cancelled"
+
+    world.rebuilds.steps = dict(BARE_STEPS) | {Step.COPY: cancel}
+
+    await world.rebuild()
+
+    assert world.collections() == [world.physical]
+    assert set(world.metadata(world.physical)) == {"agentmemory"}
+
+
+async def test_one_that_fails_for_good_removes_its_target_and_waits_to_be_asked_again(world: RebuildWorld) -> None:
+    async def fail(task: Task) -> str:
+        raise SpecInvalid(Reason.COPY_DIFFERS, "it is another one")
+
+    world.rebuilds.steps = dict(BARE_STEPS) | {Step.VERIFY: fail}
+    await world.rebuild()
+    assert world.collections() == [world.physical]
+    assert (world.told["state"], world.told["message"]) == ("Failed", "it is another one")
+
+    world.rebuilds.steps = BARE_STEPS
+    await world.rebuild()
+    assert world.collections() == [world.physical]
+
+    world.annotate(world.memory, {RECONCILE_REQUESTED_AT: "now"})
+    await world.rebuild()
+    assert world.told["state"] == "Done"
+
+
+async def test_one_that_cannot_go_on_for_now_says_why(world: RebuildWorld) -> None:
+    async def wait(task: Task) -> str:
+        raise StoreUnavailable("Qdrant is away")
+
+    world.rebuilds.steps = dict(BARE_STEPS) | {Step.COPY: wait}
+
+    with pytest.raises(TransientError):
+        await world.rebuild()
+
+    assert (world.told["state"], world.told["message"]) == ("Waiting", "Qdrant is away")
+    assert world.collections() == [world.physical, f"{world.alias}__2"]
+
+
+async def test_a_restore_goes_first(world: RebuildWorld) -> None:
+    key = world.restore()
+    world.table.put(world.must_get(key) | {"status": {"physical": f"{world.alias}__2"}})
+
+    await world.rebuild(passes=1)
+
+    assert world.told["state"] == "Waiting"
+    assert world.collections() == [world.physical]

@@ -1,0 +1,88 @@
+"""An agent whose collection is rebuilt, over a real engine; its operator may be killed at every call."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentmemory_operator.domain.collection import EmbeddingSource
+from agentmemory_operator.domain.planning import SetAlias
+from agentmemory_operator.domain.rebuilding import Record, Step
+from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.ports import Embedder, Json
+from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.rebuild_reports import RebuildReports
+from agentmemory_operator.services.rebuild_tasks import Task
+from agentmemory_operator.services.rebuilds import Rebuilds, StepWork
+from agentmemory_operator.services.servers import Server
+from tests.support.restore_world import RestoreWorld, Watched
+
+
+async def copy_raw(task: Task) -> str:
+    """Copy every point as it is: what a test needs that is about something else."""
+    body = {"limit": 1000, "with_payload": True, "with_vector": True}
+    points, _ = await task.server.points.scroll(task.source_name, body)
+    await task.server.points.upsert(task.target_name, points, insert_only=True)
+    await task.note(copied=len(points))
+    return f"{len(points)} points"
+
+
+async def move_at_once(task: Task) -> str:
+    """Point the alias at the target."""
+    await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
+    await task.note(moved_ms=task.clock.now_ms())
+    return "moved"
+
+
+async def pass_over(task: Task) -> str:
+    """Do nothing."""
+    return "nothing"
+
+
+BARE_STEPS: Mapping[Step, StepWork] = dict.fromkeys(Step, pass_over) | {Step.COPY: copy_raw, Step.MOVE: move_at_once}
+
+
+class RebuildWorld(RestoreWorld):
+    """The agent, and what rebuilds its collection.
+
+    Args:
+        steps: what each step does.
+    """
+
+    def __init__(self, url: str, steps: Mapping[Step, StepWork] = BARE_STEPS) -> None:
+        self.steps = steps
+        self.embedders: dict[str | None, Embedder] = {}
+        super().__init__(url)
+        self.rebuilds = self.operator()
+
+    def operator(self) -> Rebuilds:
+        """Return what a new operator would work with."""
+        cluster: Any = Watched(self.cluster, self)
+        return Rebuilds(
+            table=self.table,
+            servers=self.servers,
+            cluster=cluster,
+            clock=self.clock,
+            request=self.requested.append,
+            locks=AliasLocks(),
+            open_embedder=self.open_embedder,
+            steps=self.steps,
+            abandon=self.abandon,
+            reports=RebuildReports(self.table, cluster, self.clock),
+        )
+
+    async def open_embedder(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
+        return self.embedders[source.model]
+
+    async def abandon(self, server: Server, record: Record) -> None:
+        """Nothing was done to the source."""
+
+    async def rebuild(self, *, passes: int = 5) -> None:
+        """Bring the rebuild on until it has nothing to do soon."""
+        for _ in range(passes):
+            due_s = await self.rebuilds.run(self.memory)
+            if due_s is None or due_s > 10:
+                return
+
+    @property
+    def told(self) -> Json:
+        """What the status says of the rebuild."""
+        return dict(self.status(self.memory).get("rebuild") or {})
