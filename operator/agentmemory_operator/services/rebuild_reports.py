@@ -70,6 +70,14 @@ class RebuildReports:
         elif memory := owned_memory(self.table, key):
             self._told[key, memory.metadata.uid] = told
 
+    def await_turn(self, key: Key) -> None:
+        """Tell that one is wanted and not begun: others of its connection are before it."""
+        told, memory = self.last(key), owned_memory(self.table, key)
+        if memory is None or is_under_way(told) or told.get("state") == State.FAILED:
+            return
+        waits = "it waits its turn: so many at a time of a connection (AGENTMEMORY_REBUILDS_AT_ONCE)"
+        self._told[key, memory.metadata.uid] = {"state": State.WAITING, "message": waits}
+
     async def stand(self, key: Key, state: State, message: str, record: Record | None = None) -> None:
         """Tell that one stands, and why."""
         told = rebuild_status(record, state, message) if record else self.last(key)

@@ -118,6 +118,8 @@ class Rebuilds:
         record, back = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
         is_open = record is not None and record.target == done.observed.physical and record.step is not Step.DONE
         is_wanted = is_running(done.refusal) or (back is not None and back == done.observed.physical)
+        if is_wanted:
+            self.reports.await_turn(key)
         if is_open or is_wanted or self.reports.is_under_way(key):
             self.queue.request(key)
 
