@@ -90,13 +90,15 @@ async def test_a_replica_is_copied_and_dropped(store: QdrantCollections) -> None
     copy = CopyReplica(0, source, target)
 
     assert await store.move_replica(NAME, copy)
-    during = await store.placement(NAME)
+    during, observed = await store.placement(NAME), await store.observe(NAME, NAME)
     after = await settled(store)
     assert await store.move_replica(NAME, DropReplica(0, source))
     left = await settled(store)
 
     assert during is not None
     assert during.copying == (copy,)
+    assert observed is not None
+    assert observed.is_busy
     assert target in during.shards[0]
     assert after.active == 3
     assert dict(left.shards[0]) == {target: "Active"}

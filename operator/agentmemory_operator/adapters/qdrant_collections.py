@@ -145,9 +145,11 @@ class QdrantCollections:
 
     async def _placed(self, observed: Observed) -> Observed | None:
         try:
-            return replace(observed, placement=await self._replicas.placement(observed.physical))
+            placement = await self._replicas.placement(observed.physical)
         except NotFound:
             return None
+        is_copying = placement is not None and bool(placement.copying)
+        return replace(observed, placement=placement, is_busy=observed.is_busy or is_copying)
 
     async def names(self) -> list[str]:
         """Return the names of all collections, placeholders included, sorted."""

@@ -151,7 +151,7 @@ class Observed:
         physical: the collection's own name; equal to the alias for a plain collection of that name.
         points: approximate number of points, tombstones included.
         state: green, yellow, grey or red.
-        is_busy: optimizations are queued or running.
+        is_busy: optimizations are queued or running, or shards are copied from peer to peer.
         fault: the engine's words for what stopped its optimizers; empty when nothing did.
         record: of the rebuild that made it.
         placement: where its replicas are; None of a server that is alone, or does not tell.
