@@ -6,6 +6,7 @@ import pathlib
 import uuid
 from typing import Any
 
+import httpx
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -110,6 +111,42 @@ def test_programs_get_json(tmp_path: pathlib.Path, qdrant_url: str) -> None:
         "cost": "in the background, serving meanwhile",
         "held": False,
     }
+
+
+def test_what_a_rebuild_takes_is_told_with_the_digest_that_approves_it(tmp_path: pathlib.Path, qdrant_url: str) -> None:
+    slug = made_on(qdrant_url)
+    memories = [{"id": number, "vector": [1.0] * 8, "payload": {"content": "x" * 400}} for number in range(1, 101)]
+    path = f"{qdrant_url}/collections/{alias_of(slug)}__1/points"
+    httpx.put(path, params={"wait": "true"}, json={"points": memories}).raise_for_status()
+    embedding = {"provider": "openai", "model": "one", "dimensions": 8, "batchSize": 16}
+    wanted = manifest(slug, embedding=embedding, rebuild={"embeddingPricePerMillionTokens": 2})
+
+    status, told, _ = run(tmp_path, wanted, options=("--qdrant", qdrant_url, "-o", "json"))
+
+    (plan,) = json.loads(told)["plans"]
+    assert (status, plan["outcome"], plan["reason"]) == (3, "held", "AwaitingApproval")
+    expected = {"points": 100, "embeddingCalls": 7, "tokens": 10_000, "price": 0.02, "minutes": 1, "nodes": 1}
+    assert {name: plan["costs"][name] for name in expected} == expected
+    assert plan["costs"]["diskMiB"] == plan["costs"]["diskPerNodeMiB"] >= 1
+    assert f"agentmemory.dev/approve-plan={plan['digest']}" in plan["refusal"]
+    assert {change["cost"] for change in plan["changes"] if change["class"] == "Rebuild"} == {
+        "a new collection, every memory embedded again"
+    }
+
+
+def test_a_rebuild_that_was_approved_is_a_change_like_any_other(tmp_path: pathlib.Path, qdrant_url: str) -> None:
+    slug = made_on(qdrant_url)
+    wanted = manifest(slug, index={"distance": "Dot"})
+    _, told, _ = run(tmp_path, wanted, options=("--qdrant", qdrant_url, "-o", "json"))
+    (held,) = json.loads(told)["plans"]
+    wanted["metadata"]["annotations"] = {"agentmemory.dev/approve-plan": held["digest"]}
+
+    status, told, _ = run(tmp_path, wanted, options=("--qdrant", qdrant_url, "-o", "json"))
+
+    (plan,) = json.loads(told)["plans"]
+    assert (status, plan["outcome"], plan["digest"]) == (2, "changes", held["digest"])
+    assert {change["held"] for change in plan["changes"]} == {False}
+    assert "a new collection is made" in plan["refusal"]
 
 
 def test_no_server_named_is_an_empty_one(tmp_path: pathlib.Path) -> None:

@@ -114,7 +114,8 @@ def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
     """Return the plan as `status.plan` shows it, None where nothing is to do."""
     if not plan.changes:
         return None
-    held, costs = (refusal.held, refusal.costs) if refusal else ((), None)
+    held = refusal.held if refusal and not refusal.is_carried_out else ()
+    costs = refusal.costs if refusal else None
     return PlanStatus(
         digest=(refusal and refusal.digest) or plan.digest,
         changes=tuple(_planned(change, is_held=change in held, costs=costs) for change in plan.changes),

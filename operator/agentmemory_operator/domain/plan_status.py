@@ -50,4 +50,6 @@ class PlanStatus(StatusModel):
         default=None,
         description="The newer revision of the preset that is held too; absent where none is.",
     )
-    refusal: str | None = Field(default=None, description="Why changes are held, with the way out.")
+    refusal: str | None = Field(
+        default=None, description="Why changes are held, with the way out; of a Rebuild that is made, what it takes."
+    )

@@ -147,7 +147,7 @@ def describe_costs(costs: Costs) -> str:
     """Return the costs in a few words."""
     told = [f"about {_gib(costs.disk_bytes)} of disk and {_gib(costs.ram_bytes)} of RAM meanwhile"]
     if costs.calls:
-        told.insert(0, f"{costs.calls:,} embedding calls{_words(costs)}")
+        told.insert(0, f"{costs.calls:,} embedding call{'s' if costs.calls > 1 else ''}{_words(costs)}")
     return f"{', '.join(told)}, {_duration(costs.seconds)} at the least"
 
 

@@ -246,13 +246,16 @@ def _rebuilds(desired: Collection, observed: Observed) -> list[Rebuild]:
     return [change for change in plan.changes if isinstance(change, Rebuild)]
 
 
-def check_size(desired: Collection, *, dimensions: int | None) -> None:
+def check_size(desired: Collection, *, dimensions: int | None, live: Observed | None = None) -> None:
     """Pass unless a snapshot is known, before anything is recovered, to hold vectors of another size.
+
+    Args:
+        live: what it takes the place of; a Rebuild that this one waits for is no fault of the snapshot.
 
     Raises:
         SpecInvalid: as `check_fit`.
     """
-    if dimensions is None or dimensions == desired.size:
+    if dimensions is None or dimensions == desired.size or (live and dimensions == live.collection.size):
         return
     raise SpecInvalid(
         Reason.SNAPSHOT_UNFIT,

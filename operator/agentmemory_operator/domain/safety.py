@@ -57,6 +57,11 @@ class Refusal:
     costs: Costs | None = None
     revision: int | None = None
 
+    @property
+    def is_carried_out(self) -> bool:
+        """Tell whether nobody has to decide anything: the Rebuild is made, beside the passes."""
+        return self.reason == Reason.REBUILD_RUNNING
+
 
 def refuse(
     plan: Plan, observed: Observed | None, *, terms: Terms | None = None, costs: Costs | None = None

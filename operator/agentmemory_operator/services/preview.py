@@ -48,7 +48,7 @@ class Preview:
             return Outcome.REFUSED
         if self.draft is None:
             return Outcome.SUSPENDED
-        if self.draft.refusal:
+        if self.draft.refusal and not self.draft.refusal.is_carried_out:
             return Outcome.HELD
         return Outcome.CHANGES if self.draft.plan.changes else Outcome.UNCHANGED
 

@@ -174,7 +174,7 @@ class RestorePasses:
             check_swappable(alias_of(memory.slug), live)
         source = self.sources.find(job.restore.spec.source, memory)
         check_version(source.version, (await server.collections.server()).version)
-        check_size(desired, dimensions=source.dimensions)
+        check_size(desired, dimensions=source.dimensions, live=live)
         await job.hold()
         async with self.locks.of(memory.slug):
             await self._choose(job, server, memory)

@@ -128,6 +128,13 @@ class TestFit:
         with pytest.raises(SpecInvalid, match=r"embedding\.dimensions 7 "):
             check_size(DESIRED, dimensions=7)
 
+    def test_the_size_that_a_collection_has_until_its_rebuild_is_no_fault_of_the_snapshot(self) -> None:
+        live = observed_of(replace(DESIRED, size=7))
+
+        check_size(DESIRED, dimensions=7, live=live)
+        with pytest.raises(SpecInvalid, match=r"embedding\.dimensions 6 "):
+            check_size(DESIRED, dimensions=6, live=live)
+
     def test_a_collection_that_bears_the_alias_s_name_cannot_be_swapped(self) -> None:
         check_swappable(ALIAS, None)
         check_swappable(ALIAS, observed_of(DESIRED, physical=f"{ALIAS}__1"))

@@ -179,7 +179,7 @@ async def test_a_revision_that_asks_for_a_rebuild_is_approved_as_a_whole_and_lef
         key, status = await run_again(stage, approved=status["plan"]["digest"])
 
     assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "RebuildRunning")]
-    assert [change["held"] for change in status["plan"]["changes"]] == [True] * 3
+    assert [change["held"] for change in status["plan"]["changes"]] == [False] * 3
     live = stage.store.collections[PHYSICAL]
     assert (live.distance, live.m, stage.store.changes) == ("Cosine", CORTEX.m, [])
     assert status["effective"]["presetRevision"] == 1
