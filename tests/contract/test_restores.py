@@ -322,6 +322,55 @@ class TestQueue:
         assert world.condition(second, "Succeeded") == "True/Restored"
         assert world.status(second)["previousCollection"]["physical"] == world.status(first)["physical"]
 
+    @pytest.mark.parametrize("step", ["Keep", "Move", "Drain", "Settle"])
+    async def test_a_restore_waits_for_a_rebuild_that_moves_the_alias(self, world: RestoreWorld, step: str) -> None:
+        key = world.restore()
+        world.tell_rebuild(state="Running", step=step)
+
+        await world.restores.run(key)
+
+        assert world.condition(key, "Progressing") == "True/WaitsForRebuild"
+        assert f"a rebuild of {world.agent} is at {step}" in world.message(key, "Progressing")
+        world.tell_rebuild(state="Done", step="Done")
+        await world.run(key)
+        assert world.condition(key, "Succeeded") == "True/Restored"
+
+    @pytest.mark.parametrize("step", ["Copy", "Verify"])
+    async def test_a_restore_goes_before_a_rebuild_that_only_makes_its_copy(
+        self, world: RestoreWorld, step: str
+    ) -> None:
+        key = world.restore()
+        world.tell_rebuild(state="Running", step=step)
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+
+    async def test_a_rebuild_that_begins_to_move_right_before_the_restore_is_seen(self, world: RestoreWorld) -> None:
+        key = world.restore()
+        # The finalizer is the last write before the lock of the alias is taken.
+        world.after["write_finalizers"] = lambda: world.tell_rebuild(state="Running", step="Move")
+
+        with pytest.raises(TransientError, match="at Move"):
+            await world.restores.run(key)
+
+        assert world.status(key).get("physical") is None
+        assert world.condition(key, "Progressing") == "True/Retrying"
+
+    async def test_a_restore_that_has_begun_does_not_wait_for_a_rebuild_that_waits_for_it(
+        self, world: RestoreWorld
+    ) -> None:
+        world.fails["apply"] = StoreUnavailable("away for a moment")
+        key = world.restore()
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+        world.tell_rebuild(state="Waiting", step="Move")
+        world.fails.clear()
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+
     async def test_a_restore_waits_for_its_agent_and_for_one_that_is_suspended(self, world: RestoreWorld) -> None:
         orphan = world.restore("orphan", target={"name": "nobody"})
         world.change(suspend=True)

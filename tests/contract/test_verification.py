@@ -14,6 +14,9 @@ from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.domain.collection import METADATA_KEY, KeywordSource
 from agentmemory_operator.domain.naming import scratch_prefix
 from agentmemory_operator.domain.planning import UpdateStrictMode
+from agentmemory_operator.domain.rebuilding import REBUILD_KEY, record_to_json
+from agentmemory_operator.domain.rebuilding import Record as RebuildRecord
+from agentmemory_operator.domain.rebuilding import Step as RebuildStep
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.domain.restoring import Identity, Record, records_to_json
 from agentmemory_operator.domain.times import render_second
@@ -246,6 +249,29 @@ async def test_a_live_collection_that_was_restored_since_is_no_measure(place: Pl
 
     assert (verdict.is_good, verdict.reason) == (True, "ComparedWithRecord")
     assert "another snapshot was restored" in verdict.message
+
+
+@pytest.mark.parametrize(
+    ("moved_ago_ms", "step", "reason"),
+    [
+        (0, RebuildStep.DRAIN, "ComparedWithRecord"),
+        (86_400_000, RebuildStep.DRAIN, "ComparedWithRecord"),
+        (0, RebuildStep.DONE, "ComparedWithRecord"),
+        (86_400_000, RebuildStep.DONE, "Verified"),
+        (-86_400_000, RebuildStep.DONE, "Verified"),
+    ],
+)
+async def test_while_a_rebuild_ends_its_target_is_no_measure(place: Place, moved_ago_ms, step, reason) -> None:
+    subject = await place.snapshot()
+    moved_ms = (subject.recorded.begun_ms or 0) - moved_ago_ms
+    rebuild = RebuildRecord(
+        source="a", target=place.physical, digest="d", begun_ms=1, since_ms=1, step=step, moved_ms=moved_ms
+    )
+    await place.server.snapshots.write_metadata(place.physical, {REBUILD_KEY: record_to_json(rebuild)})
+
+    verdict = await place.verify(subject)
+
+    assert (verdict.is_good, verdict.reason) == (True, reason), verdict.message
 
 
 async def test_of_a_placeholder_the_snapshot_is_fetched_under_its_name(place: Place) -> None:

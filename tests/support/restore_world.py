@@ -167,6 +167,11 @@ class RestoreWorld(JobWorld):
         document = self.must_get(self.memory)
         self.table.put(document | {"spec": document["spec"] | spec})
 
+    def tell_rebuild(self, **told: Any) -> None:
+        """Let the AgentMemory's status tell of a rebuild."""
+        document = self.must_get(self.memory)
+        self.table.put(document | {"status": (document.get("status") or {}) | {"rebuild": told}})
+
     def annotate(self, key: Key, annotations: dict[str, str]) -> None:
         document = self.must_get(key)
         self.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})

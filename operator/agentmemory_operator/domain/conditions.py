@@ -76,6 +76,7 @@ class Reason(StrEnum):
     RESTORED = "Restored"
     ALREADY_APPLIED = "AlreadyApplied"
     WAITS_FOR_RESTORE = "WaitsForRestore"
+    WAITS_FOR_REBUILD = "WaitsForRebuild"
     SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
     SNAPSHOT_NOT_READY = "SnapshotNotReady"
     WRITES_GO_ON = "WritesGoOn"

@@ -49,6 +49,14 @@ class Decision:
     unwanted: tuple[Record, ...] = ()
     is_urgent: bool = False
 
+    @property
+    def may_wait(self) -> bool:
+        """Tell whether there is something to do, and nothing that is behind its move."""
+        going_on = self.going_on
+        if going_on is None:
+            return self.begins is not None or bool(self.unwanted)
+        return not (going_on.is_moved or self.is_urgent)
+
 
 def decide(live: Observed | None, records: Sequence[Record], wish: Wish) -> Decision:
     """Return what is to be done.

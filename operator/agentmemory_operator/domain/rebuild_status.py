@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from agentmemory_operator.domain.rebuilding import Record
+from agentmemory_operator.domain.rebuilding import Record, Step
 from agentmemory_operator.domain.recall_figures import recall_to_json
 from agentmemory_operator.domain.status_model import StatusModel
 from agentmemory_operator.domain.times import render_time
@@ -102,6 +102,11 @@ def rebuild_status(record: Record, state: State, message: str, *, ended: str | N
         message=message or None,
     )
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def is_moving(told: Mapping[str, Any]) -> bool:
+    """Tell whether a status tells of a rebuild that is about to move the alias, or has moved it and has not ended."""
+    return is_under_way(told) and told.get("step") in (Step.KEEP, Step.MOVE, Step.DRAIN, Step.SETTLE)
 
 
 def is_under_way(told: Mapping[str, Any]) -> bool:

@@ -99,6 +99,11 @@ def failed_status(old: Mapping[str, Any], reason: str, message: str, at: Moment)
     return _told(done, [State(SUCCEEDED, False, reason, message)], at)
 
 
+def is_rolling_back(status: Mapping[str, Any]) -> bool:
+    """Tell whether a restore is being taken back."""
+    return any(step["name"] == ROLL_BACK and "endTime" not in step for step in _steps(status))
+
+
 def rolling_back_status(old: Mapping[str, Any], at: Moment) -> Json:
     """Return the status that says that a restore is being taken back; written before anything is done."""
     steps = [*(step for step in _steps(old) if step["name"] != ROLL_BACK), {"name": ROLL_BACK, "startTime": at.now}]

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.planning import Rebuild, plan_changes
+from agentmemory_operator.domain.rebuilding import Kind
 from agentmemory_operator.domain.resources import MOVE_TO_ALIAS, TAKEOVER
 from agentmemory_operator.domain.safety import describe_owner
 from agentmemory_operator.errors import NotOwned, SpecInvalid
@@ -237,7 +238,18 @@ def check_fit(desired: Collection, recovered: Observed, live: Observed | None) -
     raise SpecInvalid(
         Reason.SNAPSHOT_UNFIT,
         f"the snapshot has {named}: choose a snapshot that fits, set the AgentMemory's fields to the snapshot's, or "
-        f"restore it into an AgentMemory that has them",
+        f"restore it into an AgentMemory that has them{_way_back(live)}",
+    )
+
+
+def _way_back(live: Observed | None) -> str:
+    """Return how a snapshot from before a rebuild can be restored."""
+    rebuild = live.record if live else None
+    if live is None or rebuild is None or rebuild.kind is not Kind.REBUILD or rebuild.target != live.physical:
+        return ""
+    return (
+        f". {live.physical} was rebuilt from {rebuild.source}: for a snapshot from before that, take the rebuild back "
+        f"while {rebuild.source} is kept (agentmemory rebuild NAME --rollback), and restore then"
     )
 
 
@@ -260,7 +272,8 @@ def check_size(desired: Collection, *, dimensions: int | None, live: Observed | 
     raise SpecInvalid(
         Reason.SNAPSHOT_UNFIT,
         f"the snapshot has embedding.dimensions {dimensions} (asked for is {desired.size}): choose a snapshot that "
-        f"fits, set the AgentMemory's field to the snapshot's, or restore it into an AgentMemory that has it",
+        f"fits, set the AgentMemory's field to the snapshot's, or restore it into an AgentMemory that has it"
+        f"{_way_back(live)}",
     )
 
 

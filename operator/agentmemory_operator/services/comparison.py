@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from agentmemory_operator.domain.collection import RED, Collection, Marker, Observed, is_placeholder
+from agentmemory_operator.domain.rebuilding import Record, Step, record_from_json
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.domain.restoring import records_from
 from agentmemory_operator.domain.samples import (
@@ -39,6 +40,9 @@ from agentmemory_operator.services.walks import aligned, page_of, walk
 
 # Points of a page with their vectors: 64 of 1,536 numbers are some 1.3 MB of text.
 SAMPLE_PAGE = 64
+
+SETTLED_MS = 600_000
+"""After the move of a rebuild: some requests' time, and what it takes to embed what they left."""
 
 OpenCopy = Callable[[], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 
@@ -99,7 +103,19 @@ async def _live(subject: Subject, server: Server) -> tuple[Observed | None, str]
     begun_ms = subject.recorded.begun_ms
     if begun_ms is not None and any(_ms(record.applied_at) >= begun_ms for record in records_from(metadata)):
         return None, "another snapshot was restored into the live collection since: compared with the record alone"
+    if begun_ms is not None and _was_settling(record_from_json(metadata), subject.live, begun_ms):
+        return None, "a rebuild of the collection was ending when it was made: compared with the record alone"
     return observed, ""
+
+
+def _was_settling(rebuild: Record | None, live: str, begun_ms: int) -> bool:
+    """Tell whether a snapshot was begun while what came late from before a rebuild was still set right.
+
+    That gives points other vectors without another revision.
+    """
+    if rebuild is None or rebuild.target != live or rebuild.moved_ms is None or begun_ms < rebuild.moved_ms - SKEW_MS:
+        return False
+    return rebuild.step is not Step.DONE or begun_ms < rebuild.moved_ms + SETTLED_MS
 
 
 def _ms(time: str) -> int:

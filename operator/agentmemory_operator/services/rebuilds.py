@@ -144,6 +144,9 @@ class Rebuilds:
         live = await live_behind(server, alias_of(memory.slug), _last_physical(memory))
         wish = await self.wishes.read(memory, live)
         decision = decide(live, await self._records(server, memory), wish)
+        if waits := self._obstacle(key, decision):
+            await self.reports.stand(key, State.WAITING, waits, decision.going_on)
+            return self.periods.look_s
         for record in decision.unwanted:
             await self._remove(key, memory, server, record)
         if live is None:
@@ -151,9 +154,6 @@ class Rebuilds:
         if not (decision.going_on or decision.begins):
             await self._catch_up_with(key, live)
             return None
-        if waits := self._obstacle(key, decision):
-            await self.reports.stand(key, State.WAITING, waits, decision.going_on)
-            return self.periods.look_s
         asked = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         failed_s = self.reports.failed_since_s(key, wish.digest, asked)
         if decision.going_on is None and failed_s is not None and failed_s < self.periods.retry_s:
@@ -174,13 +174,12 @@ class Rebuilds:
         return records
 
     def _obstacle(self, key: Key, decision: Decision) -> str | None:
-        """Return what a rebuild has to wait for that is not behind its move."""
-        going_on = decision.going_on
-        if going_on is not None and (going_on.is_moved or decision.is_urgent):
-            return None
-        if found := restore_under_way(key, self.table):
-            return f"MemoryRestore {found.name} is under way: it goes first"
-        return None
+        """Return what there is to wait for.
+
+        What a restore is about to mark as replaced is not to be taken for what nobody wants.
+        """
+        found = restore_under_way(key, self.table) if decision.may_wait else None
+        return f"MemoryRestore {found.name} is under way: it goes first" if found else None
 
     async def _bring_on(
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, decision: Decision
@@ -338,13 +337,14 @@ class Rebuilds:
         async with self.locks.of(memory.slug):
             live = await live_behind(server, alias_of(memory.slug), record.source)
             # What was noted since this record was read counts.
-            record = record_from_json(await server.snapshots.metadata(record.target)) or record
+            metadata = await server.snapshots.metadata(record.target) or {}
+            record = record_from_json(metadata) or record
             if (live is not None and live.physical == record.target) or is_past_return(record, alias_of(memory.slug)):
                 return
             await self.abandon(server, record)
             if await server.snapshots.metadata(record.source) is not None:
                 await server.snapshots.write_metadata(record.source, {MOVING_KEY: None})
-            if record.kind is Kind.ROLLBACK:
+            if record.kind is Kind.ROLLBACK or PREVIOUS_KEY in metadata:
                 ended = record_to_json(replace(record, step=Step.DONE))
                 await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})
             else:

@@ -1,7 +1,8 @@
 """Whether a restore may go on: its AgentMemory, and the other restores into it."""
 
 from agentmemory_operator.domain.conditions import Reason
-from agentmemory_operator.domain.restore_reporting import ROLL_BACK, has_ended
+from agentmemory_operator.domain.rebuild_status import is_moving
+from agentmemory_operator.domain.restore_reporting import has_ended, is_rolling_back
 from agentmemory_operator.domain.restoring import Contender, one_before
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, Key, ObjectTable, slug_of
@@ -23,10 +24,19 @@ def obstacle_of(job: RestoreJob, table: ObjectTable) -> tuple[str, str] | None:
     if owner != key:
         return Reason.SLUG_TAKEN, f"agent {slug_of(document)!r} belongs to the older AgentMemory {owner}"
     before = one_before(_contender(job.key, table), _others(job.key, key, table))
+    # One that has begun keeps a rebuild from moving; two that wait for each other would wait for ever.
+    if job.physical is None and (rebuild := rebuild_moving(key, table)):
+        return Reason.WAITS_FOR_REBUILD, rebuild
     if before is not None:
         told = f"MemoryRestore {before.name} into {key.name} is under way: it goes first"
         return Reason.WAITS_FOR_RESTORE, told
     return None
+
+
+def rebuild_moving(target: Key, table: ObjectTable) -> str | None:
+    """Return what a rebuild does to an AgentMemory's alias that a restore waits for, None where there is none."""
+    told = ((table.get(target) or {}).get("status") or {}).get("rebuild") or {}
+    return f"a rebuild of {target.name} is at {told['step']}: it goes first" if is_moving(told) else None
 
 
 def restore_under_way(target: Key, table: ObjectTable) -> Key | None:
@@ -56,8 +66,8 @@ def _unended(target: Key, table: ObjectTable) -> list[Key]:
 
 def _is_under_way(document: Json) -> bool:
     status = document.get("status") or {}
-    is_rolling = any(step["name"] == ROLL_BACK and "endTime" not in step for step in status.get("steps") or ())
-    return not document["metadata"].get("deletionTimestamp") and (not has_ended(status) or is_rolling)
+    is_open = not has_ended(status) or is_rolling_back(status)
+    return not document["metadata"].get("deletionTimestamp") and is_open
 
 
 def _has_begun(document: Json) -> bool:

@@ -20,6 +20,7 @@ from agentmemory_operator.domain.restore_reporting import (
     failed_status,
     has_ended,
     has_succeeded,
+    is_rolling_back,
     not_rolled_back_status,
     waiting_status,
 )
@@ -37,6 +38,7 @@ from agentmemory_operator.errors import (
     NotFound,
     NotOwned,
     SpecInvalid,
+    StoreUnavailable,
     TransientError,
 )
 from agentmemory_operator.ports import Clock, Cluster
@@ -53,7 +55,7 @@ from agentmemory_operator.services.objects import (
 )
 from agentmemory_operator.services.previous import live_behind
 from agentmemory_operator.services.restore_jobs import FINALIZER, RestoreJob, RestorePeriods, alias_behind
-from agentmemory_operator.services.restore_queue import obstacle_of, target_fault
+from agentmemory_operator.services.restore_queue import obstacle_of, rebuild_moving, target_fault
 from agentmemory_operator.services.restore_sources import RestoreSources, SourceWaiting
 from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.rollbacks import Rollback
@@ -177,6 +179,9 @@ class RestorePasses:
         check_size(desired, dimensions=source.dimensions, live=live)
         await job.hold()
         async with self.locks.of(memory.slug):
+            # Looked at once more where a rebuild looks at restores: of both one sees the other.
+            if rebuild := rebuild_moving(self._target_key(job), self.table):
+                raise StoreUnavailable(rebuild)
             await self._choose(job, server, memory)
         return True
 
@@ -301,7 +306,8 @@ class RestorePasses:
             return None if await self.in_place.roll_back(job) else self.periods.look_s
         try:
             memory = self._target(job)
-            if obstacle_of(job, self.table):
+            is_begun = is_rolling_back(job.status)
+            if obstacle_of(job, self.table) or (not is_begun and rebuild_moving(self._target_key(job), self.table)):
                 return self.periods.look_s
             rollback = Rollback(self.locks, self.erasures)
 

@@ -7,6 +7,8 @@ import pytest
 from agentmemory_operator.domain.collection import Collection, Marker
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import next_physical
+from agentmemory_operator.domain.rebuilding import Kind
+from agentmemory_operator.domain.rebuilding import Record as RebuildRecord
 from agentmemory_operator.domain.restoring import (
     MOST_RECORDS,
     Contender,
@@ -104,6 +106,8 @@ UNFIT = {
     "embedding.model": other_model(DESIRED),
 }
 
+REBUILT = RebuildRecord(source=f"{ALIAS}__1", target=f"{ALIAS}__2", digest="d", begun_ms=1, since_ms=1)
+
 
 class TestFit:
     @pytest.mark.parametrize(("field", "shape"), UNFIT.items())
@@ -126,7 +130,22 @@ class TestFit:
         check_size(DESIRED, dimensions=None)
         check_size(DESIRED, dimensions=DESIRED.size)
         with pytest.raises(SpecInvalid, match=r"embedding\.dimensions 7 "):
-            check_size(DESIRED, dimensions=7)
+            check_size(DESIRED, dimensions=7, live=observed_of(DESIRED))
+
+    def test_after_a_rebuild_the_way_back_is_named_for_what_is_from_before(self) -> None:
+        live = observed_of(DESIRED, physical=f"{ALIAS}__2", record=REBUILT)
+
+        with pytest.raises(SpecInvalid, match=f"rebuilt from {ALIAS}__1: for a snapshot from before that, take the"):
+            check_fit(DESIRED, observed_of(other_model(DESIRED)), live)
+        with pytest.raises(SpecInvalid, match="agentmemory rebuild NAME --rollback"):
+            check_size(DESIRED, dimensions=7, live=live)
+
+    @pytest.mark.parametrize("record", [replace(REBUILT, kind=Kind.ROLLBACK), replace(REBUILT, target=f"{ALIAS}__9")])
+    def test_a_collection_that_is_no_rebuild_s_result_names_no_way_back(self, record: RebuildRecord) -> None:
+        with pytest.raises(SpecInvalid) as caught:
+            check_size(DESIRED, dimensions=7, live=observed_of(DESIRED, physical=f"{ALIAS}__2", record=record))
+
+        assert "rollback" not in str(caught.value)
 
     def test_the_size_that_a_collection_has_until_its_rebuild_is_no_fault_of_the_snapshot(self) -> None:
         live = observed_of(replace(DESIRED, size=7))
