@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.collection import ORIGIN_KEY
+from agentmemory_operator.domain.collection import ORIGIN_KEY, embedding_from_json
 from agentmemory_operator.domain.planning import Change, SetAlias
 from agentmemory_operator.domain.rebuilding import MOVING_KEY, Phase, phase_of
 from agentmemory_operator.domain.restoring import RECORDS_KEY
@@ -92,6 +92,20 @@ async def test_the_alias_leads_to_the_target_which_holds_what_was_written_until_
     assert phases == [*[Phase.ANNOUNCED] * 7, Phase.FINAL]
     # The last is what a writer does who knows of no move: it is left to the drain.
     assert len(await rebuild.points(rebuild.target)) == len(await rebuild.points(rebuild.source)) - 1
+
+
+async def test_the_announcement_says_what_will_embed_so_that_it_can_be_made_ready(rebuild: RebuildTask) -> None:
+    task, said = await rebuild.begin(), list[Any]()
+
+    async def look() -> None:
+        said.append((await rebuild.metadata(rebuild.source))[MOVING_KEY]["embedding"])
+
+    time = Time()
+    time.meanwhile.append(look)
+    await mover(time)(task)
+
+    assert task.desired.marker is not None
+    assert embedding_from_json(said[0]) == task.desired.marker.embedding
 
 
 async def test_when_it_was_moved_is_on_record_before_writers_of_the_target_have_a_time(rebuild: RebuildTask) -> None:

@@ -62,11 +62,15 @@ class Mover:
     def target(self) -> str:
         return f"{self.alias}__2"
 
+    @property
+    def embedding(self) -> dict[str, Any]:
+        """The target's."""
+        return {"provider": "openai", "model": "new", "dimensions": self.size}
+
     def create(self) -> None:
         """Make the target; without indexes, which nothing here is about."""
-        embedding = {"provider": "openai", "model": "new", "dimensions": self.size}
         record = Record(source=self.source, target=self.target, digest="d", begun_ms=0, since_ms=0)
-        metadata = {METADATA_KEY: {"embedding": embedding}, REBUILD_KEY: record_to_json(record)}
+        metadata = {METADATA_KEY: {"embedding": self.embedding}, REBUILD_KEY: record_to_json(record)}
         body = {"vectors": {"size": self.size, "distance": "Cosine"}, "metadata": metadata}
         self._call("PUT", f"/collections/{self.target}", body)
 
@@ -86,7 +90,7 @@ class Mover:
 
     def say(self, phase: Phase) -> None:
         """Say in the source how near the move is."""
-        moving = {"from": self.source, "to": self.target, "phase": phase}
+        moving = {"from": self.source, "to": self.target, "phase": phase, "embedding": self.embedding}
         self._call("PATCH", f"/collections/{self.source}", {"metadata": {MOVING_KEY: moving}})
 
     def announce(self) -> None:

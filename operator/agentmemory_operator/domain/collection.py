@@ -207,6 +207,11 @@ def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
     )
 
 
+def embedding_to_json(source: EmbeddingSource) -> dict[str, Any]:
+    """Return the embedding as it lies in metadata."""
+    return _camel_keys(asdict(source))
+
+
 def keyword_from_json(document: Mapping[str, Any] | None) -> KeywordSource | None:
     """Return the keyword text that a marker names, None where there is none."""
     if not document:

@@ -30,7 +30,7 @@ REBUILD_KEY = "agentmemoryRebuild"
 """Key of the target's metadata: the record."""
 
 MOVING_KEY = "agentmemoryMoving"
-"""Key of the source's metadata while the alias is about to be moved: {"from", "to", "phase"}."""
+"""Key of the source's metadata while its alias is about to be moved: {"from", "to", "phase", "embedding" after it}."""
 
 LEASE_S = 5.0
 """For how many seconds an API process may rely on what a collection's metadata said."""

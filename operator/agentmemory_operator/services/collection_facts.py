@@ -11,7 +11,7 @@ from agentmemory_operator.domain.collection import (
     keyword_from_json,
 )
 from agentmemory_operator.domain.effective import AgentSettings
-from agentmemory_operator.domain.rebuilding import Phase, epoch_of, phase_of
+from agentmemory_operator.domain.rebuilding import MOVING_KEY, Phase, epoch_of, phase_of
 from agentmemory_operator.errors import NotFound, StoreUnavailable
 from agentmemory_operator.ports import Json, PointStore
 from agentmemory_operator.services.closing import CLOSED_KEY, RETRY_AFTER_S
@@ -31,6 +31,7 @@ class Facts:
         origin: the agent that the memories were first stored for, where they are a copy of another's.
         epoch: tells it from every other that the alias led to, or will.
         phase: how near the move of the alias is.
+        upcoming: the embedding in force after it.
     """
 
     source: EmbeddingSource
@@ -39,6 +40,7 @@ class Facts:
     origin: str | None
     epoch: str = ""
     phase: Phase | None = field(default=None, compare=False)
+    upcoming: EmbeddingSource | None = field(default=None, compare=False)
 
     @property
     def space(self) -> Space:
@@ -70,6 +72,7 @@ async def read_facts(store: PointStore, settings: AgentSettings) -> Facts:
         origin=metadata.get(ORIGIN_KEY),
         epoch=epoch_of(metadata),
         phase=phase_of(metadata),
+        upcoming=_upcoming(metadata),
     )
 
 
@@ -78,6 +81,11 @@ def closed(slug: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"a snapshot is being restored into agent {slug!r}: nothing was written; try again", retry_after_s=RETRY_AFTER_S
     )
+
+
+def _upcoming(metadata: Json) -> EmbeddingSource | None:
+    told = (metadata.get(MOVING_KEY) or {}).get("embedding")
+    return embedding_from_json(told) if told else None
 
 
 def _is_of(marker: Json, settings: AgentSettings) -> bool:

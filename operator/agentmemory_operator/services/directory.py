@@ -24,15 +24,13 @@ from agentmemory_operator.ports import Embedder, PointStore, Vector
 from agentmemory_operator.services.collection_facts import Facts, closed, read_facts
 from agentmemory_operator.services.fence import TIMES, Fence, FencedStore, Times
 from agentmemory_operator.services.sizes import Sizes
+from agentmemory_operator.services.upcoming import EmbedderFactory, Upcoming
 
 # Seconds until a collection that lacks what its object asks for is read again.
 LOOK_AGAIN_S = 1.0
 
 StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 """Gives the store of an agent's connection, the same object until the connection changes; its maker closes it."""
-
-EmbedderFactory = Callable[[EmbeddingSource, AgentSettings], Awaitable[Embedder]]
-"""Makes the embedder of a source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,8 +119,9 @@ class _Opened:
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of one slug: its claims by uid, and the agent as last opened."""
+    """What is known of one slug: its claims by uid, the agent as last opened, what is prepared for a move."""
 
+    upcoming: Upcoming
     claims: dict[str, Claim] = field(default_factory=dict)
     opened: _Opened | None = None
     is_stale: bool = True
@@ -177,7 +176,7 @@ class AgentDirectory:
 
     def put(self, claim: Claim) -> None:
         """Take in an object as it now is; the collection's metadata is read again at the next use."""
-        entry = self._entries.setdefault(claim.settings.slug, _Entry())
+        entry = self._entries.setdefault(claim.settings.slug, _Entry(Upcoming(self._make_embedder)))
         entry.claims[claim.uid] = claim
         entry.is_stale = True
 
@@ -224,6 +223,8 @@ class AgentDirectory:
             if opened.agent.capabilities != capabilities:
                 # A server that was upgraded is another one, the collection is the same.
                 opened = entry.opened = replace(opened, agent=replace(opened.agent, capabilities=capabilities))
+            if opened.fence.facts is not None and (source := opened.fence.facts.upcoming):
+                entry.upcoming.prepare(source, entry.settings)
             return opened.for_one_use(reads_ahead=reads_ahead)
 
     async def _reopen(self, entry: _Entry, store: PointStore) -> _Opened:
@@ -233,7 +234,7 @@ class AgentDirectory:
         try:
             facts = await fence.read()
             agent = replace(
-                _agent_of(settings, store, facts, await self._embedder(facts.source, settings, before)),
+                _agent_of(settings, store, facts, await self._embedder(facts.source, entry, before)),
                 sizes=before.sizes if before else Sizes(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
             )
@@ -243,10 +244,11 @@ class AgentDirectory:
         entry.opened = _Opened(agent, facts, fence)
         return entry.opened
 
-    async def _embedder(self, source: EmbeddingSource, settings: AgentSettings, before: Agent | None) -> Embedder:
+    async def _embedder(self, source: EmbeddingSource, entry: _Entry, before: Agent | None) -> Embedder:
+        settings = entry.settings
         if before and (before.source, before.settings.embedding) == (source, settings.embedding):
             return before.embedder
-        return await self._make_embedder(source, settings)
+        return await entry.upcoming.take(source, settings) or await self._make_embedder(source, settings)
 
     def _entry(self, slug: str) -> _Entry:
         entry = self._entries.get(slug)

@@ -16,11 +16,12 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agentmemory_operator.domain.collection import ORIGIN_KEY
+from agentmemory_operator.domain.collection import ORIGIN_KEY, embedding_to_json
 from agentmemory_operator.domain.planning import SetAlias
 from agentmemory_operator.domain.rebuilding import ANNOUNCE_S, MOVING_KEY, Phase, phase_of
 from agentmemory_operator.domain.restoring import RECORDS_KEY
 from agentmemory_operator.errors import AgentMemoryError, RebuildUnwanted, StoreUnavailable
+from agentmemory_operator.ports import Json
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.catching_up import carry_all, carry_changed
 from agentmemory_operator.services.previous import live_behind
@@ -113,7 +114,9 @@ class Move:
 
 
 async def _write(task: Task, phase: Phase) -> None:
-    moving = {"from": task.source_name, "to": task.target_name, "phase": phase}
+    marker = task.desired.marker
+    moving: Json = {"from": task.source_name, "to": task.target_name, "phase": phase}
+    moving |= {"embedding": embedding_to_json(marker.embedding)} if marker else {}
     await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: moving})
 
 

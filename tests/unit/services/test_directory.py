@@ -1,19 +1,19 @@
 """The live table of agents."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.embedders import CallerVectors
 from agentmemory_operator.domain.collection import EmbeddingSource, KeywordSource
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.domain.presets import Weights
 from agentmemory_operator.domain.rebuilding import LEASE_S, MOVING_KEY, REBUILD_KEY, Record, record_to_json
 from agentmemory_operator.domain.secret_rules import OWN_RULES
-from agentmemory_operator.errors import NotFound, StoreUnavailable
-from agentmemory_operator.ports import Embedder
+from agentmemory_operator.errors import EmbedderUnavailable, NotFound, StoreUnavailable
+from agentmemory_operator.ports import Embedder, Vector
 from agentmemory_operator.services import directory
 from agentmemory_operator.services.closing import CLOSED_KEY
 from agentmemory_operator.services.directory import AgentDirectory, Claim
@@ -50,6 +50,16 @@ class FakeStore:
         return {"config": {"metadata": metadata, "params": {"vectors": {"size": 8, "distance": "Cosine"}}}}
 
 
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """Implements ports.Embedder."""
+
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return [[1.0] * self.dimensions for _ in texts]
+
+
 class World:
     """A directory, and what it asked for."""
 
@@ -58,6 +68,7 @@ class World:
         self.made: list[EmbeddingSource] = []
         self.capabilities: frozenset[str] = frozenset()
         self.now_s = 100.0
+        self.fails: EmbedderUnavailable | None = None
         self.directory = AgentDirectory(
             self.make_store,
             self.make_embedder,
@@ -71,7 +82,9 @@ class World:
 
     async def make_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
         self.made.append(source)
-        return CallerVectors(source.dimensions)
+        if self.fails:
+            raise self.fails
+        return Constant(source.dimensions)
 
     def put(self, *, uid: str = "1", created: str = "2026-01-01T00:00:00Z", **more: Any) -> None:
         settings = replace(settings_of("bot"), **more)
@@ -322,3 +335,42 @@ async def test_an_agent_is_served_on_while_its_move_is_announced(world: World) -
 
     assert after.embedder is before.embedder
     assert world.store.described == 2
+
+
+async def test_the_embedder_of_the_next_collection_is_made_while_the_move_is_announced(world: World) -> None:
+    world.put()
+    await world.directory.open("bot")
+    upcoming = EMBEDDING | {"model": "n"}
+
+    world.store.moving = {"from": "a__1", "to": "a__2", "phase": "Announced", "embedding": upcoming}
+    await later(world, LEASE_S)
+    for _ in range(3):
+        before = await world.directory.open("bot")
+        await later(world, 0)
+    made = [source.model for source in world.made]
+    world.store.moving, world.store.embedding = None, upcoming
+    world.put()
+    after = await world.directory.open("bot")
+
+    assert (before.source.model, made, after.source.model) == ("m", ["m", "n"], "n")
+    assert len(world.made) == 2
+
+
+async def test_an_embedder_that_cannot_be_made_before_a_move_is_tried_again_after_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put()
+    await world.directory.open("bot")
+    upcoming = EMBEDDING | {"model": "n"}
+    world.fails = EmbedderUnavailable("away")
+
+    world.store.moving = {"from": "a__1", "to": "a__2", "phase": "Announced", "embedding": upcoming}
+    await later(world, LEASE_S)
+    for _ in range(2):
+        await world.directory.open("bot")
+        await later(world, 0)
+    world.store.moving, world.store.embedding, world.fails = None, upcoming, None
+    world.put()
+
+    assert (await world.directory.open("bot")).source.model == "n"
+    assert "about to move to an embedding that cannot be used: away" in caplog.text
