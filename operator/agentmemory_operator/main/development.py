@@ -45,6 +45,7 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
             snapshots_at_once=settings.snapshots_at_once,
         )
         embedders = RebuildEmbedders(settings, folder)
+        stack.push_async_callback(embedders.close)
         operator.rebuild_with(embedders.open, cleaning, at_once=settings.rebuilds_at_once)
         api = Api(settings, folder, stores.points, meter=meter)
         tasks = [

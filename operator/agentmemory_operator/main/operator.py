@@ -267,6 +267,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         handover_store = KubernetesHandover(transport, options.api_namespace or own_namespace())
         operator = Operator(cluster, cluster, stores.collections, tracer=tracer, handover_store=handover_store)
         cleaning, embedders = operator.clean_up(stores.points), RebuildEmbedders(settings, cluster)
+        stack.push_async_callback(embedders.close)
         operator.open_servers(
             stores.server,
             stores.objects,

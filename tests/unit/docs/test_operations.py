@@ -20,6 +20,7 @@ from agentmemory_operator.services.cleaning import CleaningMeter
 from agentmemory_operator.services.metering import FAILED, GONE, OperatorMeter, call_counter
 from agentmemory_operator.services.metrics import Metric
 from agentmemory_operator.services.objects import Key, ObjectTable
+from agentmemory_operator.services.rebuild_metering import RebuildMeter
 from agentmemory_operator.services.retention import removed_counter
 from agentmemory_operator.services.snapshot_metering import SnapshotMeter
 from agentmemory_operator.services.snapshot_schedule import ScheduleMeter
@@ -34,7 +35,7 @@ def metrics() -> list[Metric]:
 
     passes = OperatorMeter(ObjectTable()).metrics(WorkQueue(run), lambda: True)
     snapshots = [*ScheduleMeter().metrics, *SnapshotMeter().metrics, removed_counter()]
-    return [*passes, *CleaningMeter().metrics, *snapshots, call_counter()]
+    return [*passes, *CleaningMeter().metrics, *snapshots, *RebuildMeter().metrics, call_counter()]
 
 
 def api_metrics() -> list[Metric]:

@@ -1,0 +1,248 @@
+"""`python -m bench.rebuilds`: one agent's collection rebuilt, alone and while it is searched.
+
+The change is one of the datatype and back, so that vectors are copied. It is compared with a bare client in the same
+run that scrolls the collection and upserts what it reads into one of the same shape: both until the server says green.
+"""
+
+import argparse
+import contextlib
+import json
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import yaml
+
+from bench.clients import Client, Refused
+from bench.datasets import DIMENSIONS, Dataset, make_dataset
+from bench.measures import load, search_request
+from bench.progress import say
+from bench.restores import memory_mib
+from bench.stacks import NAMESPACE, Json, Stack, agent_manifest, running
+from bench.tables import GOAL_HEAD, Cells, machine, render
+
+COUNT, USERS = 100_000, 100
+PAGE = 500
+BEFORE_S, DONE_S, LOOK_S = 20.0, 1_800.0, 0.02
+BARE = "bare_copy"
+SPEC: Json = {"changePolicy": "Apply", "keepPreviousHours": 0}
+STEPS = ("Copy", "CatchUp", "Converge", "Verify", "Move")
+
+
+@dataclass(slots=True)
+class Searches:
+    """What a client saw that searched without a break.
+
+    Attributes:
+        took: when each was answered, perf_counter seconds, and after how many milliseconds.
+    """
+
+    took: list[tuple[float, float]] = field(default_factory=list)
+    failed: int = 0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, url: str, data: Dataset) -> None:
+        """Search until told to stop."""
+        with Client(url) as api:
+            requests = [search_request(api, data, user=user, vector=vector) for user, vector in data.questions(200)]
+            while not self.stop.is_set():
+                for request in requests:
+                    self._search(api, request)
+
+    def _search(self, api: Client, request: bytes) -> None:
+        started_s = time.perf_counter()
+        try:
+            api.send(request)
+        except (Refused, OSError):
+            api.close()
+            self.failed += 1
+        ended_s = time.perf_counter()
+        self.took.append((ended_s, (ended_s - started_s) * 1000))
+
+    def p99(self, since_s: float, until_s: float) -> float:
+        """Return the 99th percentile of those answered in a time, milliseconds."""
+        return float(np.percentile([ms for at_s, ms in self.took if since_s <= at_s < until_s] or [np.nan], 99))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One rebuild.
+
+    Attributes:
+        begun: when each step was seen to begin, perf_counter seconds; `Done` is the end.
+        grown_mib: how much more memory the process of operator and API had at most.
+    """
+
+    started_s: float
+    begun: Mapping[str, float]
+    grown_mib: float
+
+    def seconds(self, step: str) -> float:
+        """Return how long a step took."""
+        following = [at_s for at_s in self.begun.values() if at_s > self.begun[step]]
+        return min(following) - self.begun[step]
+
+    @property
+    def moved_s(self) -> float:
+        """Seconds from the changed manifest to the moved alias."""
+        return self.begun["Drain"] - self.started_s
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.rebuilds", description=__doc__)
+    parser.add_argument("--memories", type=int, default=COUNT)
+    options = parser.parse_args()
+    # So that the servers are stopped and the folder is removed then too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    slug = f"bench-{secrets.token_hex(2)}"
+    data = make_dataset(slug, size=options.memories, users=USERS, now_ms=time.time_ns() // 1_000_000)
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as name,
+        running(Path(name), [slug], None, spec=SPEC) as stack,
+    ):
+        print(f"{machine()}, {stack.engine}", flush=True)
+        stack.wait_ready(slug)
+        say(f"loading {len(data):,} memories")
+        load(stack, data)
+        say(f"indexed {stack.wait_indexed(data.alias):,}")
+        table = measure(stack, data)
+    say("done\n")
+    print(render(GOAL_HEAD, table))
+
+
+def measure(stack: Stack, data: Dataset) -> list[Cells]:
+    """Copy it as a bare client would, then rebuild it twice: alone, and while it is searched."""
+    say("copying it with a bare client")
+    copied_s, green_s = bare_copy(stack, data, "float16")
+    say(f"{copied_s:.1f} s, green after {green_s:.1f} s; rebuilding it")
+    alone = rebuild(stack, data, "Float16")
+    stack.wait_indexed(data.alias)
+    say(f"{alone.moved_s:.1f} s; searching before")
+    searches = Searches()
+    with searching(stack, data, searches):
+        before_s = time.perf_counter()
+        time.sleep(BEFORE_S)
+        say("rebuilding it while it is searched")
+        searched = rebuild(stack, data, "Float32")
+    return rows(copied_s, green_s, alone, searched, searches, before_s)
+
+
+@contextlib.contextmanager
+def searching(stack: Stack, data: Dataset, searches: Searches) -> Iterator[None]:
+    """Search while the context is open."""
+    thread = threading.Thread(target=searches.run, args=(stack.api_url, data))
+    thread.start()
+    try:
+        yield
+    finally:
+        searches.stop.set()
+        thread.join()
+
+
+def bare_copy(stack: Stack, data: Dataset, datatype: str) -> tuple[float, float]:
+    """Return after how many seconds a bare client had written everything, and after how many the copy was green."""
+    with Client(stack.qdrant_url) as qdrant:
+        info = qdrant.call("GET", f"/collections/{data.alias}")["result"]
+        config = info["config"]
+        vectors = config["params"]["vectors"] | {"datatype": datatype}
+        shape = {name: config[name] for name in ("hnsw_config", "quantization_config") if config.get(name)}
+        shape["optimizers_config"] = {k: v for k, v in config["optimizer_config"].items() if v is not None}
+        sparse = config["params"].get("sparse_vectors")
+        started_s = time.perf_counter()
+        body = shape | {"vectors": vectors} | ({"sparse_vectors": sparse} if sparse else {})
+        qdrant.call("PUT", f"/collections/{BARE}", body)
+        _copy(qdrant, data.alias)
+        copied_s = time.perf_counter() - started_s
+        for name, schema in info["payload_schema"].items():
+            index = {"field_name": name, "field_schema": schema.get("params") or schema["data_type"]}
+            qdrant.call("PUT", f"/collections/{BARE}/index?wait=true", index)
+        stack.wait_indexed(BARE)
+        green_s = time.perf_counter() - started_s
+        qdrant.call("DELETE", f"/collections/{BARE}")
+    return copied_s, green_s
+
+
+def _copy(qdrant: Client, alias: str) -> None:
+    body: Json = {"limit": PAGE, "with_payload": True, "with_vector": True}
+    while True:
+        page = qdrant.call("POST", f"/collections/{alias}/points/scroll", body)["result"]
+        qdrant.call("PUT", f"/collections/{BARE}/points?wait=true", {"points": page["points"]})
+        if page["next_page_offset"] is None:
+            return
+        body["offset"] = page["next_page_offset"]
+
+
+def rebuild(stack: Stack, data: Dataset, datatype: str) -> Seen:
+    """Ask for another datatype; return what was seen until the rebuild had ended.
+
+    Raises:
+        RuntimeError: it did not end.
+    """
+    before_mib = memory_mib(stack.api_pid, "VmRSS")
+    # The highest mark begins anew.
+    Path(f"/proc/{stack.api_pid}/clear_refs").write_text("5", encoding="ascii")
+    index = {"vectors": {"datatype": datatype}}
+    document = agent_manifest(data.slug, spec=SPEC | {"index": index})
+    path = stack.manifests / f"{data.slug}.yaml"
+    path.with_suffix(".new").write_text(yaml.safe_dump(document), encoding="utf-8")
+    started_s = time.perf_counter()
+    path.with_suffix(".new").replace(path)
+    begun = _watch(stack, data.slug, since_s=started_s)
+    return Seen(started_s=started_s, begun=begun, grown_mib=memory_mib(stack.api_pid, "VmHWM") - before_mib)
+
+
+def _watch(stack: Stack, slug: str, *, since_s: float) -> Mapping[str, float]:
+    """Return when each step of the rebuild was seen to begin."""
+    file = stack.manifests / ".status" / f"{NAMESPACE}.{slug}.agentmemory.json"
+    begun: dict[str, float] = {}
+    last = ""
+    while time.perf_counter() - since_s < DONE_S:
+        told = json.loads(file.read_text(encoding="utf-8"))["status"].get("rebuild") or {}
+        step, state = told.get("step", ""), told.get("state", "")
+        if state in ("Running", "Waiting", "Done") and step not in begun and (begun or step != "Done"):
+            begun[step] = time.perf_counter()
+        if "Done" in begun:
+            return begun
+        if (said := f"{step} {state} {told.get('message', '')}") != last:
+            say(last := said)
+        time.sleep(LOOK_S)
+    raise RuntimeError(f"the rebuild did not end within {DONE_S:.0f} s: {last}")
+
+
+def rows(
+    copied_s: float, green_s: float, alone: Seen, searched: Seen, searches: Searches, before_s: float
+) -> list[Cells]:
+    """Return what was aimed at beside what was measured."""
+    took = ", ".join(f"{step} {alone.seconds(step):.1f}" for step in STEPS if step in alone.begun)
+    before = searches.p99(before_s, before_s + BEFORE_S)
+    copy_end_s = searched.begun["Copy"] + searched.seconds("Copy")
+    during = searches.p99(searched.begun["Copy"], copy_end_s)
+    whole = searches.p99(copy_end_s, searched.begun["Done"])
+    grown = max(alone.grown_mib, searched.grown_mib)
+    return [
+        (f"bare client: written / green, {DIMENSIONS} dimensions", f"{copied_s:.1f} s / {green_s:.1f} s", ""),
+        ("rebuild, from the manifest to the moved alias, over that", _over(alone.moved_s, green_s), "at most 1.5"),
+        ("its steps, seconds", took, ""),
+        ("Drain and Settle", f"{alone.begun['Done'] - alone.begun['Drain']:.1f} s", ""),
+        ("the same while a client searches without a break", f"{searched.moved_s:.1f} s", ""),
+        ("searches, failed / answered", f"{searches.failed} / {len(searches.took):,}", "0 failed"),
+        ("p99 during the copy, over before", _over(during, before, unit="ms"), "at most 2"),
+        ("p99 from then to the end, over before", _over(whole, before, unit="ms"), ""),
+        ("memory of operator and API, more than before", f"{grown:.0f} MiB", ""),
+    ]
+
+
+def _over(value: float, base: float, *, unit: str = "s") -> str:
+    return f"{value:.1f} {unit} / {base:.1f} {unit} = {value / base:.2f}"
+
+
+if __name__ == "__main__":
+    main()
