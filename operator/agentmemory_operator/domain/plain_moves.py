@@ -13,7 +13,7 @@ which is verified, and in a copy of the collection as it was, the way back.
 | gone | target | any | any | Done |
 | gone | another collection | any | any | Taken: somebody else made the alias |
 
-From the moment on in which the collection goes, the record says `moved_ms`: its target is all that clients are going to
+From the moment on in which the collection goes, the record says `gone_ms`: its target is all that clients are going to
 be served from, and nothing takes it away any more.
 """
 
@@ -71,9 +71,17 @@ def awaits_alias(record: Record | None, alias: str) -> bool:
 
 def is_past_return(record: Record, alias: str) -> bool:
     """Tell whether the plain collection has gone, or was about to go, so that its target is to stay in any case."""
-    return awaits_alias(record, alias) and record.moved_ms is not None
+    return awaits_alias(record, alias) and record.gone_ms is not None
 
 
-def without_plain(record: Record, alias: str) -> Record:
-    """Return the record as it is once the alias leads to the target: what was replaced lies in the way back."""
-    return replace(record, source=record.way_back or record.source) if is_of_plain(record, alias) else record
+def without_plain(record: Record, alias: str, now_ms: int) -> Record:
+    """Return the record as it is once the alias leads to the target: what was replaced lies in the way back.
+
+    Args:
+        now_ms: when the alias was first seen there, Unix milliseconds.
+    """
+    if not is_of_plain(record, alias):
+        return record
+    since_ms = record.gone_ms if record.gone_ms is not None else now_ms
+    pause_ms = record.pause_ms if record.pause_ms is not None else now_ms - since_ms
+    return replace(record, source=record.way_back or record.source, pause_ms=pause_ms)

@@ -72,6 +72,10 @@ class RebuildStatus(StatusModel):
         default=None, description="When the alias was moved.", json_schema_extra={"format": "date-time"}
     )
     end_time: str | None = Field(default=None, description="When it ended.", json_schema_extra={"format": "date-time"})
+    pause_ms: int | None = Field(
+        default=None,
+        description="Of a plain collection: for how many milliseconds there was neither it nor the alias in its place.",
+    )
     message: str | None = Field(default=None, description="What it does or waits for, with the way out.")
     requested_at: str | None = Field(
         default=None, description="Of a failed one: the annotation reconcile-requested-at that it had seen."
@@ -99,6 +103,7 @@ def rebuild_status(record: Record, state: State, message: str, *, ended: str | N
         start_time=render_time(record.begun_ms),
         move_time=render_time(record.moved_ms) if record.moved_ms is not None else None,
         end_time=ended,
+        pause_ms=record.pause_ms,
         message=message or None,
     )
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -83,6 +83,8 @@ class Record:
         calls: requests to the embedding provider.
         recall: what probe searches found; None before they were made.
         way_back: of a plain collection, the copy of it that is kept; it is the source once the collection is gone.
+        gone_ms: when a plain collection was about to go, Unix milliseconds.
+        pause_ms: for how many milliseconds there was neither a plain collection nor the alias in its place.
     """
 
     source: str
@@ -99,6 +101,8 @@ class Record:
     moved_ms: int | None = None
     recall: Recall | None = None
     way_back: str | None = None
+    gone_ms: int | None = None
+    pause_ms: int | None = None
 
     @property
     def is_moved(self) -> bool:
@@ -122,6 +126,8 @@ _NAMES = {
     "since_ms": "sinceMs",
     "moved_ms": "movedMs",
     "way_back": "wayBack",
+    "gone_ms": "goneMs",
+    "pause_ms": "pauseMs",
 }
 
 

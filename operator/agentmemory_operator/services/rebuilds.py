@@ -186,7 +186,7 @@ class Rebuilds:
     ) -> float | None:
         record = decision.going_on or await self._begun(key, memory, server, live, decision.begins)
         if record.target == live.physical:
-            record = without_plain(record, alias_of(memory.slug))
+            record = without_plain(record, alias_of(memory.slug), self.clock.now_ms())
         try:
             await self._go_through(await self._task(key, memory, server, live, record))
         except LeadershipLost:
@@ -364,7 +364,12 @@ class Rebuilds:
 
 
 def _done(record: Record) -> str:
-    return f"{record.target} is live in the place of {record.source}"
+    if record.pause_ms is None:
+        return f"{record.target} is live in the place of {record.source}"
+    return (
+        f"{record.target} is live in the place of a collection of the alias's own name, of which {record.source} is the "
+        f"copy that is kept; clients found no collection for {record.pause_ms} ms"
+    )
 
 
 def _last_physical(memory: AgentMemory) -> str | None:

@@ -57,13 +57,20 @@ def test_another_collection_awaits_no_alias(record: Record | None) -> None:
 def test_the_target_is_to_stay_from_the_moment_on_in_which_the_collection_goes() -> None:
     before = record_of(Step.MOVE)
 
-    assert (is_past_return(before, ALIAS), is_past_return(replace(before, moved_ms=2), ALIAS)) == (False, True)
+    assert (is_past_return(before, ALIAS), is_past_return(replace(before, gone_ms=2), ALIAS)) == (False, True)
 
 
 def test_what_was_replaced_lies_in_the_way_back_and_stays_there() -> None:
-    moved = without_plain(record_of(Step.MOVE), ALIAS)
+    moved = without_plain(replace(record_of(Step.MOVE), gone_ms=100), ALIAS, 350)
 
-    assert (moved.source, without_plain(moved, ALIAS)) == (WAY_BACK, moved)
+    assert (moved.source, moved.pause_ms) == (WAY_BACK, 250)
+    assert without_plain(moved, ALIAS, 900) == moved
+
+
+def test_a_pause_that_was_measured_counts() -> None:
+    measured = replace(record_of(Step.MOVE), gone_ms=100, pause_ms=7)
+
+    assert without_plain(measured, ALIAS, 350).pause_ms == 7
 
 
 def test_the_way_back_is_on_record() -> None:

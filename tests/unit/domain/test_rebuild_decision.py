@@ -14,7 +14,7 @@ OTHER = replace(BEGUN, target=THREE, digest="d0")
 MOVED = replace(BEGUN, step=Step.DRAIN)
 DONE = replace(BEGUN, step=Step.DONE)
 TAKING = replace(BEGUN, source="agent_memory_a", step=Step.MOVE)
-GOING = replace(TAKING, moved_ms=2)
+GOING = replace(TAKING, gone_ms=2)
 BACK = Record(kind=Kind.ROLLBACK, source=TWO, target=ONE, digest="d1", begun_ms=1, since_ms=1, step=Step.CATCH_UP)
 
 

@@ -1,0 +1,159 @@
+"""Puts a plain collection behind an alias of its own name: what of a rebuild is different there.
+
+`domain/plain_moves.py` says why, and what is next after a kill at any call.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.naming import next_physical
+from agentmemory_operator.domain.plain_moves import is_of_plain, without_plain
+from agentmemory_operator.domain.planning import SetAlias
+from agentmemory_operator.domain.rebuilding import MOVING_KEY, REBUILD_KEY, record_to_json
+from agentmemory_operator.domain.verification import Recorded, hash_configuration
+from agentmemory_operator.errors import SpecInvalid, StoreRejected, TransientError
+from agentmemory_operator.ports.snapshots import SnapshotFile
+from agentmemory_operator.services.comparison import Subject, compare
+from agentmemory_operator.services.objects import ObjectTable, names_on_record
+from agentmemory_operator.services.previous import PREVIOUS_KEY
+from agentmemory_operator.services.rebuild_tasks import Task
+from agentmemory_operator.services.verification import restore_into
+
+# A collection that comes of a snapshot says of itself what the other one said at that moment.
+_OF_THE_OTHER = {MOVING_KEY: None, REBUILD_KEY: None, PREVIOUS_KEY: None}
+
+LINK_TRIES = 50
+"""How often the alias is tried to be created while clients find nothing; after that each pass over the object does."""
+
+LINK_RETRY_S = 0.1
+
+
+class _Beside(Task):
+    """Carries into the way back what is carried into the target: nothing of it is on record."""
+
+    async def note(self, **changes: Any) -> None:
+        """Remember it for the passes of this run."""
+        self.record = replace(self.record, **changes)
+
+
+@dataclass(slots=True, kw_only=True)
+class PlainMoves:
+    """Keeps a copy of a plain collection, and puts the alias in its place."""
+
+    table: ObjectTable
+    monotonic: Callable[[], float] = time.monotonic
+
+    async def keep(self, task: Task) -> str:
+        """Make the way back: a snapshot of the collection, restored and compared with it.
+
+        Raises:
+            SpecInvalid: the copy is not the collection.
+            TransientError: to be done again.
+        """
+        name = task.record.way_back or await self._name(task)
+        server = task.server
+        # What a killed run left may be half a copy.
+        await server.collections.delete(name)
+        begun_ms, before = task.clock.now_ms(), await server.collections.count(task.source_name)
+        file = await server.snapshots.create(task.source_name)
+        try:
+            subject = await self._subject(task, file, begun_ms, before)
+            await task.check()
+            await restore_into(name, subject, server)
+            await server.snapshots.write_metadata(name, _OF_THE_OTHER)
+            verdict = await compare(name, subject, server)
+        finally:
+            # Under the alias nobody reaches it any more.
+            await server.snapshots.delete_file(task.source_name, file.name)
+        if not verdict.is_good:
+            raise SpecInvalid(
+                Reason.NOT_VERIFIED, f"the copy that is to be kept is not the collection: {verdict.message}"
+            )
+        return f"{name} is kept: {verdict.message}"
+
+    async def _name(self, task: Task) -> str:
+        """Choose the way back's name, and put it on record before anything bears it."""
+        known = [*await task.server.snapshots.collections(), task.target_name, *names_on_record(self.table)]
+        name = next_physical(task.alias, known)
+        await task.note(way_back=name)
+        return name
+
+    @staticmethod
+    async def _subject(task: Task, file: SnapshotFile, begun_ms: int, before: int) -> Subject:
+        recorded = Recorded(
+            begun_ms=begun_ms,
+            before=before,
+            after=await task.server.collections.count(task.source_name),
+            config_hash=hash_configuration(task.source.collection),
+        )
+        return Subject(
+            uid=task.memory.metadata.uid,
+            physical=task.source_name,
+            name=file.name,
+            size=file.size,
+            sha256=file.sha256,
+            recorded=recorded,
+            live=task.source_name,
+        )
+
+    async def beside(self, task: Task) -> list[Task]:
+        """Return what is carried into beside the target before a move: the way back, if there is one to be."""
+        if not is_of_plain(task.record, task.alias):
+            return []
+        name = task.record.way_back
+        if name is None or await task.server.snapshots.metadata(name) is None:
+            await self.keep(task)
+        return [_beside(task, str(task.record.way_back))]
+
+    async def take_place(self, task: Task) -> None:
+        """Put the alias in the place of the plain collection: everything that it holds is in the target.
+
+        Raises:
+            TransientError: whether there is an alias is not known; every pass over the object sees to it first.
+        """
+        await _note_gone(task, task.clock.now_ms())
+        begun_s = self.monotonic()
+        try:
+            await task.server.collections.delete(task.source_name)
+        except StoreRejected:
+            await _note_gone(task, None)
+            raise
+        await _link(task)
+        pause_ms = round((self.monotonic() - begun_s) * 1000)
+        record = without_plain(replace(task.record, pause_ms=pause_ms), task.alias, task.clock.now_ms())
+        task.source = replace(task.source, physical=record.source)
+        await task.note(source=record.source, pause_ms=pause_ms)
+
+
+async def _note_gone(task: Task, gone_ms: int | None) -> None:
+    """Say in the target's record, and nowhere else, that the collection goes: writers wait."""
+    task.record = replace(task.record, gone_ms=gone_ms)
+    await task.server.snapshots.write_metadata(task.target_name, {REBUILD_KEY: record_to_json(task.record)})
+
+
+async def _link(task: Task) -> None:
+    for _ in range(LINK_TRIES - 1):
+        try:
+            await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
+            return
+        except TransientError:
+            await asyncio.sleep(LINK_RETRY_S)
+    await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
+
+
+def _beside(task: Task, name: str) -> Task:
+    return _Beside(
+        memory=task.memory,
+        server=task.server,
+        source=task.source,
+        desired=task.source.collection,
+        record=replace(task.record, target=name),
+        clock=task.clock,
+        embedder=None,
+        check=task.check,
+        show=task.show,
+    )
