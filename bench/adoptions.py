@@ -1,0 +1,160 @@
+"""`python -m bench.adoptions`: a plain collection is put behind its alias while one client searches and one stores.
+
+What counts is the pause: how long there was no collection, and how long clients were refused.
+"""
+
+import argparse
+import contextlib
+import json
+import secrets
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+from bench.clients import Client, Refused
+from bench.datasets import DIMENSIONS, Dataset, make_dataset
+from bench.measures import TOP_K, load
+from bench.progress import say
+from bench.stacks import NAMESPACE, Json, Stack, agent_manifest, running
+from bench.tables import GOAL_HEAD, Cells, machine, render
+
+COUNT = 100_000
+DONE_S = 1800.0
+LOOK_S = 0.02
+MOVE_TO_ALIAS = "agentmemory.dev/move-to-alias"
+
+
+@dataclass(slots=True)
+class Asking:
+    """What a client saw that asked the same without a break; times are a monotonic clock's."""
+
+    answered: int = 0
+    refused: list[float] = field(default_factory=list)
+    worst_s: float = 0.0
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def run(self, url: str, path: str, body: Json) -> None:
+        """Ask until told to stop."""
+        with Client(url) as api:
+            request = api.prepare("POST", path, body)
+            while not self.stop.is_set():
+                started_s = time.monotonic()
+                try:
+                    api.send(request)
+                    self.answered += 1
+                except (Refused, OSError):
+                    api.close()
+                    self.refused.append(started_s)
+                self.worst_s = max(self.worst_s, time.monotonic() - started_s)
+
+    @property
+    def refused_ms(self) -> float:
+        """From the first refusal to the last."""
+        return (self.refused[-1] - self.refused[0]) * 1000 if self.refused else 0.0
+
+
+def main() -> None:
+    """Run the command."""
+    parser = argparse.ArgumentParser(prog="python -m bench.adoptions", description=__doc__)
+    parser.add_argument("--memories", type=int, default=COUNT)
+    options = parser.parse_args()
+    # So that the servers are stopped and the folder is removed then too.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    slug = f"bench-{secrets.token_hex(2)}"
+    data = make_dataset(slug, size=options.memories, users=1, now_ms=time.time_ns() // 1_000_000)
+    with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as name, running(Path(name), [], None) as stack:
+        print(f"{machine()}, {stack.engine}", flush=True)
+        adopt(stack, data)
+        searches, stores = Asking(), Asking()
+        with asking(stack, data, searches, stores):
+            told, took_s = move(stack, slug)
+    say("done\n")
+    print(render(GOAL_HEAD, rows(told, took_s, searches, stores)))
+
+
+def adopt(stack: Stack, data: Dataset) -> None:
+    """Make a plain collection, fill it, and have it adopted."""
+    say(f"loading {len(data):,} memories into a plain collection")
+    with Client(stack.qdrant_url) as qdrant:
+        qdrant.call("PUT", f"/collections/{data.alias}", {"vectors": {"size": DIMENSIONS, "distance": "Cosine"}})
+    load(stack, data)
+    stack.declare(data.slug)
+    stack.wait_ready(data.slug)
+    say(f"indexed {stack.wait_indexed(data.alias):,}")
+
+
+@contextlib.contextmanager
+def asking(stack: Stack, data: Dataset, searches: Asking, stores: Asking) -> Iterator[None]:
+    """Search and store while the context is open."""
+    question = {"vector": data.vectors[0], "user_id": data.user_name(0), "top_k": TOP_K}
+    memory = {"vector": data.vectors[0], "user_id": "another", "content": "written meanwhile"}
+    path = f"/v1/agents/{data.slug}"
+    threads = [
+        threading.Thread(target=searches.run, args=(stack.api_url, f"{path}/search", question)),
+        threading.Thread(target=stores.run, args=(stack.api_url, f"{path}/memories", memory)),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        searches.stop.set()
+        stores.stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def move(stack: Stack, slug: str) -> tuple[Json, float]:
+    """Ask for the alias; return what the status says of the move, and how many seconds all took.
+
+    Raises:
+        RuntimeError: it failed, or did not end.
+    """
+    say("putting it behind the alias, while it is searched and written to")
+    manifest = agent_manifest(slug, spec={"changePolicy": "Apply"})
+    manifest["metadata"]["annotations"] = {MOVE_TO_ALIAS: "true"}
+    path, started_s = stack.manifests / f"{slug}.yaml", time.perf_counter()
+    path.with_suffix(".new").write_text(yaml.safe_dump(manifest), encoding="utf-8")
+    path.with_suffix(".new").replace(path)
+    while time.perf_counter() - started_s < DONE_S:
+        told = rebuild_status(stack, slug)
+        if told.get("state") == "Done":
+            return told, time.perf_counter() - started_s
+        if told.get("state") in ("Failed", "Stopped"):
+            raise RuntimeError(f"it was not moved: {told}")
+        time.sleep(LOOK_S)
+    raise RuntimeError(f"it was not moved within {DONE_S:.0f} s: {rebuild_status(stack, slug)}")
+
+
+def rebuild_status(stack: Stack, slug: str) -> Json:
+    """Return what the status says of the rebuild, nothing before there is one."""
+    file = stack.manifests / ".status" / f"{NAMESPACE}.{slug}.json"
+    if not file.is_file():
+        return {}
+    told: Json = json.loads(file.read_text(encoding="utf-8"))["status"].get("rebuild") or {}
+    return told
+
+
+def rows(told: Json, took_s: float, searches: Asking, stores: Asking) -> list[Cells]:
+    """Return what was measured."""
+    return [
+        ("there was no collection", f"{told['pauseMs']} ms", ""),
+        ("searches refused / answered", f"{len(searches.refused)} / {searches.answered:,}", ""),
+        ("from the first refused to the last", f"{searches.refused_ms:.0f} ms", ""),
+        ("the slowest search", f"{searches.worst_s * 1000:.0f} ms", ""),
+        ("stores refused / answered", f"{len(stores.refused)} / {stores.answered:,}", ""),
+        ("from the first refused to the last", f"{stores.refused_ms:.0f} ms", ""),
+        ("the slowest store", f"{stores.worst_s * 1000:.0f} ms", ""),
+        ("the whole, from the request to the end", f"{took_s:.0f} s", ""),
+    ]
+
+
+if __name__ == "__main__":
+    main()
