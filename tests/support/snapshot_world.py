@@ -51,6 +51,7 @@ def snapshot_document(
     succeeded: str = "True",
     verified: str = "True",
     version: str = "1.18.3",
+    physical: str = "agent_memory_probe__1",
     slot: str | None = None,
     is_scheduled: bool = True,
     annotations: dict[str, str] | None = None,
@@ -66,7 +67,7 @@ def snapshot_document(
         "kind": MEMORY_SNAPSHOT,
         "metadata": named | metadata,
         "spec": {"agentMemoryRef": {"name": of}},
-        "status": {"conditions": conditions, "startTime": begun, "qdrantVersion": version},
+        "status": {"conditions": conditions, "startTime": begun, "qdrantVersion": version, "physical": physical},
     }
 
 

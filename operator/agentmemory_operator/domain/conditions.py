@@ -57,6 +57,7 @@ class Reason(StrEnum):
     SNAPSHOT_RECENT = "SnapshotRecent"
     SNAPSHOT_OVERDUE = "SnapshotOverdue"
     SERVER_VERSION_CHANGED = "ServerVersionChanged"
+    COLLECTION_REBUILT = "CollectionRebuilt"
     NO_SNAPSHOT_YET = "NoSnapshotYet"
     SNAPSHOT_PROVEN = "SnapshotProven"
     SNAPSHOT_BAD = "SnapshotBad"

@@ -49,6 +49,7 @@ from agentmemory_operator.domain.status import (
     StrictModeStatus,
     VectorsStatus,
 )
+from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.domain.unlisted import unlisted_states
 
 Json = dict[str, Any]
@@ -236,9 +237,17 @@ def _collection(alias: str, observed: Observed, *, woken_at: str | None) -> Coll
         indexed=observed.indexed,
         state=observed.state,
         config_hash=marker.config_hash if marker else None,
+        rebuilt_time=_rebuilt_time(observed),
         woken_at=woken_at,
         replicas=_replicas(observed),
     )
+
+
+def _rebuilt_time(observed: Observed) -> str | None:
+    record = observed.record
+    if record is None or record.target != observed.physical or record.moved_ms is None:
+        return None
+    return render_time(record.moved_ms)
 
 
 def _replicas(observed: Observed) -> ReplicasStatus | None:

@@ -32,6 +32,7 @@ class Taken:
         is_ended: whether it was made or has failed for good.
         is_verified: None where nobody could tell.
         version: of the server that made it.
+        physical: the collection that it was made of, None before it was begun.
         is_imported: whether it was taken in: nobody knows how old its memories are.
         is_being_removed: whether its bytes are going.
         message: how it ended, for people.
@@ -44,6 +45,7 @@ class Taken:
     has_succeeded: bool
     is_verified: bool | None
     version: str | None
+    physical: str | None
     is_imported: bool
     is_being_removed: bool
     message: str
@@ -88,6 +90,7 @@ def taken_of(document: Mapping[str, Any]) -> Taken:
         has_succeeded=succeeded.get("status") == "True",
         is_verified={"True": True, "False": False}.get(verified.get("status", "")),
         version=status.get("qdrantVersion"),
+        physical=status.get("physical"),
         is_imported="import" in (document.get("spec") or {}),
         is_being_removed=succeeded.get("reason") == Reason.BEING_REMOVED,
         message=str((verified if verified.get("status") == "False" else succeeded).get("message", "")),

@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agentmemory_operator.domain.conditions import Reason, State
+from agentmemory_operator.domain.rebuild_status import is_under_way
 from agentmemory_operator.domain.resources import API_VERSION, AgentMemory
 from agentmemory_operator.domain.retention import Rules
 from agentmemory_operator.domain.schedule import (
@@ -33,7 +34,7 @@ from agentmemory_operator.domain.snapshot_facts import (
     is_restorable,
 )
 from agentmemory_operator.domain.snapshot_spec import SnapshotsSpec
-from agentmemory_operator.domain.times import render_second
+from agentmemory_operator.domain.times import parse_time, render_second
 
 Json = dict[str, Any]
 
@@ -111,13 +112,15 @@ class Claim:
 
     Attributes:
         name: of its object.
-        slot_ms: the time of the schedule; None for one that a new version of the server asks for.
+        slot_ms: the time of the schedule; None for one that something else asks for.
         due_ms: when; an agent comes a little later than its schedule says, always by the same time.
+        why: for people; empty of one of the schedule.
     """
 
     name: str
     slot_ms: int | None
     due_ms: int
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,9 +157,25 @@ class Outlook:
         ]
 
     @property
-    def usable(self) -> list[Taken]:
+    def readable(self) -> list[Taken]:
         """Those that were proven and that the running server can restore, as far as is known; newest first."""
         return [one for one in self.proven if is_restorable(one, self.running) is not False]
+
+    @property
+    def usable(self) -> list[Taken]:
+        """Those of them that fit what the agent's collection is now."""
+        return [one for one in self.readable if self.fits(one)]
+
+    @property
+    def rebuilt_ms(self) -> int:
+        """When a rebuild made the live collection live, 0 where none did."""
+        told = (self.memory.status.get("collection") or {}).get("rebuiltTime")
+        return parse_time(told) if told else 0
+
+    def fits(self, one: Taken) -> bool:
+        """Tell whether a snapshot is of the live collection, or of none from before its rebuild."""
+        live = (self.memory.status.get("collection") or {}).get("physical")
+        return one.begun_ms >= self.rebuilt_ms or one.physical == live
 
     @property
     def is_running(self) -> bool:
@@ -189,13 +208,28 @@ def version_claim(outlook: Outlook, *, since_ms: int) -> Claim | None:
     Args:
         since_ms: when the version was first seen.
     """
-    if outlook.running is None or not outlook.figures.is_followed or not outlook.proven or outlook.usable:
+    if outlook.running is None or not outlook.figures.is_followed or not outlook.proven or outlook.readable:
         return None
     name = _limited(outlook.memory.metadata.name, f"-qdrant-{_plain(outlook.running)}", MAX_NAME)
     if any(one.name == name for one in outlook.taken):
         return None
     late_ms = zlib.crc32(outlook.memory.slug.encode()) % (LARGEST_SPREAD_MS + 1)
-    return Claim(name=name, slot_ms=None, due_ms=since_ms + late_ms)
+    why = f"Qdrant is {outlook.running} now, which can restore no snapshot of before"
+    return Claim(name=name, slot_ms=None, due_ms=since_ms + late_ms, why=why)
+
+
+def rebuild_claim(outlook: Outlook) -> Claim | None:
+    """Return the snapshot that a rebuild asks for once it has ended, None where it asks for none."""
+    memory = outlook.memory
+    is_ended = not is_under_way(memory.status.get("rebuild") or {})
+    if not (outlook.rebuilt_ms and is_ended and outlook.figures.is_followed and outlook.proven):
+        return None
+    moved = datetime.fromtimestamp(outlook.rebuilt_ms / 1000, UTC)
+    name = _limited(memory.metadata.name, f"-rebuilt-{moved:%Y%m%dt%H%M%Sz}", MAX_NAME)
+    if outlook.usable or any(one.name == name or (not one.is_ended and outlook.fits(one)) for one in outlook.taken):
+        return None
+    why = "the collection was rebuilt, and no snapshot of before fits it"
+    return Claim(name=name, slot_ms=None, due_ms=outlook.rebuilt_ms, why=why)
 
 
 def slot_name(memory_name: str, slot_ms: int) -> str:
@@ -274,6 +308,13 @@ def _fresh(outlook: Outlook) -> State:
     if usable and usable[0].begun_ms + stale_ms > outlook.now_ms:
         message = f"{_dated(usable[0])} is proven; it is too old after {hours}"
         return State("SnapshotFresh", True, Reason.SNAPSHOT_RECENT, message)
+    if outlook.readable and not usable:
+        message = (
+            f"the collection was rebuilt at {render_second(outlook.rebuilt_ms / 1000)}: the last proven snapshot,"
+            f" {_dated(outlook.readable[0])}, is of what it replaced and no longer fits; a new one is taken at"
+            f" once{_failure(outlook)}"
+        )
+        return State("SnapshotFresh", False, Reason.COLLECTION_REBUILT, message)
     if proven and not usable:
         message = (
             f"the server runs Qdrant {outlook.running}, which cannot restore what {proven[0].version} made: the last"

@@ -51,6 +51,11 @@ class CollectionStatus(StatusModel):
     indexed: int | None = Field(default=None, description="Vectors in the graph, approximately.")
     state: str | None = Field(default=None, description="Qdrant's own word: green, yellow, grey or red.")
     config_hash: str | None = Field(default=None, description="Digest of the shape that was last brought about.")
+    rebuilt_time: str | None = Field(
+        default=None,
+        description="When a rebuild, or its rollback, moved the alias to it; absent of any other.",
+        json_schema_extra={"format": "date-time"},
+    )
     woken_at: str | None = Field(
         default=None,
         description="When the operator last woke its optimizers after a restart of Qdrant; gone once it is green.",

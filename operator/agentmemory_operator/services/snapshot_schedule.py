@@ -22,6 +22,7 @@ from agentmemory_operator.domain.snapshot_schedule import (
     figures_of,
     last_status,
     next_claim,
+    rebuild_claim,
     snapshots_fault,
     stale_at_ms,
     states_of,
@@ -79,7 +80,7 @@ class ScheduleMeter:
                 self._overdue[key] = str(state.reason)
 
     def _reasons(self) -> dict[Labels, float]:
-        reasons = (Reason.SNAPSHOT_OVERDUE, Reason.SERVER_VERSION_CHANGED)
+        reasons = (Reason.SNAPSHOT_OVERDUE, Reason.SERVER_VERSION_CHANGED, Reason.COLLECTION_REBUILT)
         found = list(self._overdue.values())
         return {(str(reason),): float(found.count(reason)) for reason in reasons}
 
@@ -239,9 +240,9 @@ class SnapshotSchedule:
         return _until(outlook, [claim.due_ms for claim in claims])
 
     def _claims(self, key: Key, outlook: Outlook) -> list[Claim]:
-        """Return what is to be asked for, what another version asks for first."""
+        """Return what is to be asked for, what another version or a rebuild asks for first."""
         since_ms = self._version_of(key)[1]
-        wanted = (version_claim(outlook, since_ms=since_ms), next_claim(outlook))
+        wanted = (version_claim(outlook, since_ms=since_ms), rebuild_claim(outlook), next_claim(outlook))
         return [claim for claim in wanted if claim is not None]
 
     def _is_served(self, key: Key, outlook: Outlook) -> bool:
@@ -262,11 +263,9 @@ class SnapshotSchedule:
         if not is_new:
             return
         log.info("%s: snapshot %s is asked for", key, claim.name)
-        if claim.slot_ms is None:
-            message = f"Qdrant is {outlook.running} now, which can restore no snapshot of before: {claim.name} is made"
-            await self.cluster.post_event(
-                AGENT_MEMORY, outlook.memory.metadata, Event("Normal", "SnapshotDue", message)
-            )
+        if claim.why:
+            event = Event("Normal", "SnapshotDue", f"{claim.why}: {claim.name} is made")
+            await self.cluster.post_event(AGENT_MEMORY, outlook.memory.metadata, event)
 
 
 def _until(outlook: Outlook, dues_ms: list[int]) -> float | None:

@@ -19,6 +19,7 @@ from agentmemory_operator.domain.planning import (
     WakeOptimizers,
     plan_changes,
 )
+from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.reporting import (
     connection_status,
     converged_status,
@@ -235,6 +236,18 @@ def test_the_collection_is_shown_as_it_was_seen() -> None:
         "state": "green",
         "configHash": desired.marker.config_hash,
     }
+
+
+@pytest.mark.parametrize(
+    ("number", "moved_ms", "told"), [(1, 1_000, "1970-01-01T00:00:01.000Z"), (2, 1_000, None), (1, None, None)]
+)
+def test_when_a_rebuild_made_it_live_is_told_of_its_target_alone(
+    number: int, moved_ms: int | None, told: str | None
+) -> None:
+    target = f"{ALIAS}__{number}"
+    record = Record(source="x", target=target, digest="d", begun_ms=1, since_ms=1, moved_ms=moved_ms)
+
+    assert status_of(record=record)["collection"].get("rebuiltTime") == told
 
 
 def test_the_size_is_told_for_the_collection_as_it_is_and_for_every_profile() -> None:

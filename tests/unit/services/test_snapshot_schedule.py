@@ -204,6 +204,85 @@ async def test_a_later_patch_of_the_server_asks_for_nothing() -> None:
     assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
 
 
+def rebuilt(found: World, *, time: str = "2026-11-22T11:00:00Z", number: int = 2, **rebuild: str) -> None:
+    """Let a rebuild have moved the agent's alias."""
+    document = agent_document()
+    document["status"]["collection"] = {"physical": f"agent_memory_probe__{number}", "rebuiltTime": time}
+    document["status"]["rebuild"] = {"state": "Done", "step": "Done"} | rebuild
+    found.put(document)
+
+
+async def test_a_rebuild_asks_for_one_at_once_and_only_once() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    rebuilt(found)
+    found.connect("1.18.3")
+    before = found.note()
+    await found.look()
+    found.restart()
+    await found.look()
+
+    assert told(before)["SnapshotFresh"] == "False/CollectionRebuilt"
+    assert found.created == ["probe-rebuilt-20261122t110000z"]
+    assert [(event.reason, "was rebuilt" in event.message) for event in found.cluster.events] == [("SnapshotDue", True)]
+
+
+async def test_a_rebuild_that_has_not_ended_asks_for_none_yet() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    rebuilt(found, state="Running", step="Drain")
+
+    await found.look()
+
+    assert found.created == []
+    assert told(found.note())["SnapshotFresh"] == "False/CollectionRebuilt"
+
+
+@pytest.mark.parametrize(
+    ("begun", "physical", "number"),
+    [
+        ("2026-11-22T11:30:00Z", "agent_memory_probe__2", 2),
+        ("2026-11-22T10:59:59Z", "agent_memory_probe__2", 2),
+        ("2026-11-22T03:01:00Z", "agent_memory_probe__1", 1),
+    ],
+)
+async def test_a_snapshot_of_what_is_live_is_fresh_after_a_rebuild_and_after_its_rollback(
+    begun: str, physical: str, number: int
+) -> None:
+    found = world(snapshot_document(SLOT, begun=begun, slot="2026-11-22T03:00:00Z", physical=physical))
+    rebuilt(found, number=number)
+
+    await found.look()
+
+    assert found.created == []
+    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+
+
+async def test_after_a_rebuild_a_server_s_new_version_is_told_where_it_reads_none_either() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    rebuilt(found)
+    found.connect("1.19.2")
+
+    assert told(found.note())["SnapshotFresh"] == "False/ServerVersionChanged"
+
+
+async def test_one_under_way_after_a_rebuild_is_enough() -> None:
+    found = world(
+        snapshot_document(BEFORE, begun="2026-11-21T03:01:00Z", slot="2026-11-21T03:00:00Z"),
+        snapshot_document(
+            SLOT,
+            begun="2026-11-22T11:30:00Z",
+            slot="2026-11-22T03:00:00Z",
+            succeeded="Unknown",
+            verified="Unknown",
+            physical="agent_memory_probe__2",
+        ),
+    )
+    rebuilt(found)
+
+    await found.look()
+
+    assert found.created == []
+
+
 async def test_the_status_tells_of_the_last_one_and_of_the_next() -> None:
     found = world(
         snapshot_document(BEFORE, begun="2026-11-21T03:01:00Z", slot="2026-11-21T03:00:00Z"),
