@@ -53,13 +53,13 @@ def test_an_approval_of_another_plan_is_refused_with_the_digest_of_this_one(work
 
     workspace.patch(embedding={"dimensions": 32})
     workspace.annotate(approve_plan=first)
-    wait_until(lambda: workspace.status()["plan"]["digest"] != first, seconds=5, what="the other plan")
-    workspace.request_pass()
+    refusal = f"the approval of {first} is for another plan"
+    wait_until(lambda: refusal in workspace.status()["plan"]["refusal"], seconds=5, what="the refusal")
 
-    digest = workspace.status()["plan"]["digest"]
-    condition = workspace.wait_condition("InSync", "False/AwaitingApproval")
-    assert f"the approval of {first} is for another plan" in condition["message"]
-    assert f"{APPROVE_PLAN}={digest}" in condition["message"]
+    plan = workspace.status()["plan"]
+    assert plan["digest"] != first
+    assert f"{APPROVE_PLAN}={plan['digest']}" in plan["refusal"]
+    assert workspace.physicals() == [workspace.physical]
 
 
 def test_a_rebuild_that_is_never_allowed_is_held_whatever_is_approved(workspace: Workspace) -> None:
@@ -108,13 +108,18 @@ def test_the_command_shows_what_it_approves_and_refuses_what_nobody_looked_at(wo
 
 
 def test_all_objects_of_a_preset_are_moved_to_its_newer_revision(workspace: Workspace) -> None:
+    """One of them is reindexed, the other one rebuilt."""
     workspace.create_ready()
-    other = f"{workspace.slug}-other"
-    workspace.create("other", agent=other)
+    go_back(workspace)
+    workspace.request_pass()
+    slug = f"{workspace.slug}-other"
+    workspace.create("other", agent=slug, index={"distance": "Dot"})
     workspace.wait_ready("other")
-    for name, alias in ((AGENT, workspace.alias), ("other", f"agent_memory_{other}")):
-        go_back(workspace, alias)
-        workspace.request_pass(name)
+    workspace.patch("other", suspend=True)
+    workspace.wait_condition("Suspended", "True/Suspended", name="other")
+    go_back(workspace, f"agent_memory_{slug}")
+    workspace.patch("other", suspend=None, index=None)
+    for name in (AGENT, "other"):
         workspace.wait_condition("InSync", "False/AwaitingApproval", name=name)
     command = ("approve", "--all", "--preset", "cortex", "-n", workspace.namespace)
 
@@ -129,3 +134,5 @@ def test_all_objects_of_a_preset_are_moved_to_its_newer_revision(workspace: Work
         found = workspace.must_get(name)
         assert conditions_of(found)["InSync"] == "True/Converged"
         assert found["status"]["effective"]["presetRevision"] == 1
+    assert workspace.status("other")["collection"]["physical"] == f"agent_memory_{slug}__2"
+    assert workspace.status("other")["effective"]["distance"] == "Cosine"
