@@ -12,6 +12,7 @@ from agentmemory_operator.services.catching_up import carry_all, carry_changed, 
 from agentmemory_operator.services.forgetting import ForgetRequest
 from tests.support.agents import vector_of
 from tests.support.rebuild_task import RebuildTask, open_rebuild
+from tests.support.rebuild_tasks import Embedding
 
 HOUR_MS = 3_600_000
 
@@ -91,6 +92,27 @@ async def test_what_was_purged_and_written_anew_under_its_id_is_carried_though_i
     assert await carry_all(task) == 1
 
     assert (await rebuild.points(rebuild.target))[memory_id] == anew["payload"]
+
+
+async def test_only_new_contents_are_embedded(qdrant_url: str) -> None:
+    embedder = Embedding()
+    async with open_rebuild(qdrant_url, embedder=embedder) as rebuild:
+        world = rebuild.world
+        await world.add("old")
+        found, edited = await world.add("found"), await world.add("draft")
+        task = await rebuild.begin()
+        await catch_up(task)
+        assert sorted(embedder.texts) == ["draft", "found", "old"]
+        embedder.texts.clear()
+        await world.edits.change(world.agent, found, {"importance": 0.9}, user_id="u")
+        await world.add("final", supersedes=edited)
+
+        await catch_up(task)
+
+        assert embedder.texts == ["final"]
+        assert task.record.calls == 2
+        assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
+        assert len(await rebuild.vectors(rebuild.target)) == 4
 
 
 async def test_a_pause_stops_it_and_the_next_run_carries_the_rest(rebuild: RebuildTask) -> None:

@@ -12,8 +12,10 @@ from agentmemory_operator.domain.divergence import VERSION_KEYS, PointId, diverg
 from agentmemory_operator.domain.filters import Condition, Filter, equals
 from agentmemory_operator.domain.planning import CreateIndexes
 from agentmemory_operator.errors import StoreRejected
-from agentmemory_operator.ports import Json
+from agentmemory_operator.ports import Embedder, Json
 from agentmemory_operator.services.carrying import Carrying, carrying_of
+from agentmemory_operator.services.copying import embedding_of
+from agentmemory_operator.services.kept_vectors import KeptVectors
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.servers import Server
 from agentmemory_operator.services.walks import Rows, aligned, page_of, rows_of, walk
@@ -39,38 +41,45 @@ async def catch_up(task: Task) -> str:
         EmbedderUnavailable, StoreUnavailable, OutcomeUnknown: to be done again.
     """
     await prepare_source(task.server, task.source)
-    carried = passes = 0
+    embedder, carried, passes = embedding_of(task), 0, 0
     while passes < MOST_PASSES:
-        found = await carry_changed(task)
+        found = await carry_changed(task, embedder=embedder)
         carried, passes = carried + found, passes + 1
         if found <= LITTLE:
             break
-    carried += await carry_all(task)
+    carried += await carry_all(task, embedder=embedder)
+    if embedder is not None:
+        await task.note(calls=embedder.calls)
     return f"{carried} points in {passes + 1} passes"
 
 
-async def carry_changed(task: Task, *, is_last: bool = False) -> int:
+async def carry_changed(task: Task, *, embedder: Embedder | None = None, is_last: bool = False) -> int:
     """Carry what bears a time since the last pass; return how many points that were.
 
     Args:
+        embedder: in the place of the task's.
         is_last: writers wait for it: nothing is asked or noted that has time.
     """
     begun_ms, carried = task.clock.now_ms(), 0
     async for source, target in changed_since(task, task.record.since_ms - SKEW_MS):
         if not is_last:
             await task.check()
-        carried += await _carry(task, source, target)
+        carried += await _carry(task, source, target, embedder)
     if not is_last:
         await task.note(since_ms=begun_ms)
     return carried
 
 
-async def carry_all(task: Task) -> int:
-    """Compare all points, carry what differs, and remove what the source has no more; return how many that were."""
+async def carry_all(task: Task, *, embedder: Embedder | None = None) -> int:
+    """Compare all points, carry what differs, and remove what the source has no more; return how many that were.
+
+    Args:
+        embedder: in the place of the task's.
+    """
     carried = 0
     async for source, target in every_point(task):
         await task.check()
-        carried += await _carry(task, source, target)
+        carried += await _carry(task, source, target, embedder)
         carried += await _remove_gone(task, source, target)
     return carried
 
@@ -99,12 +108,15 @@ async def read_points(carrying: Carrying, ids: Sequence[PointId]) -> AsyncIterat
         yield found
 
 
-async def _carry(task: Task, source: Rows, target: Rows) -> int:
-    found = divergence(source, target)
+async def _carry(task: Task, source: Rows, target: Rows, embedder: Embedder | None) -> int:
+    found, embedder = divergence(source, target), embedder or task.embedder
     await _remove(task, found.strayed)
-    carrying = carrying_of(task)
+    kept = KeptVectors(embedder, task.server.points, task.target_name) if embedder else None
+    carrying = carrying_of(task, embedder=kept)
     ids = [*found.carried, *found.strayed]
     async for points in read_points(carrying, ids):
+        if kept is not None:
+            await kept.look_up([point["id"] for point in points])
         await carrying.update(points)
     return len(ids)
 

@@ -24,6 +24,7 @@ from agentmemory_operator.errors import AgentMemoryError, RebuildUnwanted, Store
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.catching_up import carry_all, carry_changed
+from agentmemory_operator.services.copying import embedding_of
 from agentmemory_operator.services.previous import live_behind
 from agentmemory_operator.services.rebuild_tasks import Task
 
@@ -64,7 +65,7 @@ class Move:
         await self._release(task)
         if self.is_cleaned(task):
             raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
-        await carry_all(task)
+        await carry_all(task, embedder=embedding_of(task))
         await _hand_over(task)
         try:
             await self._announce(task)
