@@ -367,8 +367,8 @@ def _done(record: Record) -> str:
     if record.pause_ms is None:
         return f"{record.target} is live in the place of {record.source}"
     return (
-        f"{record.target} is live in the place of a collection of the alias's own name, of which {record.source} is the "
-        f"copy that is kept; clients found no collection for {record.pause_ms} ms"
+        f"{record.target} is live in the place of a collection of the alias's own name, of which {record.source} is "
+        f"the copy that is kept; clients found no collection for {record.pause_ms} ms"
     )
 
 
