@@ -25,16 +25,14 @@ from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_
 from agentmemory_operator.adapters.kubernetes_transport import Configuration, KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.s3_objects import S3Objects
-from agentmemory_operator.domain.capabilities import Server
-from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import Change, CreateIndexes
 from agentmemory_operator.domain.rebuilding import REBUILD_KEY
-from agentmemory_operator.domain.replicas import Move, Placement
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operating import operate
+from agentmemory_operator.main.embedding import RebuildEmbedders
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports import CollectionStore, Event, HandoverStore, Json, PointStore
@@ -46,6 +44,7 @@ from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_RESTORE, 
 from agentmemory_operator.services.passes import Periods
 from agentmemory_operator.services.servers import Server as QdrantServer
 from agentmemory_operator.services.tracing import NO_TRACES
+from agentmemory_operator.settings import Settings
 from tests.support.controlplane import die_with_parent
 
 DAY_S = 86_400
@@ -65,6 +64,7 @@ class Order:
         crash_in: the step of a rebuild from whose beginning on steps are counted; empty counts them from the start.
         lease_namespace: where the lease lies; empty works without one.
         periods: fields of `Periods`.
+        rebuilds: it cleans up and carries rebuilds out too.
     """
 
     victim: str = ""
@@ -72,6 +72,7 @@ class Order:
     crash_in: str = ""
     lease_namespace: str = ""
     periods: dict[str, float] = field(default_factory=dict)
+    rebuilds: bool = False
 
 
 class Steps:
@@ -106,42 +107,15 @@ class Steps:
 
 
 class CrashingStore:
-    """Implements ports.CollectionStore."""
+    """Passes the calls of ports.CollectionStore on."""
 
     def __init__(self, store: CollectionStore, steps: Steps) -> None:
         self._store = store
         self._steps = steps
 
-    async def close(self) -> None:
-        await self._store.close()
-
-    async def server(self) -> Server:
-        return await self._store.server()
-
-    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
-        return await self._store.observe(alias, likely, is_linked=is_linked)
-
-    async def names(self) -> list[str]:
-        return await self._store.names()
-
-    async def placement(self, physical: str) -> Placement | None:
-        return await self._store.placement(physical)
-
-    async def peers(self) -> int:
-        return await self._store.peers()
-
-    async def move_replica(self, physical: str, move: Move) -> bool:
-        step = self._steps.for_collection(physical)
-        step()
-        has_calls = await self._store.move_replica(physical, move)
-        step()
-        return has_calls
-
-    async def count(self, physical: str) -> int:
-        return await self._store.count(physical)
-
-    async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
-        return await self._store.count_unlisted(physical, types)
+    def __getattr__(self, name: str) -> Any:
+        """Pass what changes nothing on."""
+        return getattr(self._store, name)
 
     async def apply(self, physical: str, change: Change) -> None:
         parts: Sequence[Change] = (change,)
@@ -296,7 +270,7 @@ async def main(order: Order) -> None:
         stores = Stores(stack, watch=CallWatch(before_write=before_write, count_call=counted, tracer=NO_TRACES))
 
         def open_store(endpoint: Endpoint) -> CollectionStore:
-            return CrashingStore(stores.collections(endpoint), steps)
+            return cast(CollectionStore, CrashingStore(stores.collections(endpoint), steps))
 
         periods = Periods(**order.periods)
         transport = KubernetesTransport(configuration)
@@ -306,6 +280,9 @@ async def main(order: Order) -> None:
             CrashingCluster(cluster, steps), cluster, open_store, periods=periods, handover_store=handover_store
         )
         operator.open_servers(lambda endpoint: crashing_server(stores.server(endpoint), steps), S3Objects)
+        if order.rebuilds:
+            embedders = RebuildEmbedders(Settings.from_env(os.environ), cluster)
+            operator.rebuild_with(embedders.open, operator.clean_up(stores.points))
         await operate(operator, cluster, configuration, leadership=leadership)
 
 
@@ -313,7 +290,7 @@ def crashing_server(server: QdrantServer, steps: Steps) -> QdrantServer:
     """Return the server with the steps of the victim counted."""
     snapshots = cast(SnapshotStore, CrashingCalls(server.snapshots, steps, OF_SNAPSHOTS))
     points = cast(PointStore, CrashingCalls(server.points, steps, OF_POINTS))
-    collections = CrashingStore(server.collections, steps)
+    collections = cast(CollectionStore, CrashingStore(server.collections, steps))
     return replace(server, collections=collections, snapshots=snapshots, points=points)
 
 

@@ -210,6 +210,7 @@ class Nursery:
         crash_in: str = "",
         lease_namespace: str = "",
         periods: dict[str, float] | None = None,
+        rebuilds: bool = False,
     ) -> "ForkedOperator":
         """Start an operator; the one before has to have ended.
 
@@ -219,10 +220,11 @@ class Nursery:
             crash_in: the step of a rebuild from whose beginning on they are counted.
             lease_namespace: where its lease lies; empty works without one.
             periods: fields of `services.passes.Periods`.
+            rebuilds: it cleans up and carries rebuilds out too.
         """
         assert self._process.stdin is not None
         order = {"victim": victim, "crash_at": crash_at, "crash_in": crash_in, "periods": periods or {}}
-        order |= {"lease_namespace": lease_namespace}
+        order |= {"lease_namespace": lease_namespace, "rebuilds": rebuilds}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return ForkedOperator(self, int(self.read_line()))

@@ -1,0 +1,82 @@
+"""Another number of shards, in a cluster, under writers and readers, while a peer leaves and the operator is killed."""
+
+import json
+import pathlib
+from collections.abc import Iterator
+
+import pytest
+
+from agentmemory_operator.devserver.injected_faults import FAULTS
+from tests.devserver.conftest import Server
+from tests.support.controlplane import ControlPlane
+from tests.support.operator import Nursery, running, start_api, wait_until
+from tests.support.witness import SPEC, Witness
+from tests.support.workspace import Workspace
+
+PERIODS = {"busy_s": 0.2, "settle_s": 0.2, "stalled_s": 0.5, "probe_s": 1.0, "converged_s": 1.0}
+LIVE_WITHIN_S = 90.0
+
+
+@pytest.fixture
+def peers(tmp_path: pathlib.Path) -> Iterator[Server]:
+    started = Server(tmp_path / "cluster", "--peers", "3", "--activation-seconds", "0.3")
+    yield started
+    started.stop()
+
+
+@pytest.fixture
+def nursery(control_plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[Nursery]:
+    made = Nursery(control_plane, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def agent(control_plane: ControlPlane, namespace: str, peers: Server) -> Iterator[Workspace]:
+    """An agent in one shard of one replica."""
+    made = Workspace(control_plane, namespace, peers.urls[0])
+    made.connect()
+    sharding = {"shardNumber": 1, "replicationFactor": 1}
+    made.create(**SPEC, changePolicy="Apply", index={"sharding": sharding})
+    yield made
+    made.clean()
+
+
+def replicas(agent: Workspace, collection: str) -> list[tuple[int, str]]:
+    """Return the shard and state of every replica."""
+    seen = agent.qdrant.get(f"/collections/{collection}/cluster").json()["result"]
+    return sorted((each["shard_id"], each["state"]) for each in (*seen["local_shards"], *seen["remote_shards"]))
+
+
+def test_shards_are_rebuilt_and_go_live_with_every_replica_active_and_nothing_lost(
+    agent: Workspace, control_plane: ControlPlane, peers: Server, nursery: Nursery, tmp_path: pathlib.Path
+) -> None:
+    target = f"{agent.alias}__2"
+    operator = nursery.start(periods=PERIODS, rebuilds=True)
+    agent.wait_ready(seconds=20)
+    api, url = start_api(control_plane, tmp_path)
+    with running(api), Witness([url], agent.slug) as witness:
+        witness.wait_for(40)
+        agent.patch(index={"sharding": {"shardNumber": 3, "replicationFactor": 2}})
+        wait_until(lambda: target in agent.physicals(), seconds=20, what="the target")
+        (peers.data_dir / FAULTS).write_text(json.dumps({"away": "3"}))
+        waits = wait_until(lambda: waiting_for_peer(agent), seconds=40, what="word of the dead replicas")
+        assert agent.aliases() == {agent.alias: agent.physical}
+        operator.kill()
+        operator = nursery.start(periods=PERIODS, rebuilds=True)
+        (peers.data_dir / FAULTS).unlink()
+
+        wait_until(lambda: agent.aliases().get(agent.alias) == target, seconds=LIVE_WITHIN_S, what="the move")
+        states = replicas(agent, target)
+        witness.wait_for(20)
+        agent.wait_ready(seconds=30)
+        witness.check(peers.urls[0], agent.alias)
+    assert "on peer 3 is Dead" in waits
+    assert states == [(shard, "Active") for shard in (0, 0, 1, 1, 2, 2)]
+    assert agent.status()["effective"]["sharding"] == {"shardNumber": 3, "replicationFactor": 2}
+
+
+def waiting_for_peer(agent: Workspace) -> str:
+    """Return what the rebuild says while replicas of its target are dead."""
+    said = str((agent.status().get("rebuild") or {}).get("message"))
+    return said if "Dead" in said else ""
