@@ -7,16 +7,18 @@ most, and the move is announced there for longer than that before writers are he
 2. Final: writers wait. What was acknowledged was written before that, so the last pass sees it.
 3. The alias moves, and with it the writers.
 
-Whatever fails before the alias has moved lets the writers go on at once, and the move begins anew.
+Whatever fails before the alias has moved lets the writers go on at once, and the move begins anew. A plain collection
+that may have gone holds them until the alias is there: `services/plain_moves.py`.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.collection import ORIGIN_KEY, embedding_to_json
+from agentmemory_operator.domain.plain_moves import is_of_plain, is_past_return
 from agentmemory_operator.domain.planning import SetAlias
 from agentmemory_operator.domain.rebuilding import ANNOUNCE_S, MOVING_KEY, Phase, phase_of
 from agentmemory_operator.domain.restoring import RECORDS_KEY
@@ -25,6 +27,7 @@ from agentmemory_operator.ports import Json
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.catching_up import carry_all, carry_changed
 from agentmemory_operator.services.copying import embedding_of
+from agentmemory_operator.services.plain_moves import note_taken, take_place, way_back_of
 from agentmemory_operator.services.previous import live_behind
 from agentmemory_operator.services.rebuild_tasks import Task
 
@@ -65,29 +68,37 @@ class Move:
         await self._release(task)
         if self.is_cleaned(task):
             raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
-        await carry_all(task, embedder=embedding_of(task))
+        carried = [task, *await way_back_of(task)]
+        for each in carried:
+            await carry_all(each, embedder=embedding_of(each))
         await _hand_over(task)
         try:
-            await self._announce(task)
-            held_s = await self._switch(task)
+            await self._announce(task, carried)
+            held_s = await self._switch(task, carried)
         except BaseException:
             if not await _is_moved(task):
                 await self._release(task)
                 raise
             # The answer was lost, not the move.
+            await note_taken(task)
             return "moved"
+        await note_taken(task)
         return f"{task.alias} leads to {task.target_name}; writers were held for {held_s * 1000:.0f} ms"
 
-    async def _announce(self, task: Task) -> None:
+    async def _announce(self, task: Task, carried: Sequence[Task]) -> None:
         """Announce the move, and carry what is written meanwhile until every process knows of it."""
+        if is_past_return(task.record, task.alias):
+            return
         await _write(task, Phase.ANNOUNCED)
         known_s = self.monotonic() + self.announce_s
         while (left_s := known_s - self.monotonic()) > 0:
-            await carry_changed(task)
+            for each in carried:
+                await carry_changed(each)
             await self.sleep(min(left_s, PASS_S))
-        await carry_changed(task)
+        for each in carried:
+            await carry_changed(each)
 
-    async def _switch(self, task: Task) -> float:
+    async def _switch(self, task: Task, carried: Sequence[Task]) -> float:
         """Hold the writers, carry what is left and move the alias; return for how many seconds they were held."""
         async with self.locks.of(task.slug):
             # Right before the move, and with nobody of this process between: what is deleted stays deleted.
@@ -100,16 +111,22 @@ class Move:
             await _write(task, Phase.FINAL)
             try:
                 async with asyncio.timeout(self.held_s):
-                    await carry_changed(task, is_last=True)
+                    for each in carried:
+                        await carry_changed(each, is_last=True)
             except TimeoutError as exc:
                 raise StoreUnavailable(
                     f"what was left to carry took longer than {self.held_s:g} s: writers are not held for so long"
                 ) from exc
-            await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
+            if is_of_plain(task.record, task.alias):
+                await take_place(task)
+            else:
+                await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
             return self.monotonic() - begun_s
 
     async def _release(self, task: Task) -> None:
-        """Let the writers of the source go on."""
+        """Let the writers of the source go on, unless it may have gone: what they wrote would go with it."""
+        if is_past_return(task.record, task.alias):
+            return
         if phase_of(await task.server.snapshots.metadata(task.source_name)) is not None:
             await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
 

@@ -5,8 +5,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from agentmemory_operator.domain.conditions import Reason
@@ -15,21 +14,20 @@ from agentmemory_operator.domain.plain_moves import is_of_plain, without_plain
 from agentmemory_operator.domain.planning import SetAlias
 from agentmemory_operator.domain.rebuilding import MOVING_KEY, REBUILD_KEY, record_to_json
 from agentmemory_operator.domain.verification import Recorded, hash_configuration
-from agentmemory_operator.errors import SpecInvalid, StoreRejected, TransientError
+from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.services.comparison import Subject, compare
-from agentmemory_operator.services.objects import ObjectTable, names_on_record
 from agentmemory_operator.services.previous import PREVIOUS_KEY
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.verification import restore_into
-
-# A collection that comes of a snapshot says of itself what the other one said at that moment.
-_OF_THE_OTHER = {MOVING_KEY: None, REBUILD_KEY: None, PREVIOUS_KEY: None}
 
 LINK_TRIES = 50
 """How often the alias is tried to be created while clients find nothing; after that each pass over the object does."""
 
 LINK_RETRY_S = 0.1
+
+# A collection that comes of a snapshot says of itself what the other one said at that moment.
+_OF_THE_OTHER = {MOVING_KEY: None, REBUILD_KEY: None, PREVIOUS_KEY: None}
 
 
 class _Beside(Task):
@@ -40,93 +38,116 @@ class _Beside(Task):
         self.record = replace(self.record, **changes)
 
 
-@dataclass(slots=True, kw_only=True)
-class PlainMoves:
-    """Keeps a copy of a plain collection, and puts the alias in its place."""
+async def keep(task: Task) -> str:
+    """Make the way back of a plain collection: a snapshot of it, restored and compared with it.
 
-    table: ObjectTable
-    monotonic: Callable[[], float] = time.monotonic
+    Raises:
+        SpecInvalid: the copy is not the collection.
+        RebuildPaused, RebuildUnwanted: it is not to be gone on with.
+        TransientError: to be done again.
+    """
+    name, server = task.record.way_back or await _choose_name(task), task.server
+    # What a killed run left may be half a copy.
+    await server.collections.delete(name)
+    begun_ms, before = task.clock.now_ms(), await server.collections.count(task.source_name)
+    file = await server.snapshots.create(task.source_name)
+    try:
+        await task.check()
+        subject = await _subject(task, file, begun_ms, before)
+        await restore_into(name, subject, server)
+        await server.snapshots.write_metadata(name, _OF_THE_OTHER)
+        verdict = await compare(name, subject, server)
+    finally:
+        # Under the alias nobody reaches it any more.
+        await server.snapshots.delete_file(task.source_name, file.name)
+    if not verdict.is_good:
+        raise SpecInvalid(Reason.NOT_VERIFIED, f"the copy that is to be kept is not the collection: {verdict.message}")
+    return f"{name} is kept: {verdict.message}"
 
-    async def keep(self, task: Task) -> str:
-        """Make the way back: a snapshot of the collection, restored and compared with it.
 
-        Raises:
-            SpecInvalid: the copy is not the collection.
-            TransientError: to be done again.
-        """
-        name = task.record.way_back or await self._name(task)
-        server = task.server
-        # What a killed run left may be half a copy.
-        await server.collections.delete(name)
-        begun_ms, before = task.clock.now_ms(), await server.collections.count(task.source_name)
-        file = await server.snapshots.create(task.source_name)
-        try:
-            subject = await self._subject(task, file, begun_ms, before)
-            await task.check()
-            await restore_into(name, subject, server)
-            await server.snapshots.write_metadata(name, _OF_THE_OTHER)
-            verdict = await compare(name, subject, server)
-        finally:
-            # Under the alias nobody reaches it any more.
-            await server.snapshots.delete_file(task.source_name, file.name)
-        if not verdict.is_good:
-            raise SpecInvalid(
-                Reason.NOT_VERIFIED, f"the copy that is to be kept is not the collection: {verdict.message}"
-            )
-        return f"{name} is kept: {verdict.message}"
+async def _choose_name(task: Task) -> str:
+    """Return the way back's name, put on record before anything bears it; the target's is above all that are known."""
+    name = next_physical(task.alias, [*await task.server.snapshots.collections(), task.target_name])
+    await task.note(way_back=name)
+    return name
 
-    async def _name(self, task: Task) -> str:
-        """Choose the way back's name, and put it on record before anything bears it."""
-        known = [*await task.server.snapshots.collections(), task.target_name, *names_on_record(self.table)]
-        name = next_physical(task.alias, known)
-        await task.note(way_back=name)
-        return name
 
-    @staticmethod
-    async def _subject(task: Task, file: SnapshotFile, begun_ms: int, before: int) -> Subject:
-        recorded = Recorded(
-            begun_ms=begun_ms,
-            before=before,
-            after=await task.server.collections.count(task.source_name),
-            config_hash=hash_configuration(task.source.collection),
-        )
-        return Subject(
-            uid=task.memory.metadata.uid,
-            physical=task.source_name,
-            name=file.name,
-            size=file.size,
-            sha256=file.sha256,
-            recorded=recorded,
-            live=task.source_name,
-        )
+async def _subject(task: Task, file: SnapshotFile, begun_ms: int, before: int) -> Subject:
+    recorded = Recorded(
+        begun_ms=begun_ms,
+        before=before,
+        after=await task.server.collections.count(task.source_name),
+        config_hash=hash_configuration(task.source.collection),
+    )
+    return Subject(
+        uid=task.memory.metadata.uid,
+        physical=task.source_name,
+        name=file.name,
+        size=file.size,
+        sha256=file.sha256,
+        recorded=recorded,
+        live=task.source_name,
+    )
 
-    async def beside(self, task: Task) -> list[Task]:
-        """Return what is carried into beside the target before a move: the way back, if there is one to be."""
-        if not is_of_plain(task.record, task.alias):
-            return []
-        name = task.record.way_back
-        if name is None or await task.server.snapshots.metadata(name) is None:
-            await self.keep(task)
-        return [_beside(task, str(task.record.way_back))]
 
-    async def take_place(self, task: Task) -> None:
-        """Put the alias in the place of the plain collection: everything that it holds is in the target.
+async def way_back_of(task: Task) -> list[Task]:
+    """Return what is carried into beside the target before a move: of a plain collection the way back."""
+    if not is_of_plain(task.record, task.alias):
+        return []
+    name = task.record.way_back
+    if name is None or await task.server.snapshots.metadata(name) is None:
+        await keep(task)
+    beside = _Beside(
+        memory=task.memory,
+        server=task.server,
+        source=task.source,
+        desired=task.source.collection,
+        record=replace(task.record, target=str(task.record.way_back)),
+        clock=task.clock,
+        embedder=None,
+        check=task.check,
+        show=task.show,
+    )
+    return [beside]
 
-        Raises:
-            TransientError: whether there is an alias is not known; every pass over the object sees to it first.
-        """
-        await _note_gone(task, task.clock.now_ms())
-        begun_s = self.monotonic()
-        try:
-            await task.server.collections.delete(task.source_name)
-        except StoreRejected:
-            await _note_gone(task, None)
-            raise
-        await _link(task)
-        pause_ms = round((self.monotonic() - begun_s) * 1000)
-        record = without_plain(replace(task.record, pause_ms=pause_ms), task.alias, task.clock.now_ms())
+
+async def take_place(task: Task) -> None:
+    """Put the alias in the place of the plain collection: everything that it holds is in the target.
+
+    Raises:
+        StoreUnavailable: not everything is, by the number of points.
+        TransientError: whether there is an alias is not known; every pass over the object sees to it first.
+    """
+    collections = task.server.collections
+    await _check_whole(task)
+    await _note_gone(task, task.clock.now_ms())
+    begun_s = time.monotonic()
+    try:
+        await collections.delete(task.source_name)
+    except StoreRejected:
+        await _note_gone(task, None)
+        raise
+    await _link(task)
+    task.record = replace(task.record, pause_ms=round((time.monotonic() - begun_s) * 1000))
+
+
+async def note_taken(task: Task) -> None:
+    """Put on record that the alias leads to the target, and that what was replaced lies in the way back."""
+    record = without_plain(task.record, task.alias, task.clock.now_ms())
+    if record != task.record:
         task.source = replace(task.source, physical=record.source)
-        await task.note(source=record.source, pause_ms=pause_ms)
+        await task.note(source=record.source, pause_ms=record.pause_ms)
+
+
+async def _check_whole(task: Task) -> None:
+    """Pass unless points came since all were compared that bear no time: nobody but others writes such."""
+    points, names = task.server.points, (task.source_name, task.target_name, str(task.record.way_back))
+    there, *copies = [await points.count(name, None) for name in names]
+    if min(copies) < there:
+        raise StoreUnavailable(
+            f"{there - min(copies)} points were written to {task.source_name} past the API, which is about to be "
+            f"replaced: stop who writes; it is tried again"
+        )
 
 
 async def _note_gone(task: Task, gone_ms: int | None) -> None:
@@ -136,24 +157,11 @@ async def _note_gone(task: Task, gone_ms: int | None) -> None:
 
 
 async def _link(task: Task) -> None:
-    for _ in range(LINK_TRIES - 1):
+    link = SetAlias(task.alias, task.target_name)
+    for _ in range(LINK_TRIES):
         try:
-            await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
+            await task.server.collections.apply(task.target_name, link)
             return
         except TransientError:
             await asyncio.sleep(LINK_RETRY_S)
-    await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
-
-
-def _beside(task: Task, name: str) -> Task:
-    return _Beside(
-        memory=task.memory,
-        server=task.server,
-        source=task.source,
-        desired=task.source.collection,
-        record=replace(task.record, target=name),
-        clock=task.clock,
-        embedder=None,
-        check=task.check,
-        show=task.show,
-    )
+    await task.server.collections.apply(task.target_name, link)
