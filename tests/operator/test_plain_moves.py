@@ -44,8 +44,10 @@ def adopt(workspace: Workspace) -> None:
 def ask(workspace: Workspace) -> str:
     """Ask for the alias; return the digest of the plan that is held."""
     workspace.annotate(move_to_alias="true")
-    workspace.wait_condition("InSync", "False/AwaitingApproval")
-    assert [change["change"] for change in workspace.status()["plan"]["changes"]] == ["Rebuild"]
+    held = workspace.wait_condition("InSync", "False/AwaitingApproval")
+    print(held["message"])
+    planned = [change["change"] for change in workspace.status()["plan"]["changes"]]
+    assert planned == ["rebuild for collection plain -> behind the alias"]
     return str(workspace.status()["plan"]["digest"])
 
 
@@ -109,7 +111,7 @@ def test_an_adopted_collection_gets_behind_its_alias_and_back(workspace: Workspa
     assert all(has_time for _, has_time in refused)
     if refused:
         assert refused[-1][0] - refused[0][0] < told["pauseMs"] / 1000 + 1
-    assert f"found none for {told['pauseMs']} ms" in workspace.events(AGENT, kind="Normal")["Rebuilt"]
+    assert f"found no collection for {told['pauseMs']} ms" in workspace.events(AGENT, kind="Normal")["Rebuilt"]
     assert "plan" not in workspace.wait_ready()["status"]
 
     workspace.annotate(rollback_rebuild=live)

@@ -9,6 +9,7 @@ from agentmemory_operator.services.copying import Copying
 from agentmemory_operator.services.draining import Drain
 from agentmemory_operator.services.moving import Move
 from agentmemory_operator.services.objects import Key, key_of_memory
+from agentmemory_operator.services.plain_moves import keep
 from agentmemory_operator.services.rebuild_convergence import Convergence
 from agentmemory_operator.services.rebuild_verification import RebuildVerification
 from agentmemory_operator.services.rebuilds import StepWork
@@ -24,6 +25,7 @@ def rebuild_steps(locks: AliasLocks, is_cleaned: Callable[[Key], bool]) -> dict[
         Step.CATCH_UP: catch_up,
         Step.CONVERGE: converge,
         Step.VERIFY: RebuildVerification(converge),
+        Step.KEEP: keep,
         Step.MOVE: Move(locks, lambda task: is_cleaned(key_of_memory(task.memory))),
         Step.DRAIN: Drain(),
         Step.SETTLE: settle,

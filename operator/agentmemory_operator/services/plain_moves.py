@@ -49,11 +49,11 @@ async def keep(task: Task) -> str:
     name, server = task.record.way_back or await _choose_name(task), task.server
     # What a killed run left may be half a copy.
     await server.collections.delete(name)
-    begun_ms, before = task.clock.now_ms(), await server.collections.count(task.source_name)
+    recorded = await _recorded(task)
     file = await server.snapshots.create(task.source_name)
     try:
         await task.check()
-        subject = await _subject(task, file, begun_ms, before)
+        subject = await _subject(task, file, recorded)
         await restore_into(name, subject, server)
         await server.snapshots.write_metadata(name, _OF_THE_OTHER)
         verdict = await compare(name, subject, server)
@@ -72,20 +72,24 @@ async def _choose_name(task: Task) -> str:
     return name
 
 
-async def _subject(task: Task, file: SnapshotFile, begun_ms: int, before: int) -> Subject:
-    recorded = Recorded(
-        begun_ms=begun_ms,
-        before=before,
-        after=await task.server.collections.count(task.source_name),
-        config_hash=hash_configuration(task.source.collection),
+async def _recorded(task: Task) -> Recorded:
+    collections, name = task.server.collections, task.source_name
+    begun_ms, before = task.clock.now_ms(), await collections.count(name)
+    # It has got an index since this run began.
+    observed = await collections.observe(name, name, is_linked=True)
+    return Recorded(
+        begun_ms=begun_ms, before=before, config_hash=hash_configuration(observed.collection) if observed else None
     )
+
+
+async def _subject(task: Task, file: SnapshotFile, recorded: Recorded) -> Subject:
     return Subject(
         uid=task.memory.metadata.uid,
         physical=task.source_name,
         name=file.name,
         size=file.size,
         sha256=file.sha256,
-        recorded=recorded,
+        recorded=replace(recorded, after=await task.server.collections.count(task.source_name)),
         live=task.source_name,
     )
 

@@ -16,7 +16,7 @@ from agentmemory_operator.domain.desired import newest_collection
 from agentmemory_operator.domain.naming import alias_of, next_physical, number_of
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.plain_moves import is_of_plain, is_past_return, without_plain
-from agentmemory_operator.domain.planning import CreateCollection
+from agentmemory_operator.domain.planning import CreateCollection, has_same_vectors
 from agentmemory_operator.domain.rebuild_decision import Decision, decide
 from agentmemory_operator.domain.rebuild_status import State, is_under_way
 from agentmemory_operator.domain.rebuilding import (
@@ -255,14 +255,10 @@ class Rebuilds:
         if record.target == live.physical:
             gone = await server.collections.observe(record.source, record.source, is_linked=True)
             source = gone or replace(live, physical=record.source, points=0)
-        is_same = bool(
-            source.collection.marker
-            and desired.marker
-            and source.collection.marker.embedding.identity == desired.marker.embedding.identity
-        )
         embedder = None
-        if not is_same and desired.marker is not None:
+        if desired.marker is not None and not has_same_vectors(source.collection, desired):
             embedder = await self.open_embedder(desired.marker.embedding, memory)
+        check = partial(self.wishes.check, key, memory.metadata.uid, live, record)
         return Task(
             memory=memory,
             server=server,
@@ -271,7 +267,7 @@ class Rebuilds:
             record=record,
             clock=self.clock,
             embedder=embedder,
-            check=partial(self.wishes.check, key, memory.metadata.uid, live, record),
+            check=_go_on if is_past_return(record, live.physical) else check,
             show=partial(self.reports.show, key),
         )
 
@@ -286,7 +282,7 @@ class Rebuilds:
     async def _go_through(self, task: Task) -> None:
         is_moved = task.source.physical != task.record.source or await self._is_live(task)
         for step in steps_from(task.record.step, is_moved=is_moved):
-            if not (is_moved or step in (Step.DRAIN, Step.SETTLE) or is_past_return(task.record, task.alias)):
+            if not (is_moved or step in (Step.DRAIN, Step.SETTLE)):
                 await task.check()
             if step is Step.CREATE:
                 await self._create(task)
@@ -361,6 +357,10 @@ class Rebuilds:
         await self.reports.end(key, record, State.FAILED, why, asked=asked)
         await self.reports.post(memory, Event("Warning", Reason.REBUILD_FAILED, why))
         return self.periods.retry_s
+
+
+async def _go_on() -> None:
+    """Let a rebuild go on, whatever is asked for: without it clients are not served."""
 
 
 def _done(record: Record) -> str:
