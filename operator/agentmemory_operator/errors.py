@@ -167,11 +167,13 @@ class TransientError(AgentMemoryError):
 
     Args:
         retry_after_s: for how long the other side asked to be left alone; 0 where it did not say.
+        is_disk_full: it says that it has no room left on its disk.
     """
 
-    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
+    def __init__(self, message: str, *, retry_after_s: float = 0.0, is_disk_full: bool = False) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.is_disk_full = is_disk_full
 
 
 class StoreUnavailable(TransientError):

@@ -1,5 +1,6 @@
 """A rebuild over a real engine: begun where it is allowed, gone on with where it was killed, removed where unwanted."""
 
+import pathlib
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +14,7 @@ from agentmemory_operator.domain.resources import (
 )
 from agentmemory_operator.errors import SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.services.rebuild_tasks import Task
+from tests.support.api_stack import dev_qdrant
 from tests.support.rebuild_world import BARE_STEPS, RebuildWorld
 from tests.support.restore_world import Killed
 
@@ -173,6 +175,22 @@ async def test_one_that_fails_for_good_removes_its_target_and_waits_to_be_asked_
     world.annotate(world.memory, {RECONCILE_REQUESTED_AT: "now"})
     await world.rebuild()
     assert world.told["state"] == "Done"
+
+
+async def test_one_that_fills_the_disk_is_given_up_so_that_others_can_write(tmp_path: pathlib.Path) -> None:
+    with dev_qdrant(tmp_path) as url:
+        world = RebuildWorld(url)
+        await world.create_agent(POINTS, changePolicy="Apply")
+        world.change(index={"distance": "Dot"})
+        (tmp_path / "faults.json").write_text('{"update": "disk-full"}')
+
+        await world.rebuild()
+
+        assert world.collections() == [world.physical]
+        assert world.told["state"] == "Failed"
+        assert "the disk of Qdrant is full: give it room" in world.told["message"]
+        assert world.count() == POINTS
+        await world.close()
 
 
 async def test_one_that_cannot_go_on_for_now_says_why(world: RebuildWorld) -> None:

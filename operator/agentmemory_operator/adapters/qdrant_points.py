@@ -13,6 +13,7 @@ from typing import Any, Self
 import aiohttp
 import orjson
 
+from agentmemory_operator.adapters.qdrant_transport import NO_SPACE
 from agentmemory_operator.adapters.tls import trust_of, untrusted
 from agentmemory_operator.domain.json_text import JsonText
 from agentmemory_operator.errors import NotFound, OutcomeUnknown, StoreRejected, StoreUnavailable, TransientError
@@ -150,7 +151,8 @@ class QdrantPoints:
             except StoreUnavailable as error:
                 if number == 0:
                     raise
-                raise OutcomeUnknown(f"{number} of {len(requests)} parts were written, then: {error}") from error
+                told = f"{number} of {len(requests)} parts were written, then: {error}"
+                raise OutcomeUnknown(told, is_disk_full=error.is_disk_full) from error
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
         """Merge `payload` into every point that matches, durably; atomic per point."""
@@ -276,7 +278,7 @@ def _error_of(status: int, raw: bytes, headers: Mapping[str, str], *, is_write: 
         return StoreUnavailable(f"Qdrant refuses for now ({status}): {message}", retry_after_s=_retry_after(headers))
     if status in _GAVE_UP:
         kind = OutcomeUnknown if is_write else StoreUnavailable
-        return kind(f"Qdrant failed ({status}): {message}")
+        return kind(f"Qdrant failed ({status}): {message}", is_disk_full=NO_SPACE in message)
     if status == 404:
         return _Missing(message, retry_after_s=2)
     return StoreRejected(status, message)

@@ -22,6 +22,8 @@ KEEP_ALIVE_S = 4.0
 # What a server, or a proxy before it, answers where a later attempt may succeed.
 FOR_NOW = (408, 429)
 WORDS_LIMIT = 300
+# What the engine says, its own watch over the disk as the system's error; the status is 500 as of any other trouble.
+NO_SPACE = "No space left on device"
 # What it answers where it has no such call.
 NOT_BUILT = 501
 # How long a stream may stand still.
@@ -203,4 +205,5 @@ def _refusal(answer: Answer) -> AgentMemoryError:
     if answer.status == NOT_BUILT or (answer.status < 500 and answer.status not in FOR_NOW):
         return StoreRejected(answer.status, message)
     asked = answer.headers.get("Retry-After", "")
-    return StoreUnavailable(message, retry_after_s=float(asked) if asked.isdigit() else 0.0)
+    retry_after_s = float(asked) if asked.isdigit() else 0.0
+    return StoreUnavailable(message, retry_after_s=retry_after_s, is_disk_full=NO_SPACE in message)

@@ -202,11 +202,22 @@ class Rebuilds:
             await self._remove(key, memory, server, record)
             return 0.0
         except TransientError as exc:
-            await self.reports.stand(key, State.WAITING, str(exc))
-            raise
+            return await self._met(key, memory, server, record, exc)
         except AgentMemoryError as exc:
             return await self._fail(key, memory, server, record, str(exc))
         return None
+
+    async def _met(self, key: Key, memory: AgentMemory, server: Server, record: Record, exc: TransientError) -> float:
+        """Give up what has filled the disk, so that others can write again; what else may pass is waited for.
+
+        Raises:
+            TransientError: `exc` itself, where it is waited for.
+        """
+        if exc.is_disk_full and await self._is_source_live(server, memory, record):
+            room = f"give it room for a second collection beside {record.source}"
+            return await self._fail(key, memory, server, record, f"the disk of Qdrant is full: {room}. {exc}")
+        await self.reports.stand(key, State.WAITING, str(exc))
+        raise exc
 
     async def _begun(self, key: Key, memory: AgentMemory, server: Server, live: Observed, kind: Kind | None) -> Record:
         """Begin one: the record is all that is made of it here, and what the first step makes."""
@@ -296,6 +307,11 @@ class Rebuilds:
             came_to = await self.steps[step](task)
             log.info("rebuild of %s into %s: %s: %s", task.source_name, task.target_name, step, came_to)
         await self._finish(task)
+
+    @staticmethod
+    async def _is_source_live(server: Server, memory: AgentMemory, record: Record) -> bool:
+        live = await live_behind(server, alias_of(memory.slug), record.source)
+        return live is not None and live.physical == record.source
 
     @staticmethod
     async def _is_live(task: Task) -> bool:
