@@ -33,7 +33,7 @@ class Settings:
         max_requests, max_body_mib: of the retrieval API, under way at once.
         max_caller_rate: requests a second of one caller; 0 is any number.
         max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
-        max_rebuild_gib: of disk that one Rebuild may take; 0 is any.
+        max_rebuild_gib: of disk that one Rebuild may take; 0 leaves it to the size of the server's disk.
         shared_buckets: those that are opened with the operator's own identity.
         snapshots_at_once: snapshots under way at once, of the agents of one connection.
         rebuilds_at_once: rebuilds, likewise.

@@ -39,7 +39,8 @@ class Room:
     Attributes:
         nodes: servers of the cluster.
         disk_bytes, ram_bytes: of one node's machine, in all; None where the server does not tell.
-        most_bytes: of disk that a Rebuild may take, of all nodes together; None is any.
+        most_bytes: of disk that a Rebuild may take, of all nodes together; None leaves it to the size of the disk. That
+            says less: a server does not see every kind of volume.
     """
 
     nodes: int = 1
@@ -206,15 +207,17 @@ def _shortage(costs: Costs, there: Estimate, room: Room) -> str | None:
             f"it needs about {_gib(costs.disk_bytes)} of disk, and AGENTMEMORY_MAX_REBUILD_GIB of the operator allows "
             f"{_gib(room.most_bytes)}: raise it"
         )
+    disk_bytes = room.disk_bytes if room.most_bytes is None else None
     for what, needed, taken, has in (
-        ("disk", costs.disk_per_node, there.disk / costs.nodes, room.disk_bytes),
+        ("disk", costs.disk_per_node, there.disk / costs.nodes, disk_bytes),
         ("RAM", costs.ram_per_node, there.ram / costs.nodes, room.ram_bytes),
     ):
         if has is not None and needed + taken > has:
+            known = ", or say with AGENTMEMORY_MAX_REBUILD_GIB of the operator what there is" if what == "disk" else ""
             return (
                 f"it needs about {_gib(needed)} of {what} on each node beside the {_gib(taken)} that the collection "
-                f"takes now, and the server says that it has {_gib(has)} in all: give it more, or choose a smaller "
-                f"layout (index.profile LowMemory)"
+                f"takes now, and the server says that it has {_gib(has)} in all: give it more, choose a smaller "
+                f"layout (index.profile LowMemory){known}"
             )
     return None
 

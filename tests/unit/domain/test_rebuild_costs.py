@@ -133,7 +133,8 @@ SMALL, LARGE = 20 * MIB, 200 * MIB
         (Room(), None),
         (Room(disk_bytes=LARGE, ram_bytes=LARGE, most_bytes=LARGE), None),
         (Room(most_bytes=SMALL // 4), ["AGENTMEMORY_MAX_REBUILD_GIB", "allows 5 MiB", "needs about 14 MiB"]),
-        (Room(disk_bytes=SMALL), ["of disk on each node", "20 MiB in all", "14 MiB"]),
+        (Room(disk_bytes=SMALL), ["of disk on each node", "20 MiB in all", "14 MiB", "AGENTMEMORY_MAX_REBUILD_GIB"]),
+        (Room(disk_bytes=SMALL, most_bytes=LARGE), None),
         (Room(ram_bytes=SMALL // 4), ["of RAM on each node", "5 MiB in all", "LowMemory"]),
     ],
 )
