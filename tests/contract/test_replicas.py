@@ -17,10 +17,12 @@ from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.devserver.injected_faults import FAULTS
 from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.rebuilding import Record
+from agentmemory_operator.domain.rebuilding import Record, phase_of
 from agentmemory_operator.domain.replicas import CopyReplica, DropReplica, Placement
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.links import Endpoint
+from agentmemory_operator.services.moving import Move
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.replication import await_replicas
 from agentmemory_operator.services.servers import Server
@@ -29,6 +31,7 @@ from tests.support.clocks import FakeClock
 from tests.support.fakes import memory_document
 from tests.support.http_server import serve
 from tests.support.proxy import proxying
+from tests.support.rebuild_task import open_rebuild
 
 NAME = "agent_memory_replicas__1"
 BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 2, "replication_factor": 1}
@@ -177,6 +180,26 @@ async def test_a_rebuild_waits_for_every_replica_of_its_target_and_names_those_t
 
     assert "shard 0 from peer 1 to 2 is being copied" in copied[0]
     await rebuilding.server.close()
+
+
+@pytest.mark.skipif("QDRANT_URLS" in os.environ, reason="sends peers away, which only simulated ones do")
+async def test_a_replica_that_dies_while_a_move_is_announced_leaves_the_alias_where_it_is(
+    urls: tuple[str, ...], peers: DevServer
+) -> None:
+    async with open_rebuild(urls[0]) as rebuild:
+        task = await rebuild.begin()
+        await rebuild.server.collections.move_replica(rebuild.target, CopyReplica(0, 1, 2))
+        await await_replicas(task, look_s=0.05)
+
+        async def leave(_: float) -> None:
+            (peers.data_dir / FAULTS).write_text('{"away": "2"}')
+
+        with pytest.raises(StoreUnavailable, match="shard 0 on peer 2 is Dead"):
+            await Move(AliasLocks(), lambda _: False, announce_s=0.05, sleep=leave)(task)
+        (peers.data_dir / FAULTS).unlink()
+
+        assert await rebuild.alias() == rebuild.source
+        assert phase_of(await rebuild.metadata(rebuild.source)) is None
 
 
 async def test_a_rebuild_on_a_server_that_is_alone_waits_for_nothing(qdrant_url: str) -> None:

@@ -30,6 +30,7 @@ from agentmemory_operator.services.copying import embedding_of
 from agentmemory_operator.services.plain_moves import note_taken, take_place, way_back_of
 from agentmemory_operator.services.previous import live_behind
 from agentmemory_operator.services.rebuild_tasks import Task
+from agentmemory_operator.services.replication import await_replicas
 
 HELD_S = 3.0
 """For how long writers are held at most; the API refuses them after some more."""
@@ -103,6 +104,8 @@ class Move:
         async with self.locks.of(task.slug):
             # Right before the move, and with nobody of this process between: what is deleted stays deleted.
             await task.check()
+            # A peer may have left since the step began; nobody is held yet.
+            await await_replicas(task, patience_s=0)
             live = await live_behind(task.server, task.alias, task.source_name)
             if live is None or live.physical != task.source_name:
                 raise RebuildUnwanted(f"{task.alias} leads to another collection than {task.source_name} since")
