@@ -86,8 +86,24 @@ def adopt(stack: Stack, data: Dataset) -> None:
         qdrant.call("PUT", f"/collections/{data.alias}", {"vectors": {"size": DIMENSIONS, "distance": "Cosine"}})
     load(stack, data)
     stack.declare(data.slug)
-    stack.wait_ready(data.slug)
+    say("having it adopted")
+    wait_adopted(stack, data.slug)
     say(f"indexed {stack.wait_indexed(data.alias):,}")
+
+
+def wait_adopted(stack: Stack, slug: str) -> None:
+    """Wait until the agent answers: the payload indexes of all points are made first.
+
+    Raises:
+        RuntimeError: it takes too long.
+    """
+    until_s = time.monotonic() + DONE_S
+    while time.monotonic() < until_s:
+        with Client(stack.api_url) as api, contextlib.suppress(Refused):
+            api.call("GET", f"/v1/agents/{slug}")
+            return
+        time.sleep(0.5)
+    raise RuntimeError(f"agent {slug} was not adopted within {DONE_S:.0f} s")
 
 
 @contextlib.contextmanager

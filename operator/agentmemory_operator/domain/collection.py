@@ -166,7 +166,20 @@ class Observed:
     is_busy: bool
     fault: str = ""
     record: Record | None = None
+
+    @property
+    def is_plain(self) -> bool:
+        """Tell whether it bears the alias's name itself; no slug has two underscores."""
+        return not self.is_aliased and "__" not in self.physical
+
     placement: Placement | None = None
+
+
+def has_same_vectors(live: Collection, desired: Collection) -> bool:
+    """Tell whether the vectors of both are of one space; those of an adopted collection are what its object says."""
+    if live.marker is None or desired.marker is None:
+        return live.size == desired.size
+    return live.marker.embedding.identity == desired.marker.embedding.identity
 
 
 def marker_to_json(marker: Marker) -> dict[str, Any]:

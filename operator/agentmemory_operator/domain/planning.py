@@ -361,13 +361,6 @@ def _immovable(desired: Collection, observed: Observed) -> Iterator[Rebuild]:
         yield Rebuild("index.sharding.replicationFactor", str(fewest), str(factor))
 
 
-def has_same_vectors(live: Collection, desired: Collection) -> bool:
-    """Tell whether the vectors of both are of one space; those of an adopted collection are what its object says."""
-    if live.marker is None or desired.marker is None:
-        return live.size == desired.size
-    return live.marker.embedding.identity == desired.marker.embedding.identity
-
-
 def _keyword_rebuilds(desired: KeywordSource | None, live: KeywordSource | None) -> Iterator[Rebuild]:
     if desired is None or live is None:
         return

@@ -124,6 +124,10 @@ def costs_of(
     calls = math.ceil(observed.points / batch) if is_embedded else 0
     tokens = _tokens(lengths, observed.points) if is_embedded else None
     needed, nodes = _needed(desired, observed.points, lengths, room)
+    there, _ = _needed(observed.collection, observed.points, lengths, room)
+    if observed.is_plain:
+        # A copy of it is made too: the collection itself cannot be the way back.
+        needed = Estimate(needed.ram + there.ram, needed.disk + there.disk)
     costs = Costs(
         points=observed.points,
         calls=calls,
@@ -135,7 +139,6 @@ def costs_of(
         price=None if tokens is None or settings.price is None else tokens * settings.price / 1e6,
         obstacle=_obstacle(desired, observed, lengths) if is_embedded else None,
     )
-    there, _ = _needed(observed.collection, observed.points, lengths, room)
     return replace(costs, shortage=_shortage(costs, there, room))
 
 

@@ -7,6 +7,7 @@ from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.planning import (
+    BEHIND_ALIAS,
     Change,
     ChangeClass,
     CreateIndexes,
@@ -27,6 +28,7 @@ from agentmemory_operator.domain.resources import (
     APPROVE_PLAN,
     CANCEL_REBUILD,
     CONFIRM_DELETE,
+    MOVE_TO_ALIAS,
     ROLLBACK_REBUILD,
     TAKEOVER,
 )
@@ -100,18 +102,19 @@ def refuse(
 def _why_held(plan: Plan, terms: Terms, costs: Costs | None) -> tuple[Reason, str] | None:
     """Return why a Rebuild is held and the way out, None where it may be carried out."""
     digest = rebuild_digest(plan)
+    undo = f"take the annotation {MOVE_TO_ALIAS} off" if BEHIND_ALIAS in plan.changes else "set the field back"
     if terms.rebuild.change_policy is ChangePolicy.NEVER:
-        return Reason.REBUILD_NOT_ALLOWED, "spec.changePolicy Never holds it: set the field back, or the policy"
+        return Reason.REBUILD_NOT_ALLOWED, f"spec.changePolicy Never holds it: {undo}, or set the policy back"
     if costs and costs.obstacle:
         return Reason.CANNOT_REBUILD, costs.obstacle
     if terms.taken_back:
         return Reason.ROLLED_BACK, (
-            f"{terms.taken_back} was taken back: set the field back, or have it made once more (agentmemory approve, "
+            f"{terms.taken_back} was taken back: {undo}, or have it made once more (agentmemory approve, "
             f"which takes the annotation {ROLLBACK_REBUILD} off)"
         )
     if terms.cancelled in (digest, plan.digest):
         return Reason.REBUILD_CANCELLED, (
-            f"it was stopped: set the field back, or have it made after all (agentmemory approve, which takes the "
+            f"it was stopped: {undo}, or have it made after all (agentmemory approve, which takes the "
             f"annotation {CANCEL_REBUILD} off)"
         )
     if costs and costs.shortage:
@@ -120,7 +123,7 @@ def _why_held(plan: Plan, terms: Terms, costs: Costs | None) -> tuple[Reason, st
         return None
     stale = f"the approval of {terms.approved} is for another plan: " if terms.approved else ""
     return Reason.AWAITING_APPROVAL, (
-        f"{stale}approve it with the annotation {APPROVE_PLAN}={digest} (agentmemory approve), or set the field back"
+        f"{stale}approve it with the annotation {APPROVE_PLAN}={digest} (agentmemory approve), or {undo}"
     )
 
 
@@ -140,6 +143,11 @@ def _burden(observed: Observed, costs: Costs | None) -> str:
 def _meanwhile(observed: Observed) -> str:
     if observed.collection.marker is None:
         return "Until then the collection, which no object of ours has marked, is not served"
+    if observed.is_plain:
+        return (
+            "The collection, which bears the alias's name itself, goes on serving; it is deleted at last and a copy "
+            "kept, so stop whoever writes to it past the API, and copy its snapshots off the server (docs/adopt.md)"
+        )
     return "The collection goes on serving as it is"
 
 

@@ -10,13 +10,19 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmemory_operator.domain.collection import Collection, EmbeddingSource, Observed, is_placeholder
+from agentmemory_operator.domain.collection import (
+    Collection,
+    EmbeddingSource,
+    Observed,
+    has_same_vectors,
+    is_placeholder,
+)
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import newest_collection
 from agentmemory_operator.domain.naming import alias_of, next_physical, number_of
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.plain_moves import is_of_plain, is_past_return, without_plain
-from agentmemory_operator.domain.planning import CreateCollection, has_same_vectors
+from agentmemory_operator.domain.planning import CreateCollection
 from agentmemory_operator.domain.rebuild_decision import Decision, decide
 from agentmemory_operator.domain.rebuild_status import State, is_under_way
 from agentmemory_operator.domain.rebuilding import (

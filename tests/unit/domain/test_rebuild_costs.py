@@ -47,6 +47,22 @@ def test_where_the_space_stays_the_vectors_are_copied() -> None:
     assert "embedding" not in describe_costs(found)
 
 
+def test_of_a_plain_collection_a_copy_takes_its_room_too() -> None:
+    live = desired_of(A)
+    plain, behind = (
+        observed_of(live, physical=name, is_aliased=name != ALIAS, points=10_000) for name in (ALIAS, "x__1")
+    )
+    plan = plan_changes(desired_of(B), behind, alias=ALIAS, physical="x")
+
+    one, other = (
+        costs_of(plan, desired_of(B), there, settings=RebuildSettings(), batch=64, survey=None)
+        for there in (behind, plain)
+    )
+
+    assert other.disk_bytes == pytest.approx(2 * one.disk_bytes, abs=1)
+    assert other.ram_bytes == pytest.approx(2 * one.ram_bytes, abs=1)
+
+
 @pytest.mark.parametrize(
     ("points", "lengths", "tokens"),
     [

@@ -9,6 +9,7 @@ from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.planning import (
+    BEHIND_ALIAS,
     CreateIndexes,
     Plan,
     Rebuild,
@@ -243,3 +244,13 @@ def test_a_collection_with_memories_is_kept_unless_its_alias_confirms(confirmati
     assert kept is not None
     assert f"agentmemory.dev/confirm-delete={ALIAS}" in kept
     assert "holds 3 memories" in kept
+
+
+def test_of_a_plain_collection_it_is_said_what_else_becomes_of_it() -> None:
+    plain = observed_of(desired_of(), physical=ALIAS, is_aliased=False)
+
+    told = refuse(Plan(ALIAS, (BEHIND_ALIAS,)), plain)
+
+    assert told is not None
+    assert "stop whoever writes to it past the API" in told.message
+    assert "or take the annotation agentmemory.dev/move-to-alias off" in told.message
