@@ -14,7 +14,7 @@ from agentmemory_operator.services.carrying import Carried, Carrying
 from agentmemory_operator.services.forgetting import ForgetRequest
 from agentmemory_operator.services.reshaping import End
 from tests.support.agents import SIZE, World, create_copy, delete_collection, open_world, vector_of
-from tests.support.rebuild_tasks import Embedding, collection_of
+from tests.support.carrying import Embedding, collection_of
 
 ENGLISH = KeywordSource(language="english", window=2)
 GERMAN = KeywordSource(language="german", window=2)

@@ -11,8 +11,8 @@ from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.services.catching_up import carry_all, carry_changed, catch_up, restore_source
 from agentmemory_operator.services.forgetting import ForgetRequest
 from tests.support.agents import vector_of
+from tests.support.carrying import Embedding
 from tests.support.rebuild_task import RebuildTask, open_rebuild
-from tests.support.rebuild_tasks import Embedding
 
 HOUR_MS = 3_600_000
 

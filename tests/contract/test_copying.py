@@ -2,39 +2,82 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder, OpenAIOptions
+from agentmemory_operator.domain.rebuilding import Record, record_from_json
 from agentmemory_operator.errors import (
     EmbedderUnavailable,
     OutcomeUnknown,
     RebuildPaused,
     StoreUnavailable,
 )
-from agentmemory_operator.ports import Json, Vector
+from agentmemory_operator.ports import Embedder, Json, PointStore, Vector
 from agentmemory_operator.services import carrying
 from agentmemory_operator.services.copying import Copying
-from tests.support.agents import World, open_world, vector_of
+from agentmemory_operator.services.rebuild_tasks import Task
+from tests.support.agents import World, vector_of
+from tests.support.carrying import Embedding
 from tests.support.crashes import CrashingStore, Moment
 from tests.support.fake_openai import FakeOpenAI, failure
 from tests.support.http_server import serve
-from tests.support.rebuild_tasks import Embedding, Rebuild, open_rebuild
+from tests.support.rebuild_task import RebuildTask, open_rebuild
 
 POINTS = 40
 PAGE = 7
 
 
 @pytest.fixture
-async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rebuild]:
+async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
+    """Vectors are copied."""
     monkeypatch.setattr(carrying, "PAGE", PAGE)
-    async with open_world(qdrant_url) as world:
-        await fill(world)
-        rebuild = open_rebuild(world, qdrant_url)
+    async with open_rebuild(qdrant_url) as rebuild:
+        await fill(rebuild.world)
         yield rebuild
-        await rebuild.close()
+
+
+@pytest.fixture
+async def smaller(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
+    """Vectors are made anew, of four numbers."""
+    monkeypatch.setattr(carrying, "PAGE", PAGE)
+    async with open_rebuild(qdrant_url, size=4) as rebuild:
+        await fill(rebuild.world)
+        yield rebuild
+
+
+async def task_of(
+    world: RebuildTask,
+    *,
+    embedder: Embedder | None = None,
+    points: PointStore | None = None,
+    check: Callable[[], Awaitable[None]] | None = None,
+    provider: str = "none",
+    **spec: Any,
+) -> Task:
+    """Return what a run of the machine would give the step.
+
+    Args:
+        points: in the place of the server's.
+        provider: of the target's embedding.
+        spec: of the object.
+    """
+    world.spec, world.embedder = spec, embedder
+    task = await world.begin()
+    task.check = check or task.check
+    task.server = replace(task.server, points=points or task.server.points)
+    source = replace(task.marker.embedding, provider=provider)
+    task.desired = replace(task.desired, marker=replace(task.marker, embedding=source))
+    return task
+
+
+async def record_of(rebuild: RebuildTask) -> Record:
+    record = record_from_json(await rebuild.metadata(rebuild.target))
+    assert record
+    return record
 
 
 async def fill(world: World) -> None:
@@ -51,37 +94,33 @@ def point_of(number: int) -> Json:
     return {"id": id_, "vector": vector_of(number), "payload": payload}
 
 
-async def test_every_point_is_copied_and_the_record_says_so(rebuild: Rebuild) -> None:
-    await rebuild.create()
-
-    assert await Copying()(await rebuild.task()) == f"{POINTS} points"
-    assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
-    record = await rebuild.record()
+async def test_every_point_is_copied_and_the_record_says_so(rebuild: RebuildTask) -> None:
+    assert await Copying()(await task_of(rebuild)) == f"{POINTS} points"
+    assert await rebuild.whole(rebuild.target) == await rebuild.whole(rebuild.source)
+    record = await record_of(rebuild)
     assert (record.copied, record.total, record.calls) == (POINTS, POINTS, 0)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-async def test_killed_at_any_call_it_goes_on_and_comes_to_the_same(rebuild: Rebuild, moment: Moment) -> None:
-    await rebuild.create()
+async def test_killed_at_any_call_it_goes_on_and_comes_to_the_same(rebuild: RebuildTask, moment: Moment) -> None:
     step, store = Copying(note_s=0), rebuild.server.points
     cursors: list[Any] = []
     while True:
         # Two pages, and in the midst of a third.
         dying: Any = CrashingStore(store, 5, moment)
         try:
-            await step(await rebuild.task(points=dying))
+            await step(await task_of(rebuild, points=dying))
             break
         except (StoreUnavailable, OutcomeUnknown):
-            cursors.append((await rebuild.record()).cursor)
+            cursors.append((await record_of(rebuild)).cursor)
 
     assert len(cursors) > 2
     assert cursors == sorted(cursors, key=str), "it never goes back"
-    assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
-    assert (await rebuild.record()).copied == POINTS
+    assert await rebuild.whole(rebuild.target) == await rebuild.whole(rebuild.source)
+    assert (await record_of(rebuild)).copied == POINTS
 
 
-async def test_it_stops_between_two_pages_when_it_is_not_to_go_on(rebuild: Rebuild) -> None:
-    await rebuild.create()
+async def test_it_stops_between_two_pages_when_it_is_not_to_go_on(rebuild: RebuildTask) -> None:
     checks = iter([None, None, RebuildPaused("paused")])
 
     async def check() -> None:
@@ -89,19 +128,18 @@ async def test_it_stops_between_two_pages_when_it_is_not_to_go_on(rebuild: Rebui
             raise error
 
     with pytest.raises(RebuildPaused):
-        await Copying(note_s=0)(await rebuild.task(check=check))
-    assert 0 < len(await rebuild.points(rebuild.target)) <= 2 * PAGE
+        await Copying(note_s=0)(await task_of(rebuild, check=check))
+    assert 0 < len(await rebuild.whole(rebuild.target)) <= 2 * PAGE
 
 
-async def test_another_embedding_is_asked_for_once_a_content(rebuild: Rebuild) -> None:
-    await rebuild.create(size=4)
+async def test_another_embedding_is_asked_for_once_a_content(smaller: RebuildTask) -> None:
     embedder = Embedding(size=4)
 
-    await Copying()(await rebuild.task(embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
-    copied = await rebuild.points(rebuild.target)
+    await Copying()(await task_of(smaller, embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
+    copied = await smaller.whole(smaller.target)
     assert len(copied) == POINTS
     assert sorted(embedder.texts) == sorted({f"content {number // 2}" for number in range(1, POINTS)})
-    assert (await rebuild.record()).calls == embedder.calls
+    assert (await record_of(smaller)).calls == embedder.calls
 
 
 class Flickering(Embedding):
@@ -114,44 +152,43 @@ class Flickering(Embedding):
         return await super().embed(texts)
 
 
-async def test_a_provider_that_is_away_now_and_then_delays_it_and_nothing_is_left_out(rebuild: Rebuild) -> None:
-    await rebuild.create(size=4)
+async def test_a_provider_that_is_away_now_and_then_delays_it_and_nothing_is_left_out(smaller: RebuildTask) -> None:
     embedder, runs = Flickering(size=4), 0
     while True:
         runs += 1
         try:
-            await Copying(note_s=0)(await rebuild.task(embedder=embedder, provider="openai"))
+            await Copying(note_s=0)(await task_of(smaller, embedder=embedder, provider="openai"))
             break
         except EmbedderUnavailable:
             continue
 
     assert runs > 1
-    copied = await rebuild.points(rebuild.target)
+    copied = await smaller.whole(smaller.target)
     assert sum(bool(point["vector"]) for point in copied.values()) == POINTS - 1
 
 
-async def test_a_content_that_is_refused_keeps_what_was_copied_and_goes_on_once_it_is_mended(rebuild: Rebuild) -> None:
-    await rebuild.create(size=4)
+async def test_a_content_that_is_refused_keeps_what_was_copied_and_goes_on_once_it_is_mended(
+    smaller: RebuildTask,
+) -> None:
     embedder = Embedding(size=4, refused="content 15")
 
     with pytest.raises(RebuildPaused, match=r"000000000030, 0.*000000000031 have a content that"):
-        await Copying(note_s=0)(await rebuild.task(embedder=embedder))
-    before = await rebuild.record()
+        await Copying(note_s=0)(await task_of(smaller, embedder=embedder))
+    before = await record_of(smaller)
     embedder.refused, embedder.texts = None, []
-    await Copying()(await rebuild.task(embedder=embedder))
+    await Copying()(await task_of(smaller, embedder=embedder))
 
     assert before.copied > 0
     assert "content 1" not in embedder.texts, "what was copied is not embedded again"
-    assert len(await rebuild.points(rebuild.target)) == POINTS
+    assert len(await smaller.whole(smaller.target)) == POINTS
 
 
-async def test_no_more_calls_are_made_than_there_is_budget_for(rebuild: Rebuild) -> None:
-    await rebuild.create(size=4)
+async def test_no_more_calls_are_made_than_there_is_budget_for(smaller: RebuildTask) -> None:
     # Four a second.
     spec: Json = {"rebuild": {"maxEmbeddingCallsPerHour": 4 * 3600}}
     embedder = Embedding(size=4)
-    task = await rebuild.task(
-        embedder=embedder, provider="openai", embedding={"provider": "wordllama", "batchSize": 4}, **spec
+    task = await task_of(
+        smaller, embedder=embedder, provider="openai", embedding={"provider": "wordllama", "batchSize": 4}, **spec
     )
     started_s = asyncio.get_running_loop().time()
 
@@ -161,8 +198,7 @@ async def test_no_more_calls_are_made_than_there_is_budget_for(rebuild: Rebuild)
     assert took_s > (embedder.calls - 4) / 4
 
 
-async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(rebuild: Rebuild) -> None:
-    await rebuild.create(size=4)
+async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(smaller: RebuildTask) -> None:
     checks = 0
 
     async def check() -> None:
@@ -172,7 +208,7 @@ async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(rebuild: Rebuil
             raise RebuildPaused("paused")
 
     embedder = Embedding(size=4)
-    task = await rebuild.task(embedder=embedder, check=check, rebuild={"maxEmbeddingCallsPerHour": 1})
+    task = await task_of(smaller, embedder=embedder, check=check, rebuild={"maxEmbeddingCallsPerHour": 1})
     with pytest.raises(RebuildPaused):
         await asyncio.wait_for(Copying()(task), 30)
     assert embedder.calls == 0
@@ -180,15 +216,16 @@ async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(rebuild: Rebuil
 
 @pytest.mark.parametrize("datatype", ["float16", "uint8"])
 async def test_a_copy_of_small_numbers_is_equal_to_what_a_client_would_have_written(
-    rebuild: Rebuild, datatype: str
+    qdrant_url: str, datatype: str
 ) -> None:
-    await rebuild.create(datatype=datatype)
-    await Copying()(await rebuild.task())
-    copied = await rebuild.points(rebuild.target)
+    async with open_rebuild(qdrant_url, datatype=datatype) as rebuild:
+        await fill(rebuild.world)
+        await Copying()(await task_of(rebuild))
+        copied = await rebuild.whole(rebuild.target)
 
-    await rebuild.server.points.delete(rebuild.target, {"must": []})
-    await rebuild.server.points.upsert(rebuild.target, list((await rebuild.points(rebuild.source)).values()))
-    assert copied == await rebuild.points(rebuild.target)
+        await rebuild.server.points.delete(rebuild.target, {"must": []})
+        await rebuild.server.points.upsert(rebuild.target, list((await rebuild.whole(rebuild.source)).values()))
+        assert copied == await rebuild.whole(rebuild.target)
 
 
 class Failing(list[Json]):
@@ -204,25 +241,26 @@ class Failing(list[Json]):
             self._service.faults.append(failure(503))
 
 
-async def test_a_service_that_fails_thirty_in_a_hundred_requests_and_then_all_is_waited_for(rebuild: Rebuild) -> None:
-    await rebuild.create(size=4)
+async def test_a_service_that_fails_thirty_in_a_hundred_requests_and_then_all_is_waited_for(
+    smaller: RebuildTask,
+) -> None:
     draw = random.Random(1)
     # Away for all of the first runs, then for three in ten.
     service = FakeOpenAI(dimensions=4, faults=[failure(503)] * 30)
     service.bodies = Failing(service, draw)
-    spec = {"provider": "openai", "embedding": {"provider": "wordllama", "batchSize": 4}}
+    spec: Any = {"provider": "openai", "embedding": {"provider": "wordllama", "batchSize": 4}}
     step, away = Copying(note_s=0), 0
     with serve(service.app()) as url:
         options = OpenAIOptions(model="m", dimensions=4, base_url=f"{url}/v1", timeout_s=0.3, first_delay_s=0.01)
         embedder = OpenAIEmbedder(options)
         while True:
             try:
-                await step(await rebuild.task(embedder=embedder, **spec))
+                await step(await task_of(smaller, embedder=embedder, **spec))
                 break
             except EmbedderUnavailable:
                 away += 1
         await embedder.aclose()
 
     assert away > 0
-    copied = (await rebuild.points(rebuild.target)).values()
+    copied = (await smaller.whole(smaller.target)).values()
     assert sum(bool(point["vector"]) for point in copied) == POINTS - 1

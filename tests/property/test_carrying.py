@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.carrying import Carried, Carrying
 from agentmemory_operator.services.reshaping import End
+from tests.support.carrying import collection_of
 from tests.support.point_memory import PointMemory
-from tests.support.rebuild_tasks import collection_of
 
 IDS = ["a", "b", "c"]
 SOURCE, TARGET = "source", "target"

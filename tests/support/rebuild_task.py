@@ -71,7 +71,7 @@ class RebuildTask:
     @property
     def document(self) -> Json:
         slug = self.world.agent.settings.slug
-        return memory_document(slug, embedding={"provider": "none", "dimensions": SIZE}, **self.spec)
+        return memory_document(slug, **{"embedding": {"provider": "none", "dimensions": SIZE}} | self.spec)
 
     async def observe(self, physical: str) -> Observed:
         found = await self.server.collections.observe(physical, physical, is_linked=True)
@@ -92,6 +92,12 @@ class RebuildTask:
         body = {"limit": 1000, "with_payload": True, "with_vector": False}
         points, _ = await self.server.points.scroll(physical, body)
         return {point["id"]: point["payload"] for point in points}
+
+    async def whole(self, physical: str) -> dict[str, Json]:
+        """Return the points of a collection by id, with payloads and vectors."""
+        body = {"limit": 1000, "with_payload": True, "with_vector": True}
+        points, _ = await self.server.points.scroll(physical, body)
+        return {point["id"]: point for point in points}
 
     async def vectors(self, physical: str) -> dict[str, Any]:
         body = {"limit": 1000, "with_payload": False, "with_vector": True}
