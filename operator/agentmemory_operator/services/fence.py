@@ -9,7 +9,7 @@ is asked. Whatever else ended is followed by another reading:
 | the reading after it says | a search | a write |
 |---|---|---|
 | the same collection, no move or an announced one | counts | counts |
-| the same collection, the move is final | counts | may be missed by the last pass: OutcomeUnknown |
+| the same collection, the move is final | counts | counts once it is seen to be carried over, else OutcomeUnknown |
 | another collection | CollectionMoved | may lie in either: OutcomeUnknown |
 
 A write also asks before it is sent: while the move is final it waits, and where the collection is another one nothing
@@ -20,6 +20,7 @@ agent may open it again and begin anew.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from agentmemory_operator.domain.rebuilding import LEASE_S, Phase
@@ -35,6 +36,7 @@ from agentmemory_operator.services.collection_facts import Facts, Space
 from agentmemory_operator.services.leadership import monotonic_s
 
 T = TypeVar("T")
+_Look = Callable[[], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,7 +185,8 @@ class FencedStore:
                 update_filter=update_filter,
                 inserts=inserts,
                 strong=strong,
-            )
+            ),
+            are_carried=partial(self._are_carried, collection, points),
         )
 
     async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
@@ -213,13 +216,17 @@ class FencedStore:
             self._check_space(await self._fence.read())
         return found
 
-    async def _write(self, send: Callable[[], Awaitable[None]], *, is_whole: bool = True) -> None:
+    async def _write(
+        self, send: Callable[[], Awaitable[None]], *, is_whole: bool = True, are_carried: _Look | None = None
+    ) -> None:
         """Write, if the collection is still the one that was meant, and make sure that it still was afterwards.
 
         Args:
             is_whole: nothing was written of what the engine refuses.
+            are_carried: looks whether what was written was carried over, where that can be told.
         """
-        await self._wait_for_move()
+        if not self._fence.vouches_for(self._space):
+            await self._wait_for_move()
         try:
             await send()
         except StoreRejected as error:
@@ -231,7 +238,7 @@ class FencedStore:
             raise
         self._has_written = True
         if not self._fence.vouches_for(self._space):
-            await self._confirm()
+            await self._confirm(are_carried)
 
     async def _wait_for_move(self) -> None:
         """Pass once writes may be sent.
@@ -240,34 +247,57 @@ class FencedStore:
             CollectionMoved: it has moved.
             StoreUnavailable: the move takes too long.
         """
-        times, fence = self._fence.times, self._fence
-        if fence.vouches_for(self._space):
-            return
-        until_s = times.now_s() + times.hold_s
-        facts = await self._fence.read()
-        while facts.space == self._space and facts.phase is Phase.FINAL:
-            if times.now_s() >= until_s:
-                raise StoreUnavailable(
-                    f"the collection of agent {fence.slug!r} is about to be replaced: nothing was written; try again",
-                    retry_after_s=1,
-                )
-            await asyncio.sleep(times.poll_s)
-            facts = await fence.read()
-        self._check_space(facts)
-
-    async def _confirm(self) -> None:
-        """Pass where what was written is in the collection that the alias leads to, or will be carried there."""
-        slug = self._fence.slug
-        try:
-            facts = await self._fence.read()
-        except AgentMemoryError as error:
-            message = f"this was written, and what agent {slug!r} is stored in cannot be read: {error}"
-            raise OutcomeUnknown(message) from error
-        if facts.space != self._space or facts.phase is Phase.FINAL:
-            raise OutcomeUnknown(
-                f"the collection of agent {slug!r} was replaced while this was written: read before repeating",
+        facts = await self._settled(await self._fence.read())
+        if self._is_held(facts):
+            raise StoreUnavailable(
+                f"the collection of agent {self._fence.slug!r} is about to be replaced: nothing was written; try again",
                 retry_after_s=1,
             )
+        self._check_space(facts)
+
+    async def _confirm(self, are_carried: _Look | None) -> None:
+        """Pass where what was written is in the collection that the alias leads to, or will be carried there."""
+        try:
+            facts = await self._fence.read()
+            if self._is_held(facts):
+                # The write ended before the alias moved: it is in the collection that is carried over.
+                facts = await self._settled(facts)
+                if facts.space != self._space and are_carried is not None and await are_carried():
+                    return
+        except AgentMemoryError as error:
+            message = f"this was written, and what agent {self._fence.slug!r} is stored in cannot be read: {error}"
+            raise OutcomeUnknown(message) from error
+        if facts.space != self._space or self._is_held(facts):
+            raise OutcomeUnknown(
+                f"the collection of agent {self._fence.slug!r} was replaced while this was written: read before"
+                " repeating",
+                retry_after_s=1,
+            )
+
+    def _is_held(self, facts: Facts) -> bool:
+        return facts.space == self._space and facts.phase is Phase.FINAL
+
+    async def _settled(self, facts: Facts) -> Facts:
+        """Return what the collection says once the move has ended, one way or the other, or takes too long."""
+        times = self._fence.times
+        until_s = times.now_s() + times.hold_s
+        while self._is_held(facts) and times.now_s() < until_s:
+            await asyncio.sleep(times.poll_s)
+            facts = await self._fence.read()
+        return facts
+
+    async def _are_carried(self, collection: str, points: Sequence[Json]) -> bool:
+        """Tell whether points come to lie behind the alias as they were written, or as others changed them since."""
+        times, wanted = self._fence.times, {point["id"]: point["payload"].get("rev", 0) for point in points}
+        until_s = times.now_s() + times.hold_s
+        while True:
+            there = await self._store.retrieve(collection, list(wanted), keys=("rev",))
+            revs = {point["id"]: point["payload"].get("rev", 0) for point in there}
+            if all(revs.get(id_, -1) >= rev for id_, rev in wanted.items()):
+                return True
+            if times.now_s() >= until_s:
+                return False
+            await asyncio.sleep(times.poll_s)
 
     async def _blame_move(self, error: StoreRejected) -> None:
         """Raise CollectionMoved where the engine refused because the collection is another one."""
