@@ -110,6 +110,22 @@ class Record:
         return self.step in (Step.DRAIN, Step.SETTLE, Step.DONE)
 
 
+def way_back(record: Record, now_ms: int) -> Record:
+    """Return what is on record of taking a rebuild back that has ended.
+
+    What was written since its alias was moved is carried back.
+    """
+    return Record(
+        kind=Kind.ROLLBACK,
+        source=record.target,
+        target=record.source,
+        digest=record.digest,
+        step=Step.CATCH_UP,
+        begun_ms=now_ms,
+        since_ms=record.moved_ms or record.begun_ms,
+    )
+
+
 def steps_from(step: Step, *, is_moved: bool) -> tuple[Step, ...]:
     """Return the steps that are still to be taken, in order; `step` may be half done.
 

@@ -34,6 +34,7 @@ from agentmemory_operator.domain.rebuilding import (
     record_from_json,
     record_to_json,
     steps_from,
+    way_back,
 )
 from agentmemory_operator.domain.resources import (
     RECONCILE_REQUESTED_AT,
@@ -190,7 +191,15 @@ class Rebuilds:
     async def _bring_on(
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, decision: Decision
     ) -> float | None:
-        record = decision.going_on or await self._begun(key, memory, server, live, decision.begins)
+        try:
+            record = decision.going_on or await self._begun(key, memory, server, live, decision.begins)
+        except SpecInvalid as exc:
+            return await self._refuse_way_back(key, memory, live, str(exc))
+        return await self._go_on(key, memory, server, live, record)
+
+    async def _go_on(
+        self, key: Key, memory: AgentMemory, server: Server, live: Observed, record: Record
+    ) -> float | None:
         if record.target == live.physical:
             record = without_plain(record, alias_of(memory.slug), self.clock.now_ms())
         try:
@@ -250,21 +259,24 @@ class Rebuilds:
 
     async def _begun_back(self, server: Server, live: Observed) -> Record:
         assert live.record is not None
-        previous, now_ms = live.record.source, self.clock.now_ms()
+        previous = live.record.source
         metadata = await server.snapshots.metadata(previous)
         if metadata is None or is_placeholder(metadata) or PREVIOUS_KEY not in metadata:
             raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous}, which {live.physical} replaced, is not kept any more")
-        record = Record(
-            kind=Kind.ROLLBACK,
-            source=live.physical,
-            target=previous,
-            digest=live.record.digest,
-            step=Step.CATCH_UP,
-            begun_ms=now_ms,
-            since_ms=live.record.moved_ms or live.record.begun_ms,
-        )
+        record = way_back(live.record, self.clock.now_ms())
         await server.snapshots.write_metadata(previous, {REBUILD_KEY: record_to_json(record)})
         return record
+
+    async def _refuse_way_back(self, key: Key, memory: AgentMemory, live: Observed, why: str) -> float:
+        """Say why a rebuild is not taken back; nothing was changed."""
+        assert live.record is not None
+        asked, record = (
+            memory.metadata.annotations.get(RECONCILE_REQUESTED_AT),
+            way_back(live.record, self.clock.now_ms()),
+        )
+        await self.reports.end(key, record, State.FAILED, why, asked=asked)
+        await self.reports.post(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
+        return self.periods.retry_s
 
     async def _task(self, key: Key, memory: AgentMemory, server: Server, live: Observed, record: Record) -> Task:
         desired = await self._desired(memory, server, record)

@@ -1,0 +1,154 @@
+"""A rebuild and its way back, each step the real one, over a real engine; the operator is killed at calls of it."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.rebuilding import Record, Step
+from agentmemory_operator.domain.resources import ROLLBACK_REBUILD
+from agentmemory_operator.main.rebuilds import abandon as give_up
+from agentmemory_operator.main.rebuilds import rebuild_steps
+from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.moving import Move
+from agentmemory_operator.services.rebuild_convergence import Convergence
+from agentmemory_operator.services.rebuild_tasks import Task
+from agentmemory_operator.services.rebuild_verification import RebuildVerification
+from agentmemory_operator.services.servers import Server
+from tests.support.fakes import connection_document
+from tests.support.rebuild_world import RebuildWorld
+from tests.support.restore_world import Killed
+
+POINTS = 10
+ANNOUNCE_S = 0.05
+
+
+class FullWorld(RebuildWorld):
+    """The agent, and an operator that waits for nothing longer than it must here."""
+
+    def __init__(self, url: str) -> None:
+        locks, converge = AliasLocks(), Convergence(look_s=0.02)
+        super().__init__(
+            url,
+            rebuild_steps(locks, lambda key: False)
+            | {
+                Step.CONVERGE: converge,
+                Step.VERIFY: RebuildVerification(converge),
+                Step.MOVE: Move(locks, lambda task: False, announce_s=ANNOUNCE_S),
+            },
+        )
+
+    async def abandon(self, server: Server, record: Record) -> None:
+        await give_up(server, record)
+
+    async def begin(self) -> None:
+        """Make the agent, and ask for a Rebuild of its collection."""
+        self.table.put(connection_document(url=self.url, timeoutSeconds=1))
+        await self.create_agent(POINTS, changePolicy="Apply")
+        self.change(index={"distance": "Dot"})
+
+    def put(self, number: int, **payload: Any) -> None:
+        """Write a memory by the alias, as the API does."""
+        self.clock.move(ms=10)
+        row = {"userId": "u", "type": "fact", "updatedAt": self.clock.now_ms()} | payload
+        body = {"points": [{"id": number, "vector": [1, 0, 0, number], "payload": row}]}
+        self.http.put(f"/collections/{self.alias}/points?wait=true", json=body).raise_for_status()
+
+    def rows(self, collection: str | None = None) -> dict[int, Any]:
+        answer = self.http.post(f"/collections/{collection or self.alias}/points/scroll", json={"limit": 1000})
+        return {point["id"]: point["payload"] for point in answer.json()["result"]["points"]}
+
+    def roll_back(self) -> None:
+        self.annotate(self.memory, {ROLLBACK_REBUILD: self.aliases()[self.alias]})
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[FullWorld]:
+    made = FullWorld(qdrant_url)
+    await made.begin()
+    yield made
+    await made.close()
+
+
+async def test_what_was_written_since_the_move_is_there_on_the_way_back_too(world: FullWorld) -> None:
+    await world.rebuild()
+    first, second = world.physical, f"{world.alias}__2"
+    assert world.aliases() == {world.alias: second}
+    assert world.metadata(first)["agentmemoryPrevious"]["rebuild"] == second
+    world.put(1, content="changed", rev=2)
+    world.put(2, rev=2, deletedAt=world.clock.now_ms())
+    world.put(100, content="new", rev=1)
+    world.http.post(f"/collections/{world.alias}/points/delete?wait=true", json={"points": [3]}).raise_for_status()
+
+    world.roll_back()
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: first}
+    assert world.rows() == world.rows(second)
+    assert (world.rows()[1]["content"], sorted({2, 3, 100} & world.rows().keys())) == ("changed", [2, 100])
+    assert sorted(world.metadata(first)) == ["agentmemory", "agentmemoryRebuild"]
+    assert world.metadata(second)["agentmemoryPrevious"]["rebuild"] == first
+    assert "agentmemoryMoving" not in world.metadata(second)
+    described = world.http.get(f"/collections/{first}").json()["result"]["payload_schema"]
+    assert "updatedAt" not in described
+    assert world.events()[-1] == Reason.ROLLED_BACK
+
+
+async def test_killed_anywhere_on_the_way_back_the_next_operator_goes_on(qdrant_url: str) -> None:
+    moment = -1
+    while True:
+        # Every call and every answer are tried in tests/faults.
+        moment += 16
+        world = FullWorld(qdrant_url)
+        await world.begin()
+        await world.rebuild()
+        world.put(1, content="changed", rev=2)
+        world.roll_back()
+        world.calls, world.crash_at = 0, moment
+        try:
+            await world.rebuild()
+        except Killed:
+            world.rebuilds = world.operator()
+            await world.rebuild()
+        was_killed = world.calls >= moment
+
+        assert world.aliases() == {world.alias: world.physical}
+        assert world.rows()[1]["content"] == "changed"
+        assert world.rows() == world.rows(f"{world.alias}__2")
+        assert "agentmemoryMoving" not in world.metadata(f"{world.alias}__2")
+        assert world.told["state"] == "Done"
+        await world.close()
+        if not was_killed:
+            break
+    assert moment > 20
+
+
+async def test_one_that_is_not_wanted_any_more_leaves_what_was_replaced_as_such(world: FullWorld) -> None:
+    await world.rebuild()
+
+    async def change_mind(task: Task) -> str:
+        world.annotate(world.memory, {})
+        return "changed"
+
+    world.rebuilds.steps = dict(world.steps) | {Step.VERIFY: change_mind}
+    world.roll_back()
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+    assert world.collections() == [world.physical, f"{world.alias}__2"]
+    assert "agentmemoryPrevious" in world.metadata(world.physical)
+    assert "updatedAt" not in world.http.get(f"/collections/{world.alias}").json()["result"]["payload_schema"]
+
+
+async def test_without_the_previous_collection_it_says_that_there_is_no_way_back(world: FullWorld) -> None:
+    await world.rebuild()
+    world.http.delete(f"/collections/{world.physical}").raise_for_status()
+
+    world.roll_back()
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+    assert (world.told["state"], world.told["kind"]) == ("Failed", "Rollback")
+    assert world.told["message"] == f"{world.physical}, which {world.alias}__2 replaced, is not kept any more"
+    assert world.events().count(Reason.PREVIOUS_GONE) == 1
