@@ -1,6 +1,7 @@
 """Replicas as the operator sees and moves them, on the nodes that QDRANT_URLS lists, else on a simulated cluster."""
 
 import os
+import re
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -17,12 +18,15 @@ from agentmemory_operator.adapters.qdrant_points import QdrantPoints
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
 from agentmemory_operator.devserver.injected_faults import FAULTS
 from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.domain.plan_reporting import describe_change
 from agentmemory_operator.domain.rebuilding import Record, phase_of
 from agentmemory_operator.domain.replicas import CopyReplica, DropReplica, Placement
+from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.links import Endpoint
 from agentmemory_operator.services.moving import Move
+from agentmemory_operator.services.preview import previews_of
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.replication import await_replicas
 from agentmemory_operator.services.servers import Server
@@ -34,6 +38,7 @@ from tests.support.proxy import proxying
 from tests.support.rebuild_task import open_rebuild
 
 NAME = "agent_memory_replicas__1"
+EMBEDDING = {"provider": "none", "dimensions": 2}
 BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 2, "replication_factor": 1}
 
 
@@ -131,6 +136,24 @@ async def test_a_server_that_is_alone_is_asked_nothing_more(qdrant_url: str) -> 
         assert len(proxy.calls) == 1
         await store.close()
         httpx.delete(f"{qdrant_url}/collections/{NAME}")
+
+
+async def test_a_preview_names_the_copies_and_refuses_more_replicas_than_peers(store: QdrantCollections) -> None:
+    def asking(factor: int, slug: str = "replicas") -> AgentMemory:
+        sharding = {"shardNumber": 2, "replicationFactor": factor}
+        return parse_agent_memory(memory_document(slug, embedding=EMBEDDING, index={"sharding": sharding}))
+
+    asked = [asking(2), asking(5), asking(5, "replicas-new")]
+    more, most, new = [preview for each in asked for preview in [one async for one in previews_of([each], store)]]
+
+    assert more.draft is not None
+    told = [describe_change(change) for change in more.draft.plan.changes]
+    copies = r"set replication_factor 2; copy shard 0 from peer \d to \d, shard 1 from"
+    assert any(re.match(copies, change) for change in told)
+    assert most.refused is not None
+    assert new.refused is not None
+    assert "replicationFactor 5" in most.refused[1]
+    assert "peers (3)" in new.refused[1]
 
 
 class Rebuilding:

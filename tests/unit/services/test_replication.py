@@ -1,6 +1,6 @@
 """Passes bring the replicas of a cluster to the number that is asked for, one move each."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,9 +11,9 @@ from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import Rebuild
-from agentmemory_operator.domain.replicas import CopyReplica, DropReplica, Placement
+from agentmemory_operator.domain.replicas import CopyReplica, DropReplica, Move, Placement, moves_to
 from agentmemory_operator.domain.safety import Refusal
-from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.replication import replicate
 from tests.support.fakes import FakeCollectionStore
@@ -98,6 +98,28 @@ async def test_replicas_that_went_with_their_peer_are_made_on_others() -> None:
     assert store.moves == [CopyReplica(1, 2, 3)]
     assert done[0].replication is not None
     assert done[0].replication.reason is Reason.REPLICATING
+
+
+class Lossy(FakeCollectionStore):
+    """Carries moves out and loses every answer, as one that is killed does."""
+
+    async def move_replica(self, physical: str, move: Move) -> bool:
+        await super().move_replica(physical, move)
+        raise StoreUnavailable("no answer in time")
+
+
+@pytest.mark.parametrize(("placement", "before", "factor"), [(placed(3, "1", "2"), 1, 3), (placed(3, "123"), 3, 1)])
+async def test_no_move_is_made_twice_where_every_answer_is_lost(placement: Placement, before: int, factor: int) -> None:
+    store, expected = await a_cluster(placement, before), moves_to(placement, factor)
+    lossy = Lossy(**{each.name: getattr(store, each.name) for each in fields(store)})
+
+    for _ in expected:
+        with pytest.raises(StoreUnavailable):
+            await run(lossy, factor)
+    done = await run(lossy, factor)
+
+    assert tuple(lossy.moves) == expected
+    assert done.replication is None
 
 
 async def test_a_dead_replica_is_waited_for() -> None:
