@@ -27,14 +27,16 @@ class Rebuild:
     Attributes:
         told: `status.rebuild`, empty where there never was one.
         keep_hours: how long what is replaced is kept.
-        held: the digest of a held plan with a Rebuild, None where there is none.
+        asked: the digest of a plan with a Rebuild that is not under way yet, None where there is none.
+        is_held: it waits for somebody's decision.
     """
 
     told: Json
     annotations: Json
     keep_hours: int
     calls_per_hour: int | None
-    held: str | None
+    asked: str | None
+    is_held: bool
 
     @property
     def is_under_way(self) -> bool:
@@ -86,7 +88,8 @@ def rebuild_of(document: Json) -> Rebuild:
         annotations=document["metadata"].get("annotations") or {},
         keep_hours=24 if keep is None else keep,
         calls_per_hour=(spec.get("rebuild") or {}).get("maxEmbeddingCallsPerHour"),
-        held=plan.get("digest") if any(change.get("held") for change in waits) else None,
+        asked=plan.get("digest") if waits else None,
+        is_held=any(change.get("held") for change in waits),
     )
 
 
@@ -103,7 +106,7 @@ def rebuild_document(document: Json, *, now_ms: int) -> dict[str, Any]:
         "underWay": rebuild.is_under_way,
         "pointsPerSecond": round(rebuild.rate(now_ms), 1) if rebuild.is_under_way else None,
         "secondsLeft": _seconds_left(rebuild, now_ms),
-        "heldPlan": rebuild.held,
+        "heldPlan": rebuild.asked if rebuild.is_held else None,
         "previousCollection": previous,
     }
 
@@ -129,6 +132,8 @@ def headline_of(told: Json) -> str:
     if not is_under_way(told):
         return str(told.get("state", "")).lower()
     step = told.get("step")
+    if step is None:
+        return str(told["state"]).lower()
     place = f"step {STEPS.index(Step(step)) + 1} of {len(STEPS)}, {step}" if step in STEPS else f"step {step}"
     return place if told["state"] == State.RUNNING else f"{told['state'].lower()} in {place}"
 
@@ -145,8 +150,8 @@ def _rows(rebuild: Rebuild, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "ended", str(told.get("endTime") or "")
     if rebuild.previous and (until := rebuild.kept_until_ms) is not None:
         yield "kept", f"{rebuild.previous} until {render_time(until)}, for a way back"
-    if rebuild.held and not rebuild.is_under_way:
-        yield "held", f"plan {rebuild.held} needs a Rebuild"
+    if rebuild.asked and not rebuild.is_under_way:
+        yield "held" if rebuild.is_held else "asked for", f"plan {rebuild.asked} needs a Rebuild"
     for annotation in (PAUSE_REBUILD, CANCEL_REBUILD, ROLLBACK_REBUILD):
         if annotation in rebuild.annotations:
             yield "annotation", f"{annotation}: {rebuild.annotations[annotation]}"
@@ -197,7 +202,7 @@ def _commands(rebuild: Rebuild, name: str, options: str) -> Iterator[str]:
     if rebuild.is_under_way and not rebuild.is_moved:
         yield f"resume: {verb} --resume" if PAUSE_REBUILD in rebuild.annotations else f"pause: {verb} --pause"
         yield f"cancel: {verb} --cancel"
-    if rebuild.held and not rebuild.is_under_way:
+    if rebuild.is_held and not rebuild.is_under_way:
         yield f"approve: agentmemory approve {name}{options}"
     if rebuild.previous and not rebuild.is_under_way:
         yield f"roll back: {verb} --rollback"

@@ -149,9 +149,9 @@ async def _act(asked: Options, objects: JobObjects, namespace: str) -> Json:
 
 
 def _is_watched(asked: Options, document: Json) -> bool:
-    """Tell whether there is something to watch: what is under way, or what is held and may begin."""
+    """Tell whether there is something to watch: what is under way, or what is asked for and may begin."""
     rebuild = rebuild_of(document)
-    return asked.watch and (rebuild.is_under_way or rebuild.held is not None)
+    return asked.watch and (rebuild.is_under_way or rebuild.asked is not None)
 
 
 Action = Callable[[Json, Rebuild], tuple[Mapping[str, str | None], str]]
@@ -189,6 +189,8 @@ def _check_before_move(document: Json, rebuild: Rebuild, done: str) -> None:
     name = titled(document)
     if not rebuild.is_under_way:
         raise AgentMemoryError(f"{name}: no rebuild is under way that could be {done}")
+    if "digest" not in rebuild.told:
+        raise AgentMemoryError(f"{name}: its rebuild has not begun yet: {rebuild.told.get('message', 'it waits')}")
     if rebuild.is_moved:
         raise AgentMemoryError(
             f"{name}: the alias has moved to {rebuild.told['target']}; what is left cannot be {done} and ends by"
@@ -206,7 +208,7 @@ async def _follow(objects: JobObjects, before: Json, asked: Options) -> Json:
     with Progress(titled(before)) as progress:
         while not _has_ended(now := rebuild_of(document), then):
             late = time.monotonic() - begun > BEGUN_WITHIN_S
-            if not now.is_under_way and (late if asked.actions else now.held is None):
+            if not now.is_under_way and (late if asked.actions else now.asked is None):
                 raise AgentMemoryError(f"{titled(document)}: no rebuild has begun: does an operator run?")
             progress.advance(_line(document), *_bar(now))
             await asyncio.sleep(POLL_S)
@@ -228,7 +230,7 @@ def _line(document: Json) -> str:
     """Return how far it is, in a line."""
     rebuild, told = rebuild_of(document), rebuild_of(document).told
     if not rebuild.is_under_way:
-        return f"plan {rebuild.held} is held: {_held(document)}" if rebuild.held else "waits for the operator"
+        return f"plan {rebuild.asked} is held: {_held(document)}" if rebuild.is_held else "waits for the operator"
     text = headline_of(told)
     if told.get("step") == Step.COPY and told.get("total"):
         text += f": {told.get('copied', 0):,} of {told['total']:,} points"

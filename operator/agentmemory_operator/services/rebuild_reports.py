@@ -79,8 +79,11 @@ class RebuildReports:
         self._told[key, memory.metadata.uid] = {"state": State.WAITING, "message": waits}
 
     async def stand(self, key: Key, state: State, message: str, record: Record | None = None) -> None:
-        """Tell that one stands, and why."""
-        told = rebuild_status(record, state, message) if record else self.last(key)
+        """Tell that one stands, and why; what was told of the same one before stays, nothing of an earlier one."""
+        last = self.last(key)
+        told = last if is_under_way(last) else {}
+        if record is not None and told.get("target") != record.target:
+            told = rebuild_status(record, state, message)
         await self.write(key, told | {"state": state, "message": message})
 
     async def end(self, key: Key, record: Record, state: State, message: str, *, asked: str | None = None) -> None:

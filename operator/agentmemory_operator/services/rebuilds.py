@@ -207,9 +207,9 @@ class Rebuilds:
         except LeadershipLost:
             raise
         except RebuildPaused as exc:
-            await self.reports.stand(key, State.PAUSED, str(exc))
+            await self.reports.stand(key, State.PAUSED, str(exc), record)
         except RebuildHeld as exc:
-            await self.reports.stand(key, State.HELD, str(exc))
+            await self.reports.stand(key, State.HELD, str(exc), record)
             return self.periods.hold_s
         except RebuildUnwanted as exc:
             # Now: nobody comes back for an object that is gone.
@@ -231,7 +231,7 @@ class Rebuilds:
         if exc.is_disk_full and await self._is_source_live(server, memory, record):
             room = f"give it room for a second collection beside {record.source}"
             return await self._fail(key, memory, server, record, f"the disk of Qdrant is full: {room}. {exc}")
-        await self.reports.stand(key, State.WAITING, str(exc))
+        await self.reports.stand(key, State.WAITING, str(exc), record)
         raise exc
 
     async def _begun(self, key: Key, memory: AgentMemory, server: Server, live: Observed, kind: Kind | None) -> Record:
@@ -245,7 +245,7 @@ class Rebuilds:
         last = self.reports.last(key)
         known = (_last_physical(memory), last.get("source"), last.get("target"), *names_on_record(self.table))
         names = [*await server.snapshots.collections(), *known]
-        record = Record(
+        return Record(
             source=live.physical,
             target=next_physical(alias, names),
             digest=digest,
@@ -253,9 +253,6 @@ class Rebuilds:
             since_ms=now_ms,
             total=live.points,
         )
-        begun = f"{record.source} is being rebuilt as {record.target}, and serves meanwhile"
-        await self.reports.post(memory, Event("Normal", "RebuildBegun", begun))
-        return record
 
     async def _begun_back(self, server: Server, live: Observed) -> Record:
         assert live.record is not None
@@ -336,8 +333,9 @@ class Rebuilds:
         live = await live_behind(task.server, task.alias, task.target_name)
         return live is not None and live.physical == task.target_name
 
-    @staticmethod
-    async def _create(task: Task) -> None:
+    async def _create(self, task: Task) -> None:
+        begun = f"{task.source_name} is being rebuilt as {task.target_name}, and serves meanwhile"
+        await self.reports.post(task.memory, Event("Normal", "RebuildBegun", begun))
         # What the object leaves to the server stays as the source has it.
         live, desired = task.source.collection, task.desired
         shards = desired.shard_number or live.shard_number

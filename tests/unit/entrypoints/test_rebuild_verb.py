@@ -141,6 +141,7 @@ def test_cancelling_names_the_plan_and_lets_nothing_pause_it(folder: JobFolder) 
         ({}, "--pause", "no rebuild is under way that could be paused"),
         (DONE, "--cancel", "no rebuild is under way that could be cancelled"),
         (MOVED, "--cancel", "the alias has moved to agent_memory_bot__2"),
+        ({"state": "Waiting", "message": "it waits its turn"}, "--cancel", "has not begun yet: it waits its turn"),
         (COPYING, "--resume", "is not paused"),
         (COPYING, "--rollback", "--cancel gives it up before its move"),
         ({}, "--rollback", "has no previous collection"),
