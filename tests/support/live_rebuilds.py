@@ -96,7 +96,7 @@ class Parts:
     @contextlib.contextmanager
     def operating(self, **order: Any) -> Iterator[ForkedOperator]:
         """Run an operator; it is killed at the end."""
-        operator = self.nursery.start(periods=PERIODS, **order)
+        operator = self.nursery.start(periods=PERIODS, rebuilds=True, **order)
         try:
             yield operator
         finally:
