@@ -102,6 +102,7 @@ class SnapshotSchedule:
     meter: ScheduleMeter = field(init=False, default_factory=ScheduleMeter)
     _slots: dict[tuple[Key, str], int] = field(init=False, default_factory=dict)
     _versions: dict[Key, tuple[str, int]] = field(init=False, default_factory=dict)
+    _collections: dict[Key, tuple[str, Json]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.queue = WorkQueue(self.look, workers=LOOKS_AT_ONCE, width=LOOKS_AT_ONCE)
@@ -142,6 +143,8 @@ class SnapshotSchedule:
         if memory is None or memory.metadata.deletion_timestamp:
             kept = [item for item in old.get("conditions") or [] if item["type"] in TYPES]
             return status | {"conditions": [*_others(status), *kept]}
+        if "collection" in status:
+            self._collections[key] = memory.metadata.uid, status["collection"]
         return self._told(self._outlook(key, memory), old=old, status=status)
 
     def heard(self, memory: Key) -> None:
@@ -179,13 +182,20 @@ class SnapshotSchedule:
         taken = [taken_of(document) for document in self.table.jobs_of(key, MEMORY_SNAPSHOT)]
         figures = figures_of(memory.spec.snapshots) if memory.metadata.creation_timestamp else Figures()
         return Outlook(
-            memory=memory,
+            memory=self._with_collection(key, memory),
             figures=figures,
             taken=taken,
             slot_ms=self._slot_ms(key, memory, taken),
             running=self._version_of(key)[0],
             now_ms=self.clock.now_ms(),
         )
+
+    def _with_collection(self, key: Key, memory: AgentMemory) -> AgentMemory:
+        """Return the object with the collection as the last pass saw it, which may not be written down yet."""
+        uid, collection = self._collections.get(key, ("", {}))
+        if uid != memory.metadata.uid:
+            return memory
+        return memory.model_copy(update={"status": memory.status | {"collection": collection}})
 
     def _slot_ms(self, key: Key, memory: AgentMemory, taken: list[Taken]) -> int:
         """Return the last time that was claimed: by the status, by this process, or by an object that is there."""
@@ -223,6 +233,7 @@ class SnapshotSchedule:
         memory = _parsed(document) if document is not None else None
         if document is None or memory is None or memory.metadata.deletion_timestamp:
             self.meter.forget(key)
+            self._collections.pop(key, None)
             return None
         outlook = self._outlook(key, memory)
         self.meter.note(key, outlook)

@@ -226,6 +226,20 @@ async def test_a_rebuild_asks_for_one_at_once_and_only_once() -> None:
     assert [(event.reason, "was rebuilt" in event.message) for event in found.cluster.events] == [("SnapshotDue", True)]
 
 
+async def test_the_pass_that_sees_a_rebuild_s_move_tells_of_it() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    document = found.table.get(AGENT)
+    assert document is not None
+    moved = {"physical": "agent_memory_probe__2", "rebuiltTime": "2026-11-22T11:00:00Z"}
+
+    status = found.schedule.note(AGENT, document, document["status"] | {"collection": moved})
+
+    assert told(status)["SnapshotFresh"] == "False/CollectionRebuilt"
+    # Before the status is written.
+    await found.look()
+    assert found.created == ["probe-rebuilt-20261122t110000z"]
+
+
 async def test_a_rebuild_that_has_not_ended_asks_for_none_yet() -> None:
     found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
     rebuilt(found, state="Running", step="Drain")
