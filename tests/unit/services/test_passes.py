@@ -244,6 +244,48 @@ async def test_a_held_plan_is_told_once(stage: Stage) -> None:
     ]
 
 
+async def test_a_rebuild_is_held_with_what_it_takes_by_the_contents_that_are_there(stage: Stage) -> None:
+    key = stage.put(memory_document(embedding={"provider": "openai"}))
+    await stage.run(key)
+    stage.store.points[FIRST], stage.store.lengths[FIRST] = 640, [400, 0]
+    wanted = {"embedding": {"provider": "openai", "model": "text-embedding-3-large"}}
+    rebuild = {"embeddingPricePerMillionTokens": 10, "maxEmbeddingCallsPerHour": 5}
+    stage.put(memory_document(metadata={"generation": 2}, **wanted, rebuild=rebuild) | {"status": stage.status(key)})
+
+    await stage.run(key)
+
+    costs = stage.status(key)["plan"]["costs"]
+    told = {name: costs[name] for name in ("points", "embeddingCalls", "tokens", "price", "minutes")}
+    assert told == {"points": 640, "embeddingCalls": 10, "tokens": 32_000, "price": 0.32, "minutes": 120}
+
+
+async def test_points_that_come_and_go_are_no_news_of_a_held_plan(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    await stage.run(key)
+    stage.put(memory_document(index={"distance": "Dot"}) | {"status": stage.status(key)})
+    await stage.run(key)
+    stage.cluster.events.clear()
+
+    stage.store.points[FIRST] = 50_000
+    await stage.run(key)
+
+    assert stage.status(key)["plan"]["costs"]["points"] == 50_000
+    assert stage.cluster.events == []
+
+
+async def test_a_rebuild_for_which_the_operator_allows_no_room_is_refused_though_it_was_approved(stage: Stage) -> None:
+    key = stage.put(memory_document())
+    await stage.run(key)
+    stage.store.points[FIRST] = 5
+    stage.passes.connections.most_rebuild_bytes = 1000
+    spec = {"index": {"distance": "Dot"}, "changePolicy": "Apply"}
+    stage.put(memory_document(**spec) | {"status": stage.status(key)})
+
+    await stage.run(key)
+
+    assert stage.short(key)[1] == ("InSync", "False", "InsufficientSpace")
+
+
 async def test_a_spec_that_cannot_be_parsed_stalls_and_names_the_field(stage: Stage) -> None:
     key = stage.put(memory_document(scoring={"weights": {"similarity": 1, "recency": 1, "utility": 1}}))
 
