@@ -338,6 +338,17 @@ async def test_points_are_counted_exactly_and_without_tombstones(place: Place) -
     assert await place.store.count(f"{place.alias}__2") == 0
 
 
+async def test_the_lengths_of_contents_are_those_of_memories(place: Place) -> None:
+    await place.create()
+    place.add_points(1, content="x" * 40)
+    place.add_points(2, content="y" * 9)
+    place.add_points(1, userId="u")
+    place.add_points(1, content="z", deletedAt=1_795_000_000_000)
+
+    assert sorted(await place.store.content_lengths(place.physical, 256)) == [0, 9, 9, 40]
+    assert len(await place.store.content_lengths(place.physical, 2)) == 2
+
+
 async def test_a_deleted_collection_takes_its_alias_along_and_may_be_deleted_again(place: Place) -> None:
     await place.create()
     await place.store.apply(place.physical, SetAlias(place.alias, place.physical))
@@ -449,6 +460,7 @@ CALLS: dict[str, Callable[[QdrantCollections], Awaitable[object]]] = {
     "apply": lambda store: store.apply("a__1", UpdateHnsw(m=4)),
     "count": lambda store: store.count("a__1"),
     "count_unlisted": lambda store: store.count_unlisted("a__1", ["fact"]),
+    "content_lengths": lambda store: store.content_lengths("a__1", 2),
     "delete": lambda store: store.delete("a__1"),
 }
 

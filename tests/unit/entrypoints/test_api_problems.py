@@ -17,6 +17,7 @@ from agentmemory_operator.errors import (
     NotFound,
     NotOwned,
     OutcomeUnknown,
+    RebuildHeld,
     RebuildPaused,
     RebuildUnwanted,
     RequestInvalid,
@@ -63,7 +64,7 @@ def test_no_error_is_forgotten() -> None:
     # only the operator meets.
     of_operator = {StorageUnavailable, StorageRejected, BytesDiffer, NamespaceEnding}
     unanswered = {SecretMissing, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost}
-    unanswered |= {CollectionMoved, RestoreUnderWay, RebuildPaused, RebuildUnwanted}
+    unanswered |= {CollectionMoved, RestoreUnderWay, RebuildHeld, RebuildPaused, RebuildUnwanted}
     assert raised - set(PROBLEM_OF) == unanswered | of_operator
 
 
