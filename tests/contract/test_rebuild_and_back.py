@@ -1,6 +1,9 @@
 """A rebuild and its way back, each step the real one, over a real engine; the operator is killed at calls of it."""
 
+import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -11,6 +14,7 @@ from agentmemory_operator.domain.resources import ROLLBACK_REBUILD
 from agentmemory_operator.main.rebuilds import abandon as give_up
 from agentmemory_operator.main.rebuilds import rebuild_steps
 from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.draining import Drain
 from agentmemory_operator.services.moving import Move
 from agentmemory_operator.services.rebuild_convergence import Convergence
 from agentmemory_operator.services.rebuild_tasks import Task
@@ -22,6 +26,7 @@ from tests.support.restore_world import Killed
 
 POINTS = 10
 ANNOUNCE_S = 0.05
+TIMEOUT_S = 10
 
 
 class FullWorld(RebuildWorld):
@@ -29,22 +34,21 @@ class FullWorld(RebuildWorld):
 
     def __init__(self, url: str) -> None:
         locks, converge = AliasLocks(), Convergence(look_s=0.02)
-        super().__init__(
-            url,
-            rebuild_steps(locks, lambda key: False)
-            | {
-                Step.CONVERGE: converge,
-                Step.VERIFY: RebuildVerification(converge),
-                Step.MOVE: Move(locks, lambda task: False, announce_s=ANNOUNCE_S),
-            },
-        )
+        quick = {
+            Step.CONVERGE: converge,
+            Step.VERIFY: RebuildVerification(converge),
+            Step.MOVE: Move(locks, lambda task: False, announce_s=ANNOUNCE_S),
+            # Requests are over at the second look.
+            Step.DRAIN: Drain(monotonic=partial(next, count(0, TIMEOUT_S)), sleep=asyncio.sleep),
+        }
+        super().__init__(url, rebuild_steps(locks, lambda key: False) | quick)
 
     async def abandon(self, server: Server, record: Record) -> None:
         await give_up(server, record)
 
     async def begin(self) -> None:
         """Make the agent, and ask for a Rebuild of its collection."""
-        self.table.put(connection_document(url=self.url, timeoutSeconds=1))
+        self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
         await self.create_agent(POINTS, changePolicy="Apply")
         self.change(index={"distance": "Dot"})
 
@@ -139,6 +143,18 @@ async def test_one_that_is_not_wanted_any_more_leaves_what_was_replaced_as_such(
     assert world.collections() == [world.physical, f"{world.alias}__2"]
     assert "agentmemoryPrevious" in world.metadata(world.physical)
     assert "updatedAt" not in world.http.get(f"/collections/{world.alias}").json()["result"]["payload_schema"]
+
+
+async def test_writers_that_a_killed_operator_holds_go_on_though_nobody_wants_the_move_any_more(
+    world: FullWorld,
+) -> None:
+    held = {"agentmemoryMoving": {"from": world.physical, "to": f"{world.alias}__2", "phase": "Final"}}
+    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, held))
+    world.change(index={"distance": "Cosine"})
+
+    await world.rebuild()
+
+    assert "agentmemoryMoving" not in world.metadata(world.alias)
 
 
 async def test_without_the_previous_collection_it_says_that_there_is_no_way_back(world: FullWorld) -> None:

@@ -31,6 +31,7 @@ from agentmemory_operator.services.plain_moves import note_taken, take_place, wa
 from agentmemory_operator.services.previous import live_behind
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.replication import await_replicas
+from agentmemory_operator.services.servers import Server
 
 HELD_S = 3.0
 """For how long writers are held at most; the API refuses them after some more."""
@@ -66,7 +67,7 @@ class Move:
             RebuildPaused, RebuildUnwanted: it is not to be moved any more.
             TransientError: it was not moved, and is to be tried again.
         """
-        await self._release(task)
+        await release_writers(task.server, task.source_name)
         if self.is_cleaned(task):
             raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
         carried = [task, *await way_back_of(task)]
@@ -78,7 +79,7 @@ class Move:
             held_s = await self._switch(task, carried)
         except BaseException:
             if not await _is_moved(task):
-                await self._release(task)
+                await release_writers(task.server, task.source_name)
                 raise
             # The answer was lost, not the move.
             await note_taken(task)
@@ -126,12 +127,11 @@ class Move:
                 await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
             return self.monotonic() - begun_s
 
-    async def _release(self, task: Task) -> None:
-        """Let the writers of the source go on, unless it may have gone: what they wrote would go with it."""
-        if is_past_return(task.record, task.alias):
-            return
-        if phase_of(await task.server.snapshots.metadata(task.source_name)) is not None:
-            await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: None})
+
+async def release_writers(server: Server, physical: str) -> None:
+    """Let the writers of a collection go on, where a move of its alias was announced that is not under way."""
+    if phase_of(await server.snapshots.metadata(physical)) is not None:
+        await server.snapshots.write_metadata(physical, {MOVING_KEY: None})
 
 
 async def _write(task: Task, phase: Phase) -> None:

@@ -26,7 +26,6 @@ from agentmemory_operator.domain.planning import CreateCollection
 from agentmemory_operator.domain.rebuild_decision import Decision, decide
 from agentmemory_operator.domain.rebuild_status import State, is_under_way
 from agentmemory_operator.domain.rebuilding import (
-    MOVING_KEY,
     REBUILD_KEY,
     Kind,
     Record,
@@ -52,6 +51,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Clock, Cluster, Embedder, Event
 from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.moving import release_writers
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of_memory, names_on_record, owned_memory
 from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind
 from agentmemory_operator.services.rebuild_reports import RebuildReports
@@ -149,6 +149,9 @@ class Rebuilds:
 
     async def _look(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
         live = await live_behind(server, alias_of(memory.slug), _last_physical(memory))
+        if live is not None:
+            # Nothing moves at the beginning of a look: who announced it was killed.
+            await release_writers(server, live.physical)
         wish = await self.wishes.read(memory, live)
         decision = decide(live, await self._records(server, memory), wish)
         if waits := self._obstacle(key, decision):
@@ -370,8 +373,7 @@ class Rebuilds:
             if (live is not None and live.physical == record.target) or is_past_return(record, alias_of(memory.slug)):
                 return
             await self.abandon(server, record)
-            if await server.snapshots.metadata(record.source) is not None:
-                await server.snapshots.write_metadata(record.source, {MOVING_KEY: None})
+            await release_writers(server, record.source)
             if record.kind is Kind.ROLLBACK or PREVIOUS_KEY in metadata:
                 ended = record_to_json(replace(record, step=Step.DONE))
                 await server.snapshots.write_metadata(record.target, {REBUILD_KEY: ended})
