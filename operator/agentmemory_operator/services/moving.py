@@ -67,7 +67,7 @@ class Move:
             RebuildPaused, RebuildUnwanted: it is not to be moved any more.
             TransientError: it was not moved, and is to be tried again.
         """
-        await release_writers(task.server, task.source_name)
+        await self._release(task)
         if self.is_cleaned(task):
             raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
         carried = [task, *await way_back_of(task)]
@@ -79,7 +79,7 @@ class Move:
             held_s = await self._switch(task, carried)
         except BaseException:
             if not await _is_moved(task):
-                await release_writers(task.server, task.source_name)
+                await self._release(task)
                 raise
             # The answer was lost, not the move.
             await note_taken(task)
@@ -126,6 +126,12 @@ class Move:
             else:
                 await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
             return self.monotonic() - begun_s
+
+    @staticmethod
+    async def _release(task: Task) -> None:
+        """Let the writers of the source go on, unless it may have gone: what they wrote would go with it."""
+        if not is_past_return(task.record, task.alias):
+            await release_writers(task.server, task.source_name)
 
 
 async def release_writers(server: Server, physical: str) -> None:

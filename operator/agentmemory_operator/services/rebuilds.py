@@ -149,11 +149,11 @@ class Rebuilds:
 
     async def _look(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
         live = await live_behind(server, alias_of(memory.slug), _last_physical(memory))
-        if live is not None:
-            # Nothing moves at the beginning of a look: who announced it was killed.
-            await release_writers(server, live.physical)
         wish = await self.wishes.read(memory, live)
         decision = decide(live, await self._records(server, memory), wish)
+        if live is not None and not decision.is_urgent:
+            # Nothing moves at the beginning of a look: who announced it was killed.
+            await release_writers(server, live.physical)
         if waits := self._obstacle(key, decision):
             await self.reports.stand(key, State.WAITING, waits, decision.going_on)
             return self.periods.look_s
