@@ -12,7 +12,7 @@ from agentmemory_operator.domain.resources import (
     PAUSE_REBUILD,
     RECONCILE_REQUESTED_AT,
 )
-from agentmemory_operator.errors import SpecInvalid, StoreUnavailable, TransientError
+from agentmemory_operator.errors import RebuildHeld, SpecInvalid, StoreUnavailable, TransientError
 from agentmemory_operator.services.rebuild_tasks import Task
 from tests.support.api_stack import dev_qdrant
 from tests.support.rebuild_world import BARE_STEPS, RebuildWorld
@@ -214,3 +214,70 @@ async def test_a_restore_goes_first(world: RebuildWorld) -> None:
 
     assert world.told["state"] == "Waiting"
     assert world.collections() == [world.physical]
+
+
+async def test_a_target_that_a_restore_has_replaced_is_kept_as_the_restore_s_way_back(world: RebuildWorld) -> None:
+    """Only a killed operator leaves that: a restore waits for a rebuild that moves."""
+
+    async def lose_its_operator(task: Task) -> str:
+        raise StoreUnavailable("away for a while")
+
+    await world.snapshot()
+    world.rebuilds.steps = BARE_STEPS | {Step.DRAIN: lose_its_operator}
+    with pytest.raises(TransientError):
+        await world.rebuild()
+    # What it was at is not known to the restore.
+    world.tell_rebuild()
+    world.change(index={"distance": "Cosine"})
+    restore = world.restore()
+    await world.run(restore)
+    assert world.condition(restore, "Succeeded") == "True/Restored"
+
+    await world.rebuild()
+
+    target = f"{world.alias}__2"
+    assert world.status(restore)["previousCollection"]["physical"] == target
+    assert world.count(target) == POINTS
+    assert world.metadata(target)[REBUILD_KEY]["step"] == "Done"
+
+
+async def test_nothing_is_removed_while_a_restore_is_under_way(world: RebuildWorld) -> None:
+    async def pause(task: Task) -> str:
+        raise StoreUnavailable("away for a while")
+
+    await world.snapshot()
+    world.rebuilds.steps = BARE_STEPS | {Step.VERIFY: pause}
+    with pytest.raises(TransientError):
+        await world.rebuild()
+    world.fails["apply"] = StoreUnavailable("away for a moment")
+    restore = world.restore()
+    with pytest.raises(TransientError):
+        await world.restores.run(restore)
+    world.fails.clear()
+    world.change(index={"distance": "Cosine"})
+
+    await world.rebuild()
+    assert f"{world.alias}__2" in world.collections()
+    assert world.told["message"] == "MemoryRestore undo is under way: it goes first"
+    await world.run(restore)
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: f"{world.alias}__3"}
+    assert world.collections() == [world.physical, f"{world.alias}__3"]
+
+
+async def test_one_that_waits_for_an_approval_is_held_and_told_with_what_to_approve(world: RebuildWorld) -> None:
+    async def hold(task: Task) -> str:
+        await task.tell("a drop")
+        raise RebuildHeld("a drop")
+
+    world.rebuilds.steps = BARE_STEPS | {Step.VERIFY: hold}
+
+    due_s = await world.rebuilds.run(world.memory)
+
+    assert due_s == world.rebuilds.periods.hold_s
+    assert (world.told["state"], world.told["message"]) == ("Held", "a drop")
+    assert world.aliases() == {world.alias: world.physical}
+    world.rebuilds.steps = BARE_STEPS
+    await world.rebuild()
+    assert world.told["state"] == "Done"

@@ -199,7 +199,7 @@ def held_message(drop: Drop, recall: Recall, *, most_percent: float, approval: s
 def described(recall: Recall) -> str:
     """Return the figures in a person's words."""
     if not recall.probes:
-        return "no probe searches: nothing to search for"
+        return "no probe searches: nothing to search for, or no exact search is allowed"
     parts = [f"{_percent(recall.neighbours)} of the same nearest 10"]
     if recall.found_before is not None:
         parts.append(f"found by their own words {_percent(recall.found_before)} -> {_percent(recall.found_after)}")

@@ -1,5 +1,6 @@
 """Searches both collections of a rebuild for the same memories, as `domain/recall_probes.py` says."""
 
+import logging
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 
@@ -17,6 +18,8 @@ from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.ports import Embedder, Json, Vector
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.walks import page_of, rows_of
+
+_log = logging.getLogger(__name__)
 
 AT_ONCE = 4
 """Probes of a call, each an exact search and one of the index: agents search meanwhile."""
@@ -54,8 +57,9 @@ class RecallProbing:
         try:
             sources = await self._searched(self.task.source_name, self.task.source.collection, probes, before)
             targets = await self._searched(self.task.target_name, self.target.collection, probes, after)
-        except StoreRejected:
+        except StoreRejected as exc:
             # A strict mode that allows no exact search allows no measure of what is missed.
+            _log.info("what searches of %s find is not measured: %s", self.task.target_name, exc)
             return Recall(probes=0)
         probed = [
             Probed(id=point["id"], source=source, target=target)
