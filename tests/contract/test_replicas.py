@@ -45,7 +45,7 @@ BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 2, "replicati
 @pytest.fixture(scope="module")
 def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
     """A simulated cluster."""
-    running = DevServer(tmp_path_factory.mktemp("cluster"), "--peers", "3", "--activation-seconds", "0.2")
+    running = DevServer(tmp_path_factory.mktemp("cluster"), "--peers", "3", "--activation-seconds", "0.5")
     yield running
     running.stop()
 

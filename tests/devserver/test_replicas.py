@@ -1,5 +1,6 @@
 """Replicas of a simulated cluster go from peer to peer as the source of a server of 1.19 says they do."""
 
+import contextlib
 import json
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from agentmemory_operator.devserver.injected_faults import FAULTS
 from tests.devserver.conftest import Server, StartServer
 
-COPY_S = 0.4
+COPY_S = 1.0
 BODY = {"vectors": {"size": 2, "distance": "Dot"}, "shard_number": 1, "replication_factor": 1}
 
 
@@ -20,9 +21,14 @@ class Peers:
 
     def __init__(self, server: Server) -> None:
         self.server = server
+        self._clients = [httpx.Client(base_url=url, timeout=30) for url in server.urls]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
 
     def call(self, peer: int, method: str, path: str, body: Any = None) -> httpx.Response:
-        return httpx.request(method, f"{self.server.urls[peer - 1]}/collections{path}", json=body, timeout=30)
+        return self._clients[peer - 1].request(method, f"/collections{path}", json=body)
 
     def cluster(self, body: Any, *, status: int = 200, peer: int = 1) -> str:
         answer = self.call(peer, "POST", "/c__1/cluster", body)
@@ -71,6 +77,7 @@ def peers(running: Server) -> Iterator[Peers]:
     yield made
     made.send_away()
     made.call(1, "DELETE", "/c__1")
+    made.close()
 
 
 @pytest.mark.parametrize(
@@ -168,12 +175,13 @@ def test_the_last_active_replica_is_called_active_though_its_peer_is_away(peers:
 
 
 def test_a_copy_cut_off_by_a_kill_is_made_again(start_server: StartServer) -> None:
-    peers = Peers(start_server(*OPTIONS))
-    peers.call(1, "PUT", "/c__1", BODY)
-    peers.cluster(transfer("replicate_shard", 1, 2))
-    peers.server.kill()
+    with contextlib.closing(Peers(start_server(*OPTIONS))) as peers:
+        peers.call(1, "PUT", "/c__1", BODY)
+        peers.cluster(transfer("replicate_shard", 1, 2))
+        peers.server.kill()
 
-    Peers(start_server(*OPTIONS)).eventually({1: "Active", 2: "Active"})
+    with contextlib.closing(Peers(start_server(*OPTIONS))) as again:
+        again.eventually({1: "Active", 2: "Active"})
 
 
 def test_a_server_that_is_alone_moves_nothing(server: Server, emptied: None) -> None:
