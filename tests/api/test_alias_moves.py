@@ -4,7 +4,6 @@ The two models have nothing in common: a question of one finds a memory of the o
 """
 
 import contextlib
-import pathlib
 import threading
 import time
 from collections import Counter
@@ -17,11 +16,10 @@ import pytest
 from agentmemory_operator.domain.rebuilding import Phase
 from agentmemory_operator.services.fence import Times
 from tests.support.alias_moves import Mover, TwoModels
-from tests.support.api_stack import agent_document, create_collection, dev_qdrant, running_api
+from tests.support.api_stack import agent_document, create_collection, running_api
 from tests.support.operator import wait_until
 
-TIMES = Times(lease_s=0.5, hold_s=1.5)
-ANNOUNCE_S = 0.7
+LEASE_S, ANNOUNCE_S = 0.5, 0.7
 SCORING = {"scoreThreshold": -1, "minSimilarity": -1, "weights": {"similarity": 1, "recency": 0, "utility": 0}}
 
 
@@ -31,7 +29,7 @@ class World:
 
     api: httpx.Client
     mover: Mover
-    slug: str = "bot"
+    slug: str
 
     def store(self, text: str, **how: str) -> httpx.Response:
         return self.post("memories", {"content": text}, **how)
@@ -50,27 +48,29 @@ class World:
 
 
 @contextlib.contextmanager
-def open_worlds(folder: pathlib.Path, sizes: Mapping[str, int]) -> Iterator[list[World]]:
+def open_worlds(qdrant_url: str, sizes: Mapping[str, int], *, hold_s: float = 10) -> Iterator[list[World]]:
     """Serve agents, by slug the size of their new model's vectors."""
+    times = Times(lease_s=LEASE_S, hold_s=hold_s)
     old = {"provider": "openai", "model": "old", "dimensions": 8}
     documents = [agent_document(slug, embedding=old, scoring=SCORING) for slug in sizes]
-    with dev_qdrant(folder) as qdrant_url:
-        for document in documents:
-            create_collection(qdrant_url, document)
-        with (
-            running_api(qdrant_url, *documents, times=TIMES, embedder_of=TwoModels) as stack,
-            httpx.Client(base_url=stack.api_url, timeout=30) as api,
-            httpx.Client(base_url=qdrant_url, timeout=30) as qdrant,
-        ):
-            yield [
-                World(api, Mover(qdrant, f"agent_memory_{slug}", ANNOUNCE_S, size), slug)
-                for slug, size in sizes.items()
-            ]
+    for document in documents:
+        create_collection(qdrant_url, document)
+    with (
+        running_api(qdrant_url, *documents, times=times, embedder_of=TwoModels) as stack,
+        httpx.Client(base_url=stack.api_url, timeout=30) as api,
+        httpx.Client(base_url=qdrant_url, timeout=30) as qdrant,
+    ):
+        worlds = [
+            World(api, Mover(qdrant, f"agent_memory_{slug}", ANNOUNCE_S, size), slug) for slug, size in sizes.items()
+        ]
+        yield worlds
+        for world in worlds:
+            world.mover.remove()
 
 
 @contextlib.contextmanager
-def open_world(folder: pathlib.Path, *, size: int = 8) -> Iterator[World]:
-    with open_worlds(folder, {"bot": size}) as [world]:
+def open_world(qdrant_url: str, *, size: int = 8, hold_s: float = 10) -> Iterator[World]:
+    with open_worlds(qdrant_url, {"moving": size}, hold_s=hold_s) as [world]:
         yield world
 
 
@@ -136,10 +136,8 @@ class Traffic:
 
 
 @pytest.mark.parametrize("size", [8, 16])
-def test_no_search_fails_or_mixes_two_models_and_no_acknowledged_write_is_lost(
-    tmp_path: pathlib.Path, size: int
-) -> None:
-    with open_world(tmp_path, size=size) as world:
+def test_no_search_fails_or_mixes_two_models_and_no_acknowledged_write_is_lost(qdrant_url: str, size: int) -> None:
+    with open_world(qdrant_url, size=size) as world:
         mover, traffic = world.mover, Traffic(world)
         with traffic.running():
             traffic.wait_for_more()
@@ -151,6 +149,7 @@ def test_no_search_fails_or_mixes_two_models_and_no_acknowledged_write_is_lost(
             carried = set(world.contents(mover.target))
             acknowledged = set(traffic.acknowledged)
             mover.move()
+            mover.carry()
             traffic.wait_for_more()
 
         assert traffic.wrong == []
@@ -162,9 +161,9 @@ def test_no_search_fails_or_mixes_two_models_and_no_acknowledged_write_is_lost(
 
 
 def test_where_the_operator_dies_before_the_alias_moves_writes_give_up_and_searches_go_on(
-    tmp_path: pathlib.Path,
+    qdrant_url: str,
 ) -> None:
-    with open_world(tmp_path) as world:
+    with open_world(qdrant_url, hold_s=0.5) as world:
         world.store("before").raise_for_status()
         world.mover.create()
         world.mover.announce()
@@ -183,8 +182,8 @@ def test_where_the_operator_dies_before_the_alias_moves_writes_give_up_and_searc
         assert world.contents(world.mover.target) == {"before": 1, "after": 1}
 
 
-def test_a_write_that_waits_for_the_move_is_stored_once_and_in_the_new_collection(tmp_path: pathlib.Path) -> None:
-    with open_world(tmp_path) as world:
+def test_a_write_that_waits_for_the_move_is_stored_once_and_in_the_new_collection(qdrant_url: str) -> None:
+    with open_world(qdrant_url) as world:
         world.store("before").raise_for_status()
         world.mover.create()
         world.mover.announce()
@@ -202,20 +201,20 @@ def test_a_write_that_waits_for_the_move_is_stored_once_and_in_the_new_collectio
         assert world.contents(world.mover.target) == {"before": 1, "meanwhile": 1}
 
 
-MOVES = [("search", 8), ("store", 8), ("batch", 8), ("import", 8), ("item", 8), ("search", 16), ("store", 16)]
+MOVES = [("search", 8), ("batch", 8), ("import", 8), ("item", 8), ("search", 16), ("store", 16)]
 """What is asked, and the size of the new model's vectors."""
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[tuple[str, int], World]]:
+def moved(qdrant_url: str) -> Iterator[dict[tuple[str, int], World]]:
     """Agents whose aliases moved, unannounced, since the process read their metadata, longer ago than the lease."""
     kinds = {f"{method}-{size}": (method, size) for method, size in MOVES}
-    with open_worlds(tmp_path_factory.mktemp("moved"), {slug: size for slug, (_, size) in kinds.items()}) as worlds:
+    with open_worlds(qdrant_url, {slug: size for slug, (_, size) in kinds.items()}) as worlds:
         for world in worlds:
             world.store("before").raise_for_status()
             world.mover.create()
             world.mover.carry()
-        time.sleep(TIMES.lease_s)
+        time.sleep(LEASE_S)
         for world in worlds:
             world.mover.move()
         yield {kinds[world.slug]: world for world in worlds}

@@ -103,6 +103,11 @@ class Mover:
         action = {"create_alias": {"collection_name": self.target, "alias_name": self.alias}}
         self._call("POST", "/collections/aliases", {"actions": [action]})
 
+    def remove(self) -> None:
+        """Delete both collections."""
+        for collection in (self.source, self.target):
+            self._call("DELETE", f"/collections/{collection}", None)
+
     def points(self, collection: str, *, with_vector: bool = False) -> list[dict[str, Any]]:
         """Return all points of a collection."""
         found: list[dict[str, Any]] = []
