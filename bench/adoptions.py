@@ -80,30 +80,15 @@ def main() -> None:
 
 
 def adopt(stack: Stack, data: Dataset) -> None:
-    """Make a plain collection, fill it, and have it adopted."""
-    say(f"loading {len(data):,} memories into a plain collection")
+    """Make a plain collection, have it adopted, and fill it."""
+    say("having an empty plain collection adopted")
     with Client(stack.qdrant_url) as qdrant:
         qdrant.call("PUT", f"/collections/{data.alias}", {"vectors": {"size": DIMENSIONS, "distance": "Cosine"}})
-    load(stack, data)
     stack.declare(data.slug)
-    say("having it adopted")
-    wait_adopted(stack, data.slug)
+    stack.wait_ready(data.slug)
+    say(f"loading {len(data):,} memories")
+    load(stack, data)
     say(f"indexed {stack.wait_indexed(data.alias):,}")
-
-
-def wait_adopted(stack: Stack, slug: str) -> None:
-    """Wait until the agent answers: the payload indexes of all points are made first.
-
-    Raises:
-        RuntimeError: it takes too long.
-    """
-    until_s = time.monotonic() + DONE_S
-    while time.monotonic() < until_s:
-        with Client(stack.api_url) as api, contextlib.suppress(Refused):
-            api.call("GET", f"/v1/agents/{slug}")
-            return
-        time.sleep(0.5)
-    raise RuntimeError(f"agent {slug} was not adopted within {DONE_S:.0f} s")
 
 
 @contextlib.contextmanager
@@ -151,7 +136,7 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
 
 def rebuild_status(stack: Stack, slug: str) -> Json:
     """Return what the status says of the rebuild, nothing before there is one."""
-    file = stack.manifests / ".status" / f"{NAMESPACE}.{slug}.json"
+    file = stack.manifests / ".status" / f"{NAMESPACE}.{slug}.agentmemory.json"
     if not file.is_file():
         return {}
     told: Json = json.loads(file.read_text(encoding="utf-8"))["status"].get("rebuild") or {}
