@@ -145,6 +145,19 @@ async def test_one_that_is_not_wanted_any_more_leaves_what_was_replaced_as_such(
     assert "updatedAt" not in world.http.get(f"/collections/{world.alias}").json()["result"]["payload_schema"]
 
 
+async def test_what_no_rebuild_made_is_not_taken_back_and_says_so_once(world: FullWorld) -> None:
+    world.change(index={"distance": "Cosine"})
+    world.roll_back()
+
+    await world.rebuild()
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: world.physical}
+    assert (world.told["state"], world.told["kind"]) == ("Failed", "Rollback")
+    assert "is not what a rebuild made" in world.told["message"]
+    assert world.events() == [Reason.PREVIOUS_GONE]
+
+
 async def test_writers_that_a_killed_operator_holds_go_on_though_nobody_wants_the_move_any_more(
     world: FullWorld,
 ) -> None:

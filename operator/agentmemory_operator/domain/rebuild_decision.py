@@ -84,7 +84,7 @@ def decide(live: Observed | None, records: Sequence[Record], wish: Wish) -> Deci
 
 def _wanted(live: Observed, wish: Wish) -> Kind | None:
     if wish.rollback is not None and wish.rollback == live.physical:
-        return Kind.ROLLBACK if live.record is not None and live.record.kind is Kind.REBUILD else None
+        return Kind.ROLLBACK
     return Kind.REBUILD if wish.digest is not None else None
 
 

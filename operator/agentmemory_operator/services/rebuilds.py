@@ -258,7 +258,10 @@ class Rebuilds:
         )
 
     async def _begun_back(self, server: Server, live: Observed) -> Record:
-        assert live.record is not None
+        if live.record is None or live.record.kind is Kind.ROLLBACK:
+            raise SpecInvalid(
+                Reason.PREVIOUS_GONE, f"{live.physical} is not what a rebuild made: nothing is taken back"
+            )
         previous = live.record.source
         metadata = await server.snapshots.metadata(previous)
         if metadata is None or is_placeholder(metadata) or PREVIOUS_KEY not in metadata:
@@ -269,11 +272,10 @@ class Rebuilds:
 
     async def _refuse_way_back(self, key: Key, memory: AgentMemory, live: Observed, why: str) -> float:
         """Say why a rebuild is not taken back; nothing was changed."""
-        assert live.record is not None
-        asked, record = (
-            memory.metadata.annotations.get(RECONCILE_REQUESTED_AT),
-            way_back(live.record, self.clock.now_ms()),
-        )
+        asked, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
+        # What no rebuild made has nowhere to go back to but itself.
+        itself = Record(source=live.physical, target=live.physical, digest="", begun_ms=now_ms, since_ms=now_ms)
+        record = way_back(live.record or itself, now_ms)
         await self.reports.end(key, record, State.FAILED, why, asked=asked)
         await self.reports.post(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
         return self.periods.retry_s

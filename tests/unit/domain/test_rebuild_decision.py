@@ -68,7 +68,9 @@ def plain() -> Observed:
         ),
         pytest.param(live(TWO, DONE), [DONE, BACK], Wish(rollback=TWO), Decision(going_on=BACK), id="being taken back"),
         pytest.param(live(TWO, DONE), [DONE, BACK], Wish(), Decision(unwanted=(BACK,)), id="not to be taken back"),
-        pytest.param(live(ONE), [], Wish(rollback=ONE), Decision(), id="nothing was rebuilt"),
+        pytest.param(
+            live(ONE), [], Wish(rollback=ONE), Decision(begins=Kind.ROLLBACK), id="nothing to take back: it says so"
+        ),
         pytest.param(live(ONE), [DONE], Wish(rollback=TWO), Decision(), id="taken back already"),
         pytest.param(
             live(THREE), [BEGUN], Wish(digest="d1"), Decision(begins=Kind.REBUILD, unwanted=(BEGUN,)), id="source moved"
