@@ -166,7 +166,9 @@ def test_a_provider_that_is_away_is_waited_for_and_then_gone_on_with(parts: Part
     one.check_moved()
 
 
-def test_a_full_disk_stops_the_copy_and_nothing_else(parts: Parts, place: Workspace) -> None:
+def test_a_full_disk_ends_the_rebuild_and_frees_its_room_and_another_try_ends_it(
+    parts: Parts, place: Workspace
+) -> None:
     one = rebuilding(parts, place)
     with parts.operating():
         one.prepare()
@@ -174,8 +176,9 @@ def test_a_full_disk_stops_the_copy_and_nothing_else(parts: Parts, place: Worksp
             one.witness.wait_for(STORED)
             with one.witness.trouble("store"), parts.full_disk():
                 one.ask()
-                one.wait("Waiting")
-                assert one.live == one.source
+                one.wait("Failed")
+                assert place.physicals() == [one.source]
+            place.request_pass()
             one.wait_done()
 
     one.check_moved()

@@ -208,8 +208,8 @@ class Rebuilding:
         raise AssertionError(f"{step} did not come; status: {self.told}; {self._ends_of_logs()}")
 
     def wait(self, state: str, *, seconds: float = DONE_WITHIN_S) -> Document:
-        """Return `status.rebuild` once its state is this one."""
-        self.wait_until(lambda: self.told.get("state") == state, state, seconds=seconds)
+        """Return `status.rebuild` once its state is this one, of a rebuild that has been begun."""
+        self.wait_until(lambda: self.told.get("state") == state and "target" in self.told, state, seconds=seconds)
         return self.told
 
     def wait_done(self, *, seconds: float = DONE_WITHIN_S) -> Document:

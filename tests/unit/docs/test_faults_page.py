@@ -28,7 +28,9 @@ def test_every_fault_has_a_test(row: list[str]) -> None:
     assert [name for path, name in named if name not in names_in(path)] == []
 
 
-@pytest.mark.parametrize("path", ["test_cluster_faults", "test_generated_specs", "test_operator_kills"])
+@pytest.mark.parametrize(
+    "path", ["test_cluster_faults", "test_generated_specs", "test_operator_kills", "test_rebuild_faults"]
+)
 def test_every_test_of_a_fault_is_on_the_page(path: str) -> None:
     named = {name for row in FAULTS for _, name in NAMED.findall(row[-1])}
 
