@@ -2,17 +2,18 @@
 
 import logging
 from collections.abc import Hashable, Iterable, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agentmemory_operator.domain.candidates import CandidatePlan
+from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.divergence import VERSION_KEYS
-from agentmemory_operator.domain.effective import Ranking, effective_settings
+from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.filters import Selection, visible
+from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.presets import NO_GATE
 from agentmemory_operator.domain.rebuild_verification import is_alike
 from agentmemory_operator.domain.recall_figures import Recall
-from agentmemory_operator.domain.recall_probes import FETCHED, Answer, Probed, probes_among, recall_of
+from agentmemory_operator.domain.recall_probes import FETCHED, TOP, Answer, Probed, probes_among, recall_of
 from agentmemory_operator.domain.samples import PointId, vectors_of
 from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.ports import Embedder, Json, Vector
@@ -36,10 +37,6 @@ class RecallProbing:
     task: Task
     target: Observed
     embedder: Embedder | None
-
-    @property
-    def _ranking(self) -> Ranking:
-        return effective_settings(self.task.memory).ranking
 
     async def measure(self, points: Sequence[Json], alike: Set[PointId]) -> Recall:
         """Return what the probes come to; none of a server that makes no exact searches.
@@ -74,13 +71,12 @@ class RecallProbing:
         self, name: str, collection: Collection, probes: Sequence[Json], vectors: Sequence[Vector]
     ) -> list[Answer]:
         answers: list[Answer] = []
-        plans = [self._plan(str(point["payload"]["userId"]), collection) for point in probes]
-        for start in range(0, len(probes), AT_ONCE):
+        asked = list(zip(await self._plans(collection, probes), vectors, strict=True))
+        for start in range(0, len(asked), AT_ONCE):
             await self.task.check()
-            part = list(zip(plans, vectors, strict=True))[start : start + AT_ONCE]
             bodies = [
                 each.query(vector, distance=collection.distance)
-                for plan, vector in part
+                for plan, vector in asked[start : start + AT_ONCE]
                 for each in (plan.searched_exactly(), plan)
             ]
             found = await self.task.server.points.query_batch(name, bodies)
@@ -90,17 +86,28 @@ class RecallProbing:
             ]
         return answers
 
-    def _plan(self, user_id: str, collection: Collection) -> CandidatePlan:
-        """Return the search for a user's memories as the object has it made, by meaning alone."""
-        ranking, now_ms = self._ranking, self.task.clock.now_ms()
-        return CandidatePlan(
-            filters=(visible(Selection(user_id=user_id), now_ms, ranking.types),),
+    async def _plans(self, collection: Collection, probes: Sequence[Json]) -> list[CandidatePlan]:
+        users = [str(point["payload"]["userId"]) for point in probes]
+        plans = {user: await self._plan(user, collection) for user in dict.fromkeys(users)}
+        return [plans[user] for user in users]
+
+    async def _plan(self, user_id: str, collection: Collection) -> CandidatePlan:
+        """Return the search for a user's memories as the object has it made, by meaning alone, but for its length.
+
+        The index looks as far as for all the candidates of a real search, of which only the nearest come back here.
+        """
+        ranking, now_ms = effective_settings(self.task.memory).ranking, self.task.clock.now_ms()
+        filter_ = visible(Selection(user_id=user_id), now_ms, ranking.types)
+        eligible = await self.task.server.points.count(self.task.source_name, filter_, exact=False)
+        plan = plan_candidates(ranking, filter_, eligible=eligible, top_k=TOP, now_ms=now_ms)
+        most_ef = limits_in_force(collection.strict_mode).get("search_max_hnsw_ef", plan.limit)
+        return replace(
+            plan,
+            classes=plan.classes[:1],
+            filters=plan.filters[:1],
             limit=min(FETCHED, page_of(collection)),
-            is_exact=False,
             min_similarity=NO_GATE,
-            search_ef=ranking.search_ef,
-            rescore=ranking.rescore,
-            oversampling=ranking.oversampling,
+            search_ef=max(plan.search_ef or 0, min(plan.limit, int(most_ef))),
         )
 
     async def _unchanged(self, probed: Sequence[Probed]) -> dict[PointId, Hashable]:
