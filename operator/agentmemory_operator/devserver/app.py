@@ -160,7 +160,7 @@ def _routes() -> list[Route]:
 def _point_routes() -> list[Route]:
     base = "/collections/{name}/points"
     return [
-        _route("PUT", base, point_endpoints.updating(updates.read_upsert)),
+        _route("PUT", base, point_endpoints.updating(updates.read_upsert_in_turns)),
         _route("POST", base, point_endpoints.get_points),
         _route("POST", f"{base}/scroll", point_endpoints.scroll),
         _route("POST", f"{base}/count", point_endpoints.count),

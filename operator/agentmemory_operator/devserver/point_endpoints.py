@@ -8,11 +8,13 @@ from agentmemory_operator.devserver.collection_endpoints import collection_of, s
 from agentmemory_operator.devserver.facets import count_values
 from agentmemory_operator.devserver.fields import Document, read_list, read_object, require
 from agentmemory_operator.devserver.identifiers import parse_point_id
-from agentmemory_operator.devserver.points import count_points, retrieve_point, retrieve_points, scroll_points
+from agentmemory_operator.devserver.points import count_points, retrieve_point, retrieve_points, scroll_records
 from agentmemory_operator.devserver.problems import engine_failure, not_found, wrong_input
+from agentmemory_operator.devserver.queries import render_record
 from agentmemory_operator.devserver.requests import read_body, read_wait
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
-from agentmemory_operator.devserver.updates import Reader, Update, apply_update, read_batch
+from agentmemory_operator.devserver.turns import in_turns
+from agentmemory_operator.devserver.updates import Reader, TurnReader, Update, apply_update, read_batch
 
 
 async def query_points(request: Request) -> Document:
@@ -52,7 +54,8 @@ async def get_points(request: Request) -> list[Document]:
 async def scroll(request: Request) -> Document:
     """POST /collections/{name}/points/scroll."""
     body, collection = await read_body(request), collection_of(request)
-    return scroll_points(state_of(request).shards.open(collection), collection, body)
+    records, following = scroll_records(state_of(request).shards.open(collection), collection, body)
+    return {"points": await in_turns(render_record, records), "next_page_offset": following}
 
 
 async def count(request: Request) -> Document:
@@ -67,14 +70,15 @@ async def facet(request: Request) -> Document:
     return count_values(state_of(request).shards.open(collection), collection, body)
 
 
-def updating(read: Reader) -> Callable[[Request], Awaitable[Document]]:
+def updating(read: Reader | TurnReader) -> Callable[[Request], Awaitable[Document]]:
     """Return the endpoint of one kind of update."""
 
     async def endpoint(request: Request) -> Document:
         read_wait(request)
         body = await read_body(request)
         collection = collection_of(request)
-        return update_result(request, await _apply(request, read(body, collection)))
+        update = read(body, collection)
+        return update_result(request, await _apply(request, update if isinstance(update, Update) else await update))
 
     return endpoint
 

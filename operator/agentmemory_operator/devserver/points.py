@@ -30,7 +30,9 @@ def retrieve_point(shard: edge.EdgeShard, point: PointId) -> Document | None:
     return render_record(records[0]) if records else None
 
 
-def scroll_points(shard: edge.EdgeShard, collection: Collection, body: Document) -> Document:
+def scroll_records(
+    shard: edge.EdgeShard, collection: Collection, body: Document
+) -> tuple[list[edge.Record], PointId | None]:
     """Return a page of points and where the next begins."""
     limit = read_unsigned(body, "limit", path="scroll_request.", minimum=1)
     check_limit(limits_of(collection.record.configuration), "max_query_limit", limit, "limit")
@@ -51,7 +53,7 @@ def scroll_points(shard: edge.EdgeShard, collection: Collection, body: Document)
     )
     with engine_errors():
         records, following = shard.scroll(request)
-    return {"points": [render_record(record) for record in records], "next_page_offset": following}
+    return records, following
 
 
 def count_points(shard: edge.EdgeShard, body: Document) -> Document:

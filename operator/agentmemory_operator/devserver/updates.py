@@ -5,7 +5,7 @@ Everything is checked before the engine sees it: what the engine logs it repeats
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, TypeAlias
@@ -28,10 +28,11 @@ from agentmemory_operator.devserver.problems import (
 )
 from agentmemory_operator.devserver.shards import Shards
 from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
+from agentmemory_operator.devserver.turns import in_turns
 from agentmemory_operator.devserver.vectors import read_point_vectors
 
-# Points that go to the engine in one call: it holds the event loop meanwhile (128 x 384 dimensions: about 4 ms).
-BATCH = 128
+# Points that go to the engine in one call: it holds the event loop meanwhile (32 x 384 dimensions: about 1 ms).
+BATCH = 32
 _MODES = {
     "upsert": edge.UpdateMode.Upsert,
     "insert_only": edge.UpdateMode.InsertOnly,
@@ -58,6 +59,7 @@ class Update:
 
 
 Reader: TypeAlias = Callable[[Document, Collection], Update]
+TurnReader: TypeAlias = Callable[[Document, Collection], Awaitable[Update]]
 
 
 async def apply_update(shards: Shards, collection: Collection, update: Update) -> int:
@@ -106,17 +108,28 @@ def apply_operation(shard: edge.EdgeShard, collection: Collection, operation: ed
 
 def read_upsert(body: Document, collection: Collection) -> Update:
     """Read `{"points": […]}` or `{"batch": {…}}`, with `update_filter` and `update_mode`."""
+    return _upserting(body, collection, [_read_point(document, collection) for document in _documents_of(body)])
+
+
+async def read_upsert_in_turns(body: Document, collection: Collection) -> Update:
+    """Read the same, and let searches in between."""
+    points = await in_turns(lambda document: _read_point(document, collection), _documents_of(body))
+    return _upserting(body, collection, points)
+
+
+def _documents_of(body: Document) -> list[Json]:
     if body.get("batch") is not None:
-        documents = _batch_points(read_object(body["batch"], "batch"))
-    elif body.get("points") is not None:
-        documents = read_list(body["points"], "points")
-    else:
+        return _batch_points(read_object(body["batch"], "batch"))
+    if body.get("points") is None:
         raise malformed("Invalid PointInsertOperations format")
+    return read_list(body["points"], "points")
+
+
+def _upserting(body: Document, collection: Collection, points: list[edge.Point]) -> Update:
     mode = body.get("update_mode") or "upsert"
     if mode not in _MODES:
         raise malformed(f"unknown variant `{mode}`, expected one of `upsert`, `insert_only`, `update_only`")
     condition = read_filter(body.get("update_filter"), "update_filter")
-    points = [_read_point(document, collection) for document in documents]
     if not points:
         raise _EMPTY
     check_limit(limits_of(collection.record.configuration), "upsert_max_batchsize", len(points), "upsert")

@@ -1,0 +1,21 @@
+"""Long work on the event loop, in pieces: who searches meanwhile waits for one of them."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Points with vectors that are read or rendered at a time: 16 x 384 dimensions take about 1.5 ms.
+TURN = 16
+
+
+async def in_turns(make: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Return what is made of each item."""
+    made: list[R] = []
+    for start in range(0, len(items), TURN):
+        if start:
+            await asyncio.sleep(0)
+        made += [make(item) for item in items[start : start + TURN]]
+    return made
