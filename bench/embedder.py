@@ -5,6 +5,7 @@ import contextlib
 import json
 import random
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -21,6 +22,7 @@ class FailingEmbedder(ThreadingHTTPServer):
 
     Attributes:
         fail_share: 0..1; may be changed meanwhile.
+        delay_s: for how long each answer is kept back.
         asked, failed: requests so far.
     """
 
@@ -30,7 +32,7 @@ class FailingEmbedder(ThreadingHTTPServer):
 
     def __init__(self, *, fail_share: float) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
-        self.fail_share = fail_share
+        self.fail_share, self.delay_s = fail_share, 0.0
         self._random = random.Random(7)
         self._lock = threading.Lock()
         self.asked = self.failed = 0
@@ -59,6 +61,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        time.sleep(self.server.delay_s)
         if status := self.server.next_fault():
             self._answer(status, {"error": {"message": "injected", "type": "server_error"}})
             return

@@ -145,6 +145,7 @@ def _rows(rebuild: Rebuild, now_ms: int) -> Iterator[tuple[str, str]]:
     yield "into", str(told.get("target") or "")
     yield "copied", _copied(rebuild, now_ms)
     yield "embedding calls", _calls(rebuild)
+    yield "recall", _recall(told.get("recall") or {})
     yield "begun", str(told.get("startTime") or "")
     yield "alias moved", str(told.get("moveTime") or "")
     yield "ended", str(told.get("endTime") or "")
@@ -183,6 +184,18 @@ def _calls(rebuild: Rebuild) -> str:
         return ""
     budget = f", at most {rebuild.calls_per_hour:,} an hour" if rebuild.calls_per_hour else ""
     return f"{calls:,}{budget}"
+
+
+def _recall(told: Json) -> str:
+    """Return what probe searches found in both collections, as far as it was measured."""
+    pairs = (("found by their own words", "found"), ("by the index", "index"))
+    parts = [
+        f"{words} {told[f'{name}Before']:.1%} -> {told[f'{name}After']:.1%}"
+        for words, name in pairs
+        if f"{name}Before" in told and f"{name}After" in told
+    ]
+    parts += [f"{told['neighbours']:.1%} of the same nearest"] if "neighbours" in told else []
+    return f"{told.get('probes')} probe searches: {', '.join(parts)}" if parts else ""
 
 
 def spoken(seconds: float) -> str:

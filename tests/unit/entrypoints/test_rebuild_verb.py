@@ -111,6 +111,16 @@ def test_after_the_end_it_says_until_when_there_is_a_way_back(folder: JobFolder)
     assert "--rollback" in done.output
 
 
+def test_what_probe_searches_found_is_shown(folder: JobFolder) -> None:
+    recall = {"probes": 48, "foundBefore": 1, "foundAfter": 0.95, "neighbours": 0.367}
+    folder.report(KIND, "bot", rebuild=COPYING | {"step": "Verify", "recall": recall})
+
+    done = folder.run("rebuild", "bot")
+
+    said = "48 probe searches: found by their own words 100.0% -> 95.0%, 36.7% of the same nearest"
+    assert said in done.output
+
+
 def test_pausing_and_going_on_set_the_annotation_and_take_it_off(folder: JobFolder) -> None:
     folder.report(KIND, "bot", rebuild=COPYING)
 
