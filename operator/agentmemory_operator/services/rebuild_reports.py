@@ -9,6 +9,7 @@ from agentmemory_operator.domain.rebuild_status import State, is_under_way, rebu
 from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.recall_probes import approval_of
 from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.domain.safety import Refusal
 from agentmemory_operator.domain.times import parse_time, render_second
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
 from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable, owned_memory
@@ -53,7 +54,9 @@ class RebuildReports:
 
     def explained(self, key: Key, done: Reconciled) -> Reconciled:
         """Return what a pass found, with why the rebuild that it asks for does not run."""
-        told, refusal = self.last(key), done.refusal
+        told, refusal = self.last(key), _without_own_room(done.refusal, self.last(key))
+        if refusal is not done.refusal:
+            done = replace(done, refusal=refusal)
         reason = _EXPLAINED.get(State(told["state"])) if told else None
         if refusal is None or refusal.reason != Reason.REBUILD_RUNNING or reason is None:
             return done
@@ -119,3 +122,12 @@ class RebuildReports:
         if digest is not None and told.get("digest") != digest:
             return None
         return (self.clock.now_ms() - parse_time(told["endTime"])) / 1000
+
+
+def _without_own_room(refusal: Refusal | None, told: Json) -> Refusal | None:
+    """Return what is held, but for a want of room that the rebuild which runs has made itself."""
+    if refusal is None or refusal.reason != Reason.INSUFFICIENT_SPACE:
+        return refusal
+    if not is_under_way(told) or told.get("digest") != refusal.digest:
+        return refusal
+    return replace(refusal, reason=Reason.REBUILD_RUNNING, message="another collection is being made; this one serves")

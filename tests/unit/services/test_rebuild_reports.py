@@ -1,0 +1,48 @@
+"""What a pass found, told with how the rebuild stands."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.outcomes import Reconciled
+from agentmemory_operator.domain.planning import Plan
+from agentmemory_operator.domain.safety import Refusal
+from agentmemory_operator.services.objects import ObjectTable, key_of
+from agentmemory_operator.services.rebuild_reports import RebuildReports
+from tests.support.clocks import FakeClock
+from tests.support.fakes import FakeCluster, memory_document
+
+SHORT = Refusal(Reason.INSUFFICIENT_SPACE, "no room", (), digest="d1")
+LIVE = Observed(
+    physical="agent_memory_a__1",
+    is_aliased=True,
+    collection=Collection(size=4, distance="Cosine"),
+    points=0,
+    indexed=0,
+    state="green",
+    is_busy=False,
+)
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"state": "Running", "digest": "d1"}, Reason.REBUILD_RUNNING),
+        ({"state": "Failed", "digest": "d1", "endTime": "2026-01-01T00:00:00Z"}, Reason.INSUFFICIENT_SPACE),
+        ({"state": "Running", "digest": "d0"}, Reason.INSUFFICIENT_SPACE),
+        ({}, Reason.INSUFFICIENT_SPACE),
+    ],
+)
+def test_the_room_that_a_running_rebuild_takes_is_no_want_of_room_for_it(told: dict[str, str], reason: Reason) -> None:
+    table, document = ObjectTable(), memory_document("a")
+    table.put(document | {"status": {"rebuild": told}})
+    reports = RebuildReports(table, FakeCluster(), FakeClock())
+    found = Reconciled(LIVE, Plan(LIVE.physical, ()), SHORT, Plan(LIVE.physical, ()))
+
+    refusal = reports.explained(key_of(document), found).refusal
+
+    assert refusal is not None
+    assert refusal.reason == reason
+    assert replace(refusal, reason=SHORT.reason, message=SHORT.message) == SHORT
