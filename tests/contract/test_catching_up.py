@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from agentmemory_operator.domain.changes import CreateIndexes
 from agentmemory_operator.domain.erasure import Scope
-from agentmemory_operator.domain.planning import CreateIndexes
 from agentmemory_operator.domain.rebuilding import Kind
 from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.services.catching_up import carry_all, carry_changed, catch_up, restore_source

@@ -19,18 +19,7 @@ import pytest
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant_configuration import observed_from
 from agentmemory_operator.devserver import create_app
-from agentmemory_operator.domain.collection import (
-    BinaryQuantization,
-    Collection,
-    KeywordSource,
-    Marker,
-    ProductQuantization,
-    Quantization,
-    ScalarQuantization,
-    TurboQuantization,
-)
-from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     Change,
     CreateCollection,
     CreateIndexes,
@@ -46,6 +35,17 @@ from agentmemory_operator.domain.planning import (
     WakeOptimizers,
     WriteMarker,
 )
+from agentmemory_operator.domain.collection import (
+    BinaryQuantization,
+    Collection,
+    KeywordSource,
+    Marker,
+    ProductQuantization,
+    Quantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
+from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
 from agentmemory_operator.services.reconcile import reconcile
 from tests.support.controlplane import free_port

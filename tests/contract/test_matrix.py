@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.domain.changes import Change
 from agentmemory_operator.domain.collection import Collection
-from agentmemory_operator.domain.planning import Change
 from agentmemory_operator.services.reconcile import Reconciled, reconcile
 from tests.support.matrix import MatrixRow, load_matrix
 from tests.support.plans import desired_of, small_form

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.domain.changes import Change, SetAlias
 from agentmemory_operator.domain.collection import ORIGIN_KEY, embedding_from_json
-from agentmemory_operator.domain.planning import Change, SetAlias
 from agentmemory_operator.domain.rebuilding import MOVING_KEY, Phase, phase_of
 from agentmemory_operator.domain.restoring import RECORDS_KEY
 from agentmemory_operator.errors import OutcomeUnknown, RebuildUnwanted, StoreUnavailable

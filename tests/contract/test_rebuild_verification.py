@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.domain.changes import UpdateHnsw, UpdateStrictMode
 from agentmemory_operator.domain.collection import METADATA_KEY, KeywordSource
-from agentmemory_operator.domain.planning import UpdateHnsw, UpdateStrictMode
 from agentmemory_operator.domain.rebuilding import Kind
 from agentmemory_operator.domain.resources import APPROVE_PLAN
 from agentmemory_operator.errors import NotFound, RebuildHeld, SpecInvalid, TransientError

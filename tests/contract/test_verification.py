@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
+from agentmemory_operator.domain.changes import UpdateStrictMode
 from agentmemory_operator.domain.collection import METADATA_KEY, KeywordSource
 from agentmemory_operator.domain.naming import scratch_prefix
-from agentmemory_operator.domain.planning import UpdateStrictMode
 from agentmemory_operator.domain.rebuilding import REBUILD_KEY, record_to_json
 from agentmemory_operator.domain.rebuilding import Record as RebuildRecord
 from agentmemory_operator.domain.rebuilding import Step as RebuildStep

@@ -10,8 +10,8 @@ import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.domain.changes import Change
 from agentmemory_operator.domain.naming import alias_of
-from agentmemory_operator.domain.planning import Change
 from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.ports import Json
 from agentmemory_operator.services.connections import Connections

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentmemory_operator.domain.changes import ChangeClass, Rebuild, class_of
 from agentmemory_operator.domain.collection import (
     Collection,
     Marker,
@@ -18,15 +19,7 @@ from agentmemory_operator.domain.collection import (
 from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
-from agentmemory_operator.domain.planning import (
-    ChangeClass,
-    Plan,
-    Rebuild,
-    class_of,
-    has_rebuild,
-    plan_changes,
-    rebuild_digest,
-)
+from agentmemory_operator.domain.planning import Plan, has_rebuild, plan_changes, rebuild_digest
 from agentmemory_operator.domain.rebuild_settings import ChangePolicy, RebuildSettings
 from agentmemory_operator.domain.safety import allowed, refuse
 from agentmemory_operator.services.reconcile import draft

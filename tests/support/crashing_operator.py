@@ -25,9 +25,9 @@ from agentmemory_operator.adapters.kubernetes_lease import KubernetesLease, own_
 from agentmemory_operator.adapters.kubernetes_transport import Configuration, KubernetesTransport, load_configuration
 from agentmemory_operator.adapters.qdrant_calls import CallWatch
 from agentmemory_operator.adapters.s3_objects import S3Objects
+from agentmemory_operator.domain.changes import Change, CreateIndexes
 from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.naming import alias_of
-from agentmemory_operator.domain.planning import Change, CreateIndexes
 from agentmemory_operator.domain.rebuilding import REBUILD_KEY
 from agentmemory_operator.domain.resources import Metadata
 from agentmemory_operator.entrypoints.logs import configure_logging

@@ -5,9 +5,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import assert_never
 
 from agentmemory_operator.domain.capabilities import Server
-from agentmemory_operator.domain.collection import Collection, Observed
-from agentmemory_operator.domain.handover import HandedOver
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     WAKING,
     Change,
     CreateCollection,
@@ -24,6 +22,8 @@ from agentmemory_operator.domain.planning import (
     WakeOptimizers,
     WriteMarker,
 )
+from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.replicas import Move, Placement
 from agentmemory_operator.domain.resources import Metadata

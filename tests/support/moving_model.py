@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from agentmemory_operator.domain.changes import Change, SetAlias
 from agentmemory_operator.domain.collection import METADATA_KEY, Collection, Observed
 from agentmemory_operator.domain.effective import AgentSettings
 from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.planning import Change, SetAlias
 from agentmemory_operator.domain.rebuilding import REBUILD_KEY, Kind, Record, Step, record_from_json, record_to_json
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports import Json

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from agentmemory_operator.domain.changes import CreateCollection, class_of
 from agentmemory_operator.domain.collection import (
     BinaryQuantization,
     Collection,
@@ -26,7 +27,7 @@ from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.limits import limits_in_force
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.plan_reporting import describe_change
-from agentmemory_operator.domain.planning import CreateCollection, Plan, class_of
+from agentmemory_operator.domain.planning import Plan
 from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.domain.resources import AgentMemory
 from tests.support.fakes import memory_document, observed_of

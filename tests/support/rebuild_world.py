@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from agentmemory_operator.domain.changes import SetAlias
 from agentmemory_operator.domain.collection import EmbeddingSource
-from agentmemory_operator.domain.planning import SetAlias
 from agentmemory_operator.domain.rebuilding import Record, Step
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.ports import Embedder, Json

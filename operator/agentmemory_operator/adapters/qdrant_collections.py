@@ -16,16 +16,7 @@ from agentmemory_operator.adapters.qdrant_configuration import (
 from agentmemory_operator.adapters.qdrant_replicas import QdrantReplicas
 from agentmemory_operator.adapters.qdrant_transport import QdrantTransport, understood
 from agentmemory_operator.domain.capabilities import Server
-from agentmemory_operator.domain.collection import (
-    KEYWORD_VECTOR,
-    Collection,
-    Marker,
-    Observed,
-    is_placeholder,
-)
-from agentmemory_operator.domain.naming import ALIAS_PREFIX
-from agentmemory_operator.domain.orphans import Holding
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     Change,
     CreateCollection,
     CreateIndexes,
@@ -41,6 +32,15 @@ from agentmemory_operator.domain.planning import (
     WakeOptimizers,
     WriteMarker,
 )
+from agentmemory_operator.domain.collection import (
+    KEYWORD_VECTOR,
+    Collection,
+    Marker,
+    Observed,
+    is_placeholder,
+)
+from agentmemory_operator.domain.naming import ALIAS_PREFIX
+from agentmemory_operator.domain.orphans import Holding
 from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.records import TOMBSTONE_KEY
 from agentmemory_operator.domain.replicas import Move, Placement

@@ -3,6 +3,15 @@
 from collections.abc import Mapping
 from typing import Any
 
+from agentmemory_operator.domain.changes import (
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    UpdateReplication,
+    UpdateStrictMode,
+    WakeOptimizers,
+    WriteMarker,
+)
 from agentmemory_operator.domain.collection import (
     GREEN,
     KEYWORD_VECTOR,
@@ -17,15 +26,6 @@ from agentmemory_operator.domain.collection import (
     TurboQuantization,
     marker_from_json,
     marker_to_json,
-)
-from agentmemory_operator.domain.planning import (
-    UpdateHnsw,
-    UpdateOptimizers,
-    UpdateQuantization,
-    UpdateReplication,
-    UpdateStrictMode,
-    WakeOptimizers,
-    WriteMarker,
 )
 from agentmemory_operator.domain.profiles import CACHED, COLD
 from agentmemory_operator.domain.rebuilding import REBUILD_KEY, Record, record_from_json, record_to_json

@@ -12,19 +12,19 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from agentmemory_operator.domain.collection import Collection, Observed
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     BEHIND_ALIAS,
     Change,
     CreateCollection,
     CreateIndexes,
-    Plan,
     Rebuild,
     SetAlias,
     UpdateStrictMode,
     WakeOptimizers,
     WriteMarker,
 )
+from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.planning import Plan
 
 
 class DriftPolicy(StrEnum):

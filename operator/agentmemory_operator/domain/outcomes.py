@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agentmemory_operator.domain.changes import ChangeClass, WakeOptimizers, class_of
 from agentmemory_operator.domain.collection import Marker, Observed
 from agentmemory_operator.domain.drift import Difference
-from agentmemory_operator.domain.planning import ChangeClass, Plan, WakeOptimizers, class_of
+from agentmemory_operator.domain.planning import Plan
 from agentmemory_operator.domain.replicas import Replication
 from agentmemory_operator.domain.safety import Refusal
 

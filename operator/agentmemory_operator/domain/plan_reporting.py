@@ -4,15 +4,11 @@ import math
 from dataclasses import asdict
 from typing import assert_never
 
-from agentmemory_operator.domain.collection import Quantization
-from agentmemory_operator.domain.estimate import MIB
-from agentmemory_operator.domain.plan_status import CostsStatus, PlannedChange, PlanStatus
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     Change,
     ChangeClass,
     CreateCollection,
     CreateIndexes,
-    Plan,
     Rebuild,
     SetAlias,
     Tuned,
@@ -27,6 +23,10 @@ from agentmemory_operator.domain.planning import (
     WriteMarker,
     class_of,
 )
+from agentmemory_operator.domain.collection import Quantization
+from agentmemory_operator.domain.estimate import MIB
+from agentmemory_operator.domain.plan_status import CostsStatus, PlannedChange, PlanStatus
+from agentmemory_operator.domain.planning import Plan
 from agentmemory_operator.domain.rebuild_costs import Costs
 from agentmemory_operator.domain.replicas import DropReplica, named
 from agentmemory_operator.domain.safety import Refusal

@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from agentmemory_operator.domain.capabilities import Server
+from agentmemory_operator.domain.changes import Rebuild
 from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.estimate import Estimate, estimate, layout_of
 from agentmemory_operator.domain.items import CHARACTERS_A_TOKEN
-from agentmemory_operator.domain.planning import Plan, Rebuild
+from agentmemory_operator.domain.planning import Plan
 from agentmemory_operator.domain.rebuild_settings import RebuildSettings
 
 GIB = 1024**3

@@ -27,9 +27,10 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
+from agentmemory_operator.domain.changes import Rebuild
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.conditions import Reason
-from agentmemory_operator.domain.planning import Rebuild, plan_changes
+from agentmemory_operator.domain.planning import plan_changes
 from agentmemory_operator.domain.rebuilding import Kind
 from agentmemory_operator.domain.resources import MOVE_TO_ALIAS, TAKEOVER
 from agentmemory_operator.domain.safety import describe_owner

@@ -2,25 +2,23 @@
 
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.domain.collection import Collection, Marker, Observed
-from agentmemory_operator.domain.conditions import Reason
-from agentmemory_operator.domain.desired import Terms
-from agentmemory_operator.domain.drift import DriftPolicy
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     BEHIND_ALIAS,
     Change,
     ChangeClass,
     CreateIndexes,
-    Plan,
     Rebuild,
     SetAlias,
     UpdateStrictMode,
     WakeOptimizers,
     WriteMarker,
     class_of,
-    has_rebuild,
-    rebuild_digest,
 )
+from agentmemory_operator.domain.collection import Collection, Marker, Observed
+from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.domain.desired import Terms
+from agentmemory_operator.domain.drift import DriftPolicy
+from agentmemory_operator.domain.planning import Plan, has_rebuild, rebuild_digest
 from agentmemory_operator.domain.rebuild_costs import Costs, describe_costs
 from agentmemory_operator.domain.rebuild_settings import ChangePolicy
 from agentmemory_operator.domain.replicas import too_few

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.domain.planning import ChangeClass
+from agentmemory_operator.domain.changes import ChangeClass
 from agentmemory_operator.domain.rebuild_status import State, is_under_way
 from agentmemory_operator.domain.rebuilding import Kind, Step
 from agentmemory_operator.domain.resources import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD

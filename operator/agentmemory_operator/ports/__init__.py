@@ -11,11 +11,11 @@ from typing import Any, Protocol
 
 from agentmemory_operator.domain.access import Reviewed
 from agentmemory_operator.domain.capabilities import Server
+from agentmemory_operator.domain.changes import Change
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.handover import HandedOver
 from agentmemory_operator.domain.lease import Lease
 from agentmemory_operator.domain.orphans import Holding
-from agentmemory_operator.domain.planning import Change
 from agentmemory_operator.domain.replicas import Move, Placement
 from agentmemory_operator.domain.resources import Metadata
 

@@ -7,10 +7,10 @@ really deleted. The full pass compares every point of both collections by `rev` 
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
+from agentmemory_operator.domain.changes import CreateIndexes
 from agentmemory_operator.domain.collection import Observed
 from agentmemory_operator.domain.divergence import VERSION_KEYS, PointId, divergence
 from agentmemory_operator.domain.filters import Condition, Filter, equals
-from agentmemory_operator.domain.planning import CreateIndexes
 from agentmemory_operator.errors import StoreRejected
 from agentmemory_operator.ports import Embedder, Json
 from agentmemory_operator.services.carrying import Carrying, carrying_of

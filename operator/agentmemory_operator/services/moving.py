@@ -17,9 +17,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.changes import SetAlias
 from agentmemory_operator.domain.collection import ORIGIN_KEY, embedding_to_json
 from agentmemory_operator.domain.plain_moves import is_of_plain, is_past_return
-from agentmemory_operator.domain.planning import SetAlias
 from agentmemory_operator.domain.rebuilding import ANNOUNCE_S, MOVING_KEY, Phase, phase_of
 from agentmemory_operator.domain.restoring import RECORDS_KEY
 from agentmemory_operator.errors import AgentMemoryError, RebuildUnwanted, StoreUnavailable

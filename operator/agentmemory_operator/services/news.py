@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from agentmemory_operator.domain.changes import Change, WakeOptimizers
 from agentmemory_operator.domain.conditions import Reason, condition_of
 from agentmemory_operator.domain.drift import OWN
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.plan_reporting import describe_change
-from agentmemory_operator.domain.planning import Change, WakeOptimizers
 from agentmemory_operator.ports import Event, Json
 
 NOBODY = (

@@ -152,6 +152,8 @@ class Passes:
             memory = parse_agent_memory(document)
             if memory.spec.suspend:
                 self._end_turn(key)
+                if self.rebuilds is not None:
+                    self.rebuilds.note_suspended(key)
                 await self._suspend(document, metadata)
                 return await self._keep_served(key, memory)
             self._check_slug(key, memory)
@@ -170,10 +172,7 @@ class Passes:
         return self._due_s(key, done)
 
     async def _hand_over(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
-        """Give the API what it needs; return what opens Qdrant, and what went wrong and may go well later.
-
-        The collection does not wait for it.
-        """
+        """Give the API what it needs; return what opens Qdrant, and what went wrong, for which nothing else waits."""
         try:
             return await self.handover.hand_over(memory) if self.handover else None, None
         except TransientError as exc:

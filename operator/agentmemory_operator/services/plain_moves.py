@@ -8,10 +8,10 @@ import time
 from dataclasses import replace
 from typing import Any
 
+from agentmemory_operator.domain.changes import SetAlias
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import next_physical
 from agentmemory_operator.domain.plain_moves import is_of_plain, without_plain
-from agentmemory_operator.domain.planning import SetAlias
 from agentmemory_operator.domain.rebuilding import MOVING_KEY, REBUILD_KEY, record_to_json
 from agentmemory_operator.domain.verification import Recorded, hash_configuration
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable, TransientError

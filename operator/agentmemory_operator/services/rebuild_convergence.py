@@ -8,9 +8,10 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.changes import ChangeClass, WakeOptimizers, class_of
 from agentmemory_operator.domain.collection import GREEN, GREY, RED, Observed
 from agentmemory_operator.domain.conditions import Reason
-from agentmemory_operator.domain.planning import ChangeClass, WakeOptimizers, class_of, plan_changes, without_wake
+from agentmemory_operator.domain.planning import plan_changes, without_wake
 from agentmemory_operator.errors import RebuildUnwanted, SpecInvalid, StoreUnavailable
 from agentmemory_operator.services.rebuild_tasks import Task
 

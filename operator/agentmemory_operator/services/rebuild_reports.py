@@ -10,7 +10,7 @@ from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.recall_probes import approval_of
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.safety import Refusal
-from agentmemory_operator.domain.times import parse_time, render_second
+from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.ports import Clock, Cluster, Event, Json
 from agentmemory_operator.services.objects import AGENT_MEMORY, Key, ObjectTable, owned_memory
 
@@ -114,14 +114,11 @@ class RebuildReports:
         await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
         log.info("%s/%s: %s: %s", memory.metadata.namespace, memory.metadata.name, event.reason, event.message)
 
-    def failed_since_s(self, key: Key, digest: str | None, asked: str | None) -> float | None:
-        """Return how many seconds ago one of this plan failed; None where none did, or another try is asked for."""
+    def has_failed(self, key: Key, digest: str | None, asked: str | None) -> bool:
+        """Tell whether one of this plan has failed, and nobody has asked for another try since."""
         told = self.last(key)
-        if told.get("state") != State.FAILED or told.get("requestedAt") != asked:
-            return None
-        if digest is not None and told.get("digest") != digest:
-            return None
-        return (self.clock.now_ms() - parse_time(told["endTime"])) / 1000
+        is_same = digest is None or told.get("digest") == digest
+        return told.get("state") == State.FAILED and told.get("requestedAt") == asked and is_same
 
 
 def _without_own_room(refusal: Refusal | None, told: Json) -> Refusal | None:

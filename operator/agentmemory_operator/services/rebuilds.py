@@ -19,10 +19,9 @@ from agentmemory_operator.domain.collection import (
 )
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import newest_collection
-from agentmemory_operator.domain.naming import alias_of, next_physical, number_of
+from agentmemory_operator.domain.naming import alias_of, number_of
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.plain_moves import is_of_plain, is_past_return, without_plain
-from agentmemory_operator.domain.planning import CreateCollection
 from agentmemory_operator.domain.rebuild_decision import Decision, decide
 from agentmemory_operator.domain.rebuild_status import State, is_under_way
 from agentmemory_operator.domain.rebuilding import (
@@ -52,8 +51,9 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.ports import Clock, Cluster, Embedder, Event
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.moving import release_writers
-from agentmemory_operator.services.objects import Key, ObjectTable, key_of_memory, names_on_record, owned_memory
+from agentmemory_operator.services.objects import Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind
+from agentmemory_operator.services.rebuild_beginnings import RebuildBeginnings
 from agentmemory_operator.services.rebuild_reports import RebuildReports
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.rebuild_wishes import RebuildWishes, is_running
@@ -81,12 +81,10 @@ class RebuildPeriods:
     Attributes:
         look_s: until what has to wait is looked at again.
         hold_s: until what waits for an approval catches up again.
-        retry_s: until one that failed for good is tried again by itself.
     """
 
     look_s: float = 5.0
     hold_s: float = 60.0
-    retry_s: float = 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -112,12 +110,14 @@ class Rebuilds:
     abandon: Callable[[Server, Record], Awaitable[None]]
     reports: RebuildReports
     wishes: RebuildWishes = field(init=False)
+    beginnings: RebuildBeginnings = field(init=False)
     width: int = 1
     periods: RebuildPeriods = field(default_factory=RebuildPeriods)
     queue: WorkQueue[Key] = field(init=False)
 
     def __post_init__(self) -> None:
         self.wishes = RebuildWishes(self.table, self.cluster)
+        self.beginnings = RebuildBeginnings(self.table, self.clock, self.wishes, self.reports)
         self.queue = WorkQueue(self.run, lane_of=self.table.lane_of, width=self.width)
 
     def note(self, key: Key, memory: AgentMemory, done: Reconciled) -> None:
@@ -137,15 +137,26 @@ class Rebuilds:
             TransientError: it is to be tried again; the status says why.
         """
         memory = owned_memory(self.table, key)
-        if memory is None or memory.spec.suspend:
+        if memory is None:
             return None
-        work, before = partial(self._look, key, memory), self.reports.last(key)
+        look = self._leave if memory.spec.suspend else self._look
+        work, before = partial(look, key, memory), self.reports.last(key)
         try:
             return await self.servers.use(connection_of(memory), work, namespace=key.namespace)
         finally:
             # Only news is worth a pass: each asks here again.
             if self.reports.last(key) != before:
                 self.request(key)
+
+    def note_suspended(self, key: Key) -> None:
+        """Take in that an object is to be left alone: who held its writers may have been killed."""
+        if self.reports.is_under_way(key):
+            self.queue.request(key)
+
+    async def _leave(self, key: Key, memory: AgentMemory, server: Server) -> None:
+        live = await live_behind(server, alias_of(memory.slug), _last_physical(memory))
+        if live is not None:
+            await release_writers(server, live.physical)
 
     async def _look(self, key: Key, memory: AgentMemory, server: Server) -> float | None:
         live = await live_behind(server, alias_of(memory.slug), _last_physical(memory))
@@ -165,9 +176,8 @@ class Rebuilds:
             await self._catch_up_with(key, live)
             return None
         asked = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
-        failed_s = self.reports.failed_since_s(key, wish.digest, asked)
-        if decision.going_on is None and failed_s is not None and failed_s < self.periods.retry_s:
-            return self.periods.retry_s - failed_s
+        if decision.going_on is None and self.reports.has_failed(key, wish.digest, asked):
+            return None
         return await self._bring_on(key, memory, server, live, decision)
 
     async def _records(self, server: Server, memory: AgentMemory) -> list[Record]:
@@ -195,9 +205,10 @@ class Rebuilds:
         self, key: Key, memory: AgentMemory, server: Server, live: Observed, decision: Decision
     ) -> float | None:
         try:
-            record = decision.going_on or await self._begun(key, memory, server, live, decision.begins)
+            record = decision.going_on or await self.beginnings.begin(key, memory, server, live, decision.begins)
         except SpecInvalid as exc:
-            return await self._refuse_way_back(key, memory, live, str(exc))
+            await self._refuse_way_back(key, memory, live, str(exc))
+            return None
         return await self._go_on(key, memory, server, live, record)
 
     async def _go_on(
@@ -220,57 +231,24 @@ class Rebuilds:
             await self._remove(key, memory, server, record)
             return 0.0
         except TransientError as exc:
-            return await self._met(key, memory, server, record, exc)
+            await self._met(key, memory, server, record, exc)
         except AgentMemoryError as exc:
-            return await self._fail(key, memory, server, record, str(exc))
+            await self._fail(key, memory, server, record, str(exc))
         return None
 
-    async def _met(self, key: Key, memory: AgentMemory, server: Server, record: Record, exc: TransientError) -> float:
+    async def _met(self, key: Key, memory: AgentMemory, server: Server, record: Record, exc: TransientError) -> None:
         """Give up what has filled the disk, so that others can write again; what else may pass is waited for.
 
         Raises:
             TransientError: `exc` itself, where it is waited for.
         """
-        if exc.is_disk_full and await self._is_source_live(server, memory, record):
-            room = f"give it room for a second collection beside {record.source}"
-            return await self._fail(key, memory, server, record, f"the disk of Qdrant is full: {room}. {exc}")
-        await self.reports.stand(key, State.WAITING, str(exc), record)
-        raise exc
+        if not exc.is_disk_full or not await self._is_source_live(server, memory, record):
+            await self.reports.stand(key, State.WAITING, str(exc), record)
+            raise exc
+        room = f"give it room for a second collection beside {record.source}"
+        await self._fail(key, memory, server, record, f"the disk of Qdrant is full: {room}. {exc}")
 
-    async def _begun(self, key: Key, memory: AgentMemory, server: Server, live: Observed, kind: Kind | None) -> Record:
-        """Begin one: the record is all that is made of it here, and what the first step makes."""
-        if kind is Kind.ROLLBACK:
-            return await self._begun_back(server, live)
-        digest, now_ms = await self.wishes.allowed(memory, live), self.clock.now_ms()
-        if digest is None:
-            raise RebuildUnwanted("it is not asked for any more")
-        alias = alias_of(memory.slug)
-        last = self.reports.last(key)
-        known = (_last_physical(memory), last.get("source"), last.get("target"), *names_on_record(self.table))
-        names = [*await server.snapshots.collections(), *known]
-        return Record(
-            source=live.physical,
-            target=next_physical(alias, names),
-            digest=digest,
-            begun_ms=now_ms,
-            since_ms=now_ms,
-            total=live.points,
-        )
-
-    async def _begun_back(self, server: Server, live: Observed) -> Record:
-        if live.record is None or live.record.kind is Kind.ROLLBACK:
-            raise SpecInvalid(
-                Reason.PREVIOUS_GONE, f"{live.physical} is not what a rebuild made: nothing is taken back"
-            )
-        previous = live.record.source
-        metadata = await server.snapshots.metadata(previous)
-        if metadata is None or is_placeholder(metadata) or PREVIOUS_KEY not in metadata:
-            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous}, which {live.physical} replaced, is not kept any more")
-        record = way_back(live.record, self.clock.now_ms())
-        await server.snapshots.write_metadata(previous, {REBUILD_KEY: record_to_json(record)})
-        return record
-
-    async def _refuse_way_back(self, key: Key, memory: AgentMemory, live: Observed, why: str) -> float:
+    async def _refuse_way_back(self, key: Key, memory: AgentMemory, live: Observed, why: str) -> None:
         """Say why a rebuild is not taken back; nothing was changed."""
         asked, now_ms = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT), self.clock.now_ms()
         # What no rebuild made has nowhere to go back to but itself.
@@ -278,7 +256,6 @@ class Rebuilds:
         record = way_back(live.record or itself, now_ms)
         await self.reports.end(key, record, State.FAILED, why, asked=asked)
         await self.reports.post(memory, Event("Warning", Reason.PREVIOUS_GONE, why))
-        return self.periods.retry_s
 
     async def _task(self, key: Key, memory: AgentMemory, server: Server, live: Observed, record: Record) -> Task:
         desired = await self._desired(memory, server, record)
@@ -316,7 +293,7 @@ class Rebuilds:
             if not (is_moved or step in (Step.DRAIN, Step.SETTLE)):
                 await task.check()
             if step is Step.CREATE:
-                await self._create(task)
+                await self.beginnings.create(task)
                 continue
             if step is Step.KEEP and not is_of_plain(task.record, task.alias):
                 continue
@@ -337,16 +314,6 @@ class Rebuilds:
     async def _is_live(task: Task) -> bool:
         live = await live_behind(task.server, task.alias, task.target_name)
         return live is not None and live.physical == task.target_name
-
-    async def _create(self, task: Task) -> None:
-        begun = f"{task.source_name} is being rebuilt as {task.target_name}, and serves meanwhile"
-        await self.reports.post(task.memory, Event("Normal", "RebuildBegun", begun))
-        # What the object leaves to the server stays as the source has it.
-        live, desired = task.source.collection, task.desired
-        shards = desired.shard_number or live.shard_number
-        factor = desired.replication_factor or live.replication_factor
-        bare = replace(desired, indexes=(), shard_number=shards, replication_factor=factor)
-        await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
 
     async def _catch_up_with(self, key: Key, live: Observed) -> None:
         """Tell how one ended whose operator was killed before it came to say so."""
@@ -386,13 +353,12 @@ class Rebuilds:
         message = f"{record.target}, which was being made, is not wanted any more and is removed"
         await self.reports.end(key, record, State.STOPPED, message)
 
-    async def _fail(self, key: Key, memory: AgentMemory, server: Server, record: Record, why: str) -> float:
+    async def _fail(self, key: Key, memory: AgentMemory, server: Server, record: Record, why: str) -> None:
         """Give a rebuild up, and say why; what it made is removed, unless it is live."""
         await self._remove(key, memory, server, record)
         asked = memory.metadata.annotations.get(RECONCILE_REQUESTED_AT)
         await self.reports.end(key, record, State.FAILED, why, asked=asked)
         await self.reports.post(memory, Event("Warning", Reason.REBUILD_FAILED, why))
-        return self.periods.retry_s
 
 
 async def _go_on() -> None:

@@ -7,24 +7,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from agentmemory_operator.domain.changes import Change, ChangeClass, SetAlias, WriteMarker, class_of
 from agentmemory_operator.domain.collection import Collection, Marker, Observed
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy, differences, is_drift, without_drift
 from agentmemory_operator.domain.naming import next_physical, number_of, physical_names
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.plain_moves import awaits_alias
-from agentmemory_operator.domain.planning import (
-    Change,
-    ChangeClass,
-    Plan,
-    SetAlias,
-    WriteMarker,
-    class_of,
-    has_rebuild,
-    plan_changes,
-    with_wake,
-    without_wake,
-)
+from agentmemory_operator.domain.planning import Plan, has_rebuild, plan_changes, with_wake, without_wake
 from agentmemory_operator.domain.rebuild_costs import Costs, Room, costs_of
 from agentmemory_operator.domain.safety import (
     Refusal,

@@ -3,10 +3,10 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from agentmemory_operator.domain.changes import SetAlias
 from agentmemory_operator.domain.collection import is_placeholder
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import alias_of
-from agentmemory_operator.domain.planning import SetAlias
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.restore_reporting import rolled_back_status, rolling_back_status
 from agentmemory_operator.domain.restoring import records_from, records_to_json, rolled_back

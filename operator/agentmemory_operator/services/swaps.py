@@ -6,6 +6,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 
+from agentmemory_operator.domain.changes import SetAlias
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
     ORIGIN_KEY,
@@ -19,7 +20,6 @@ from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import terms_of
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.naming import alias_of
-from agentmemory_operator.domain.planning import SetAlias
 from agentmemory_operator.domain.rebuilding import copied_elsewhere
 from agentmemory_operator.domain.resources import TAKEOVER, AgentMemory
 from agentmemory_operator.domain.restore_reporting import current_step, noted_status, step_status, succeeded_status

@@ -5,9 +5,10 @@ from typing import get_args
 
 import pytest
 
+from agentmemory_operator.domain.changes import Change, CreateIndexes, Rebuild, UpdateStrictMode
 from agentmemory_operator.domain.collection import Collection, ScalarQuantization
 from agentmemory_operator.domain.drift import OWN, PATHS, Difference, differences, is_drift
-from agentmemory_operator.domain.planning import Change, CreateIndexes, Rebuild, UpdateStrictMode, plan_changes
+from agentmemory_operator.domain.planning import plan_changes
 from tests.support.fakes import observed_of
 from tests.support.plans import ALIAS, desired_of
 

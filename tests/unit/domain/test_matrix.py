@@ -2,8 +2,9 @@
 
 import pytest
 
+from agentmemory_operator.domain.changes import WriteMarker
 from agentmemory_operator.domain.index_spec import Index
-from agentmemory_operator.domain.planning import WriteMarker, plan_changes
+from agentmemory_operator.domain.planning import plan_changes
 from agentmemory_operator.domain.safety import refuse
 from tests.support.fakes import observed_of
 from tests.support.matrix import MatrixRow, entries, load_matrix

@@ -4,20 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.domain.collection import Observed
-from agentmemory_operator.domain.desired import Terms
-from agentmemory_operator.domain.drift import DriftPolicy
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     BEHIND_ALIAS,
     ChangeClass,
     CreateCollection,
-    Plan,
     Rebuild,
     UpdateHnsw,
     WriteMarker,
     class_of,
-    plan_changes,
 )
+from agentmemory_operator.domain.collection import Observed
+from agentmemory_operator.domain.desired import Terms
+from agentmemory_operator.domain.drift import DriftPolicy
+from agentmemory_operator.domain.planning import Plan, plan_changes
 from agentmemory_operator.domain.safety import allowed
 from agentmemory_operator.errors import NotOwned, SpecInvalid
 from agentmemory_operator.services.reconcile import Draft, draft

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentmemory_operator.domain.changes import ChangeClass, class_of
 from agentmemory_operator.domain.collection import ScalarQuantization
 from agentmemory_operator.domain.effective import AgentSettings, effective_embedding, effective_settings
-from agentmemory_operator.domain.planning import ChangeClass, class_of, plan_changes
+from agentmemory_operator.domain.planning import plan_changes
 from agentmemory_operator.domain.presets import BRAIN, CORTEX, PRESETS, RETRIEVAL_INDEXES, Preset, Weights
 from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.domain.scoring import score, score_query

@@ -7,18 +7,12 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.domain.capabilities import Server
+from agentmemory_operator.domain.changes import Change, Rebuild, UpdateHnsw, WakeOptimizers
 from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.drift import Difference
 from agentmemory_operator.domain.effective import effective_settings
 from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.planning import (
-    Change,
-    Plan,
-    Rebuild,
-    UpdateHnsw,
-    WakeOptimizers,
-    plan_changes,
-)
+from agentmemory_operator.domain.planning import Plan, plan_changes
 from agentmemory_operator.domain.rebuilding import Record
 from agentmemory_operator.domain.reporting import (
     connection_status,

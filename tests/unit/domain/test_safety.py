@@ -5,21 +5,20 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.collection import Collection
-from agentmemory_operator.domain.desired import Terms
-from agentmemory_operator.domain.drift import DriftPolicy
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     BEHIND_ALIAS,
     CreateIndexes,
-    Plan,
     Rebuild,
     SetAlias,
     UpdateHnsw,
     UpdateOptimizers,
     UpdateStrictMode,
     WriteMarker,
-    rebuild_digest,
 )
+from agentmemory_operator.domain.collection import Collection
+from agentmemory_operator.domain.desired import Terms
+from agentmemory_operator.domain.drift import DriftPolicy
+from agentmemory_operator.domain.planning import Plan, rebuild_digest
 from agentmemory_operator.domain.rebuild_costs import Costs
 from agentmemory_operator.domain.rebuild_settings import ChangePolicy, RebuildSettings
 from agentmemory_operator.domain.safety import allowed, check_destroy, check_lost, check_ownership, refuse

@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.collection import Collection
-from agentmemory_operator.domain.desired import Terms
-from agentmemory_operator.domain.drift import Difference, DriftPolicy
-from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.planning import (
+from agentmemory_operator.domain.changes import (
     BEHIND_ALIAS,
     CreateCollection,
     CreateIndexes,
@@ -20,6 +16,10 @@ from agentmemory_operator.domain.planning import (
     WakeOptimizers,
     WriteMarker,
 )
+from agentmemory_operator.domain.collection import Collection
+from agentmemory_operator.domain.desired import Terms
+from agentmemory_operator.domain.drift import Difference, DriftPolicy
+from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.rebuilding import Record, Step
 from agentmemory_operator.errors import NotOwned, SpecInvalid, StoreUnavailable
 from agentmemory_operator.services.reconcile import Permit, reconcile

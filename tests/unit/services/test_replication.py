@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.domain.changes import Rebuild
 from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import Terms
 from agentmemory_operator.domain.drift import DriftPolicy
 from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.planning import Rebuild
 from agentmemory_operator.domain.replicas import CopyReplica, DropReplica, Move, Placement, moves_to
 from agentmemory_operator.domain.safety import Refusal
 from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
