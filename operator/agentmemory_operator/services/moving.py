@@ -71,9 +71,6 @@ class Move:
         if self.is_cleaned(task):
             raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
         carried = [task, *await way_back_of(task)]
-        for each in carried:
-            await carry_all(each, embedder=embedding_of(each))
-        await _hand_over(task)
         try:
             await self._announce(task, carried)
             held_s = await self._switch(task, carried)
@@ -88,11 +85,16 @@ class Move:
         return f"{task.alias} leads to {task.target_name}; writers were held for {held_s * 1000:.0f} ms"
 
     async def _announce(self, task: Task, carried: Sequence[Task]) -> None:
-        """Announce the move, and carry what is written meanwhile until every process knows of it."""
-        if is_past_return(task.record, task.alias):
-            return
-        await _write(task, Phase.ANNOUNCED)
+        """Announce the move, and carry what is left, and written meanwhile, until every process knows of it."""
+        is_announced = not is_past_return(task.record, task.alias)
+        if is_announced:
+            await _write(task, Phase.ANNOUNCED)
         known_s = self.monotonic() + self.announce_s
+        for each in carried:
+            await carry_all(each, embedder=embedding_of(each))
+        await _hand_over(task)
+        if not is_announced:
+            return
         while (left_s := known_s - self.monotonic()) > 0:
             for each in carried:
                 await carry_changed(each)
