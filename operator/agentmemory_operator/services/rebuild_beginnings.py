@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from agentmemory_operator.domain.changes import CreateCollection
+from agentmemory_operator.domain.changes import CreateCollection, CreateIndexes
 from agentmemory_operator.domain.collection import Observed, is_placeholder
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import alias_of, next_physical
@@ -79,3 +79,5 @@ class RebuildBeginnings:
         factor = desired.replication_factor or live.replication_factor
         bare = replace(desired, indexes=(), shard_number=shards, replication_factor=factor)
         await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
+        # Before there are points: the graph gets its links for filters only by indexes that are there when it is built.
+        await task.server.collections.apply(task.target_name, CreateIndexes(desired.indexes))
