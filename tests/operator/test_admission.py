@@ -3,6 +3,7 @@
 import httpx
 import pytest
 
+from agentmemory_operator.domain.plan_status import PlannedChange, PlanStatus
 from agentmemory_operator.domain.resources import API_VERSION
 from agentmemory_operator.domain.status import (
     AgentMemoryStatus,
@@ -10,8 +11,6 @@ from agentmemory_operator.domain.status import (
     Condition,
     EffectiveStatus,
     HnswStatus,
-    PlannedChange,
-    PlanStatus,
     QuantizationStatus,
 )
 from tests.support.controlplane import ControlPlane
