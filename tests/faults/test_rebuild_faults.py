@@ -35,6 +35,17 @@ def parts(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory)
 @pytest.fixture
 def place(parts: Parts) -> Iterator[Workspace]:
     """A namespace on this file's own engine, which is killed now and then."""
+    yield from new_place(parts)
+
+
+@pytest.fixture
+def other_place(parts: Parts) -> Iterator[Workspace]:
+    """Another one."""
+    yield from new_place(parts)
+
+
+def new_place(parts: Parts) -> Iterator[Workspace]:
+    """Yield a namespace; its objects go afterwards."""
     made = Workspace(parts.control_plane, parts.control_plane.create_namespace("rebuild-"), parts.qdrant_url)
     yield made
     made.clean()
@@ -93,7 +104,7 @@ def test_operators_that_are_killed_at_any_call_again_and_again_come_to_the_end(p
         one.witness.wait_for(STORED)
         one.ask()
         # Each lives a little longer, so that every step comes to its end at last.
-        while die_in(one, "", chance.randint(2, 8) + 4 * deaths):
+        while die_in(one, "", chance.randint(2, 16) + 16 * deaths):
             deaths += 1
         with parts.operating():
             one.wait_done()
@@ -232,9 +243,10 @@ def test_a_snapshot_that_is_due_midway_is_made_and_the_rebuild_ends(parts: Parts
     one.check_moved()
 
 
-def test_two_agents_at_once_are_rebuilt_one_after_the_other_and_lose_nothing(parts: Parts, place: Workspace) -> None:
-    other = Workspace(parts.control_plane, parts.control_plane.create_namespace("rebuild-"), parts.qdrant_url)
-    both = [rebuilding(parts, place, "copied"), rebuilding(parts, other)]
+def test_two_agents_at_once_are_rebuilt_one_after_the_other_and_lose_nothing(
+    parts: Parts, place: Workspace, other_place: Workspace
+) -> None:
+    both = [rebuilding(parts, place, "copied"), rebuilding(parts, other_place)]
     with parts.operating():
         for one in both:
             one.prepare()
@@ -247,7 +259,6 @@ def test_two_agents_at_once_are_rebuilt_one_after_the_other_and_lose_nothing(par
 
     for one in both:
         one.check_moved()
-    other.clean()
 
 
 def test_one_that_is_paused_stands_still_and_goes_on(parts: Parts, place: Workspace) -> None:

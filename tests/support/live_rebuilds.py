@@ -154,6 +154,8 @@ class Rebuilding:
     kind: Kind
     witness: Witness = field(init=False)
     source: str = field(init=False)
+    # Before the rebuild was asked for: who is forgotten after the move goes from what was replaced a little later.
+    forgotten: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         sends = self.kind.sends_vectors
@@ -169,6 +171,7 @@ class Rebuilding:
 
     def ask(self, **change: Any) -> None:
         """Change the object so that its collection has to be rebuilt."""
+        self.forgotten = set(self.witness.journal.forgotten)
         self.workspace.patch(**change or self.kind.change)
 
     @property
@@ -250,7 +253,7 @@ class Rebuilding:
         for name in kept:
             assert PREVIOUS_KEY in self.metadata(name), f"{name} is not marked as replaced"
         self.check_nothing_lost(vector_of or self.kind.after)
-        self.witness.check_forgotten(self.parts.qdrant_url, [self.live, *kept])
+        self.witness.check_forgotten(self.parts.qdrant_url, [self.live, *kept], self.forgotten)
 
     def check_unmoved(self) -> None:
         """Fail unless the source is live, nothing of a rebuild is left, and nothing is lost."""

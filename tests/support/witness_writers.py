@@ -13,6 +13,8 @@ from tests.support.witness_journal import CROWD, Journal, Kind, Unit, Version
 WORDS = ("invoice", "garden", "harbour", "train", "letter", "winter", "piano", "bicycle", "cheese", "mountain")
 CROWD_KEYS = ("weather", "menu")
 BATCH = 5
+# Of a writer: enough to lose, and few enough for the last look at each of them.
+UNITS_MAX = 80
 TYPES = {"plain": "note", "keyed": "fact", "subject": "status"}
 # How often each is done, of a hundred or so.
 SHARES = {
@@ -55,6 +57,8 @@ class Writer(threading.Thread):
             self._done += 1
             # Once round in order, so that a short run has everything.
             name = names[self._done - 1] if self._done <= len(names) else self._chance.choices(names, shares)[0]
+            if name.startswith("store") and len(self._units) >= UNITS_MAX:
+                name = "renew"
             try:
                 getattr(self, name)()
             except Exception as exc:
