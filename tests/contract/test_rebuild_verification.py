@@ -150,14 +150,15 @@ async def test_writers_and_deletions_at_any_time_do_not_fail_it(here: RebuildTas
             with contextlib.suppress(NotFound, TransientError):
                 await here.world.memories.delete(here.world.agent, victim.id, user_id="ada")
 
-    writers = [asyncio.create_task(write(seed)) for seed in range(2)]
+    writers, recalls = [asyncio.create_task(write(seed)) for seed in range(2)], []
     for _ in range(3):
         await here.task.note(recall=None)
         await verify(here)
-        assert here.task.record.recall is not None
-        assert here.task.record.recall.neighbours == 1.0
+        # What comes or goes between the two searches of a probe is in one of them alone.
+        recalls.append(here.task.record.recall)
     done.set()
     await asyncio.gather(*writers)
+    assert all(recall is not None and recall.neighbours is not None and recall.neighbours > 0.9 for recall in recalls)
 
 
 async def test_a_strict_mode_without_exact_searches_leaves_the_recall_unmeasured(here: RebuildTask) -> None:
