@@ -138,9 +138,14 @@ def carrying_of(task: Task, *, embedder: Embedder | None = None) -> Carrying:
     Args:
         embedder: in the place of the task's.
     """
-    source = End(physical=task.source_name, collection=task.source.collection)
-    target = End(physical=task.target_name, collection=task.desired)
+    source, target = ends_of(task)
     return Carrying(task.server.points, source, target, embedder=embedder or task.embedder)
+
+
+def ends_of(task: Task) -> tuple[End, End]:
+    """Return a rebuild's source and target."""
+    source = End(physical=task.source_name, collection=task.source.collection)
+    return source, End(physical=task.target_name, collection=task.desired)
 
 
 def older_than(rev: int, before_ms: int | None = None) -> Filter:

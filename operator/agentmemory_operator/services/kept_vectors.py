@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from agentmemory_operator.domain.divergence import PointId
+from agentmemory_operator.domain.samples import vectors_of
 from agentmemory_operator.ports import Embedder, PointStore, Vector
 
 
@@ -28,7 +29,7 @@ class KeptVectors:
         """Remember the vectors of these points, and forget the others."""
         body = {"filter": {"must": [{"has_id": list(ids)}]}, "limit": max(len(ids), 1)}
         found, _ = await self._points.scroll(self._target, body | {"with_payload": ["content"], "with_vector": True})
-        vectors = {(point.get("payload") or {}).get("content"): _dense_of(point.get("vector")) for point in found}
+        vectors = {(point.get("payload") or {}).get("content"): vectors_of(point).get("") for point in found}
         self._kept = {content: vector for content, vector in vectors.items() if content is not None and vector}
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
@@ -36,8 +37,3 @@ class KeptVectors:
         new = [text for text in texts if text not in self._kept]
         made = dict(zip(new, await self._inner.embed(new), strict=True)) if new else {}
         return [self._kept[text] if text in self._kept else made[text] for text in texts]
-
-
-def _dense_of(vector: object) -> Vector | None:
-    dense = vector.get("") if isinstance(vector, Mapping) else vector
-    return dense if isinstance(dense, list) else None

@@ -28,7 +28,7 @@ from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.catching_up import carry_all, carry_changed
 from agentmemory_operator.services.copying import embedding_of
 from agentmemory_operator.services.plain_moves import note_taken, take_place, way_back_of
-from agentmemory_operator.services.previous import live_behind
+from agentmemory_operator.services.previous import leads_to
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.replication import await_replicas
 from agentmemory_operator.services.servers import Server
@@ -109,8 +109,7 @@ class Move:
             await task.check()
             # A peer may have left since the step began; nobody is held yet.
             await await_replicas(task, patience_s=0)
-            live = await live_behind(task.server, task.alias, task.source_name)
-            if live is None or live.physical != task.source_name:
+            if not await leads_to(task.server, task.alias, task.source_name):
                 raise RebuildUnwanted(f"{task.alias} leads to another collection than {task.source_name} since")
             await task.note(moved_ms=task.clock.now_ms())
             begun_s = self.monotonic()
@@ -159,8 +158,7 @@ async def _hand_over(task: Task) -> None:
 async def _is_moved(task: Task) -> bool:
     """Tell whether the alias leads to the target; where that cannot be found out, it is taken not to."""
     try:
-        live = await live_behind(task.server, task.alias, task.target_name)
+        return await leads_to(task.server, task.alias, task.target_name)
     except AgentMemoryError as exc:
         _log.warning("where %s leads is not known: %s", task.alias, exc)
         return False
-    return live is not None and live.physical == task.target_name

@@ -27,6 +27,12 @@ async def live_behind(server: Server, alias: str, likely: str | None) -> Observe
     return None if is_placeholder(await server.snapshots.metadata(observed.physical)) else observed
 
 
+async def leads_to(server: Server, alias: str, physical: str) -> bool:
+    """Tell whether an alias leads to a collection."""
+    live = await live_behind(server, alias, physical)
+    return live is not None and live.physical == physical
+
+
 async def mark_previous(server: Server, physical: str, *, since: str, until: str, by: Mapping[str, str]) -> None:
     """Write on a collection that it was replaced.
 

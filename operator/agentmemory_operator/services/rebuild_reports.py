@@ -58,7 +58,7 @@ class RebuildReports:
         if refusal is not done.refusal:
             done = replace(done, refusal=refusal)
         reason = _EXPLAINED.get(State(told["state"])) if told else None
-        if refusal is None or refusal.reason != Reason.REBUILD_RUNNING or reason is None:
+        if refusal is None or not refusal.is_carried_out or reason is None:
             return done
         digest = approval_of(told["digest"]) if reason is Reason.AWAITING_APPROVAL else refusal.digest
         return replace(done, refusal=replace(refusal, reason=reason, message=told.get("message", ""), digest=digest))

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.collection import Observed
-from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.desired import newest_collection, terms_of
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.planning import rebuild_digest
@@ -42,7 +41,7 @@ class RebuildWishes:
             last_points=live.points,
             terms=terms_of(memory, cluster_id=cluster_id),
         )
-        return rebuild_digest(found.plan) if is_running(found.refusal) else None
+        return rebuild_digest(found.plan) if is_carried_out(found.refusal) else None
 
     async def check(self, key: Key, uid: str, live: Observed, record: Record) -> None:
         """Pass while a rebuild is to go on, by what is known of its object.
@@ -65,6 +64,6 @@ class RebuildWishes:
             raise RebuildUnwanted("the object does not ask for it any more")
 
 
-def is_running(refusal: Refusal | None) -> bool:
-    """Tell whether what is held is a Rebuild that may be carried out."""
-    return refusal is not None and refusal.reason == Reason.REBUILD_RUNNING
+def is_carried_out(refusal: Refusal | None) -> bool:
+    """Tell whether a plan has a Rebuild that is carried out beside the passes."""
+    return refusal is not None and refusal.is_carried_out

@@ -52,11 +52,11 @@ from agentmemory_operator.ports import Clock, Cluster, Embedder, Event
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.moving import release_writers
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of_memory, owned_memory
-from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind
+from agentmemory_operator.services.previous import PREVIOUS_KEY, leads_to, live_behind
 from agentmemory_operator.services.rebuild_beginnings import RebuildBeginnings
 from agentmemory_operator.services.rebuild_reports import RebuildReports
 from agentmemory_operator.services.rebuild_tasks import Task
-from agentmemory_operator.services.rebuild_wishes import RebuildWishes, is_running
+from agentmemory_operator.services.rebuild_wishes import RebuildWishes, is_carried_out
 from agentmemory_operator.services.replication import await_replicas
 from agentmemory_operator.services.restore_queue import restore_under_way
 from agentmemory_operator.services.servers import Server, Servers, connection_of
@@ -124,7 +124,7 @@ class Rebuilds:
         """Take in what a pass found; what has to be done is begun, or gone on with."""
         record, back = done.observed.record, memory.metadata.annotations.get(ROLLBACK_REBUILD)
         is_open = record is not None and record.target == done.observed.physical and record.step is not Step.DONE
-        is_wanted = is_running(done.refusal) or (back is not None and back == done.observed.physical)
+        is_wanted = is_carried_out(done.refusal) or (back is not None and back == done.observed.physical)
         if is_wanted:
             self.reports.await_turn(key)
         if is_open or is_wanted or self.reports.is_under_way(key):
@@ -242,7 +242,7 @@ class Rebuilds:
         Raises:
             TransientError: `exc` itself, where it is waited for.
         """
-        if not exc.is_disk_full or not await self._is_source_live(server, memory, record):
+        if not exc.is_disk_full or not await leads_to(server, alias_of(memory.slug), record.source):
             await self.reports.stand(key, State.WAITING, str(exc), record)
             raise exc
         room = f"give it room for a second collection beside {record.source}"
@@ -275,7 +275,7 @@ class Rebuilds:
             record=record,
             clock=self.clock,
             embedder=embedder,
-            check=_go_on if is_past_return(record, live.physical) else check,
+            check=_regardless if is_past_return(record, live.physical) else check,
             show=partial(self.reports.show, key),
         )
 
@@ -288,7 +288,9 @@ class Rebuilds:
         return previous.collection
 
     async def _go_through(self, task: Task) -> None:
-        is_moved = task.source.physical != task.record.source or await self._is_live(task)
+        is_moved = task.source.physical != task.record.source or await leads_to(
+            task.server, task.alias, task.target_name
+        )
         for step in steps_from(task.record.step, is_moved=is_moved):
             if not (is_moved or step in (Step.DRAIN, Step.SETTLE)):
                 await task.check()
@@ -304,16 +306,6 @@ class Rebuilds:
             came_to = await self.steps[step](task)
             log.info("rebuild of %s into %s: %s: %s", task.source_name, task.target_name, step, came_to)
         await self._finish(task)
-
-    @staticmethod
-    async def _is_source_live(server: Server, memory: AgentMemory, record: Record) -> bool:
-        live = await live_behind(server, alias_of(memory.slug), record.source)
-        return live is not None and live.physical == record.source
-
-    @staticmethod
-    async def _is_live(task: Task) -> bool:
-        live = await live_behind(task.server, task.alias, task.target_name)
-        return live is not None and live.physical == task.target_name
 
     async def _catch_up_with(self, key: Key, live: Observed) -> None:
         """Tell how one ended whose operator was killed before it came to say so."""
@@ -361,7 +353,7 @@ class Rebuilds:
         await self.reports.post(memory, Event("Warning", Reason.REBUILD_FAILED, why))
 
 
-async def _go_on() -> None:
+async def _regardless() -> None:
     """Let a rebuild go on, whatever is asked for: without it clients are not served."""
 
 

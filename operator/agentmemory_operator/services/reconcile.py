@@ -187,8 +187,9 @@ async def reconcile(
     likely, fresh = physical_names(alias, last_physical)
     observed = before = await observe_linked(alias, likely, store=store)
     drafted = partial(draft, alias, desired, observed, last_physical=last_physical, last_points=last_points)
-    terms = await surveyed(permit.terms, drafted(terms=permit.terms).plan, observed, store=store, room=permit.room)
-    found = drafted(terms=terms)
+    found = drafted(terms=permit.terms)
+    terms = await surveyed(permit.terms, found.plan, observed, store=store, room=permit.room)
+    found = found if terms is permit.terms else drafted(terms=terms)
     if observed is None:
         await check_peers(desired.replication_factor, store=store)
         fresh = await _free_name(alias, fresh, store, permit)

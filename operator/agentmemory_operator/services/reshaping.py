@@ -16,6 +16,7 @@ from typing import Any, cast
 from agentmemory_operator.domain.collection import KEYWORD_VECTOR, Collection, KeywordSource
 from agentmemory_operator.domain.keywords import keyword_document, keyword_text
 from agentmemory_operator.domain.records import TOMBSTONE_KEY, WINDOW_KEY, Payload
+from agentmemory_operator.domain.samples import vectors_of
 from agentmemory_operator.errors import RebuildPaused, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports import Embedder, Json, PointStore, Vector
 from agentmemory_operator.services.embedding import embed_each
@@ -90,7 +91,7 @@ class Reshaping:
 
     async def _dense(self, points: Sequence[Json]) -> Mapping[PointId, Vector]:
         if self._embedder is None:
-            return {point["id"]: vector for point in points if (vector := _dense_of(point))}
+            return {point["id"]: vector for point in points if (vector := vectors_of(point).get(""))}
         living = [point for point in points if TOMBSTONE_KEY not in payload_of_point(point)]
         if empty := [point["id"] for point in living if not isinstance(payload_of_point(point).get("content"), str)]:
             raise _unfit(empty, "no text in `content` to embed: delete them, or keep the embedding")
@@ -106,9 +107,9 @@ class Reshaping:
         return {id_: cast("Vector", vectors[text]) for id_, text in texts.items()}
 
     async def _words(self, points: Sequence[Json], most: int) -> Mapping[PointId, Any]:
-        having = [point for point in points if _words_of(point)]
+        having = [point for point in points if vectors_of(point).get(KEYWORD_VECTOR)]
         if self._copies_words:
-            return {point["id"]: _words_of(point) for point in having}
+            return {point["id"]: vectors_of(point).get(KEYWORD_VECTOR) for point in having}
         return await self._words_anew(having, self._language, most) if self._language else {}
 
     async def _words_anew(self, points: Sequence[Json], language: str, most: int) -> Mapping[PointId, Any]:
@@ -140,16 +141,6 @@ def _other_language(source: KeywordSource | None, target: KeywordSource | None) 
     if source is None or target is None or source == target or source.window != target.window:
         return None
     return target.language
-
-
-def _dense_of(point: Json) -> Vector | None:
-    vector = point.get("vector")
-    return vector.get("") if isinstance(vector, dict) else vector
-
-
-def _words_of(point: Json) -> Any:
-    vector = point.get("vector")
-    return vector.get(KEYWORD_VECTOR) if isinstance(vector, dict) else None
 
 
 def _made(point: Json, dense: Vector | None, words: Any) -> Json:

@@ -7,6 +7,7 @@ import pytest
 from agentmemory_operator.domain.collection import Collection, Observed
 from agentmemory_operator.domain.rebuild_decision import Decision, Wish, decide
 from agentmemory_operator.domain.rebuilding import Kind, Record, Step, steps_from
+from tests.support.fakes import observed_of
 
 ONE, TWO, THREE = (f"agent_memory_a__{number}" for number in (1, 2, 3))
 BEGUN = Record(source=ONE, target=TWO, digest="d1", begun_ms=1, since_ms=1, step=Step.COPY)
@@ -19,17 +20,7 @@ BACK = Record(kind=Kind.ROLLBACK, source=TWO, target=ONE, digest="d1", begun_ms=
 
 
 def live(physical: str, record: Record | None = None) -> Observed:
-    shape = Collection(size=4, distance="Cosine")
-    return Observed(
-        physical=physical,
-        is_aliased=True,
-        collection=shape,
-        points=0,
-        indexed=0,
-        state="green",
-        is_busy=False,
-        record=record,
-    )
+    return observed_of(Collection(size=4, distance="Cosine"), physical=physical, record=record)
 
 
 def plain() -> Observed:

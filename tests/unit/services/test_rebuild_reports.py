@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.domain.collection import Collection, Observed
+from agentmemory_operator.domain.collection import Collection
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.outcomes import Reconciled
 from agentmemory_operator.domain.planning import Plan
@@ -12,18 +12,10 @@ from agentmemory_operator.domain.safety import Refusal
 from agentmemory_operator.services.objects import ObjectTable, key_of
 from agentmemory_operator.services.rebuild_reports import RebuildReports
 from tests.support.clocks import FakeClock
-from tests.support.fakes import FakeCluster, memory_document
+from tests.support.fakes import FakeCluster, memory_document, observed_of
 
 SHORT = Refusal(Reason.INSUFFICIENT_SPACE, "no room", (), digest="d1")
-LIVE = Observed(
-    physical="agent_memory_a__1",
-    is_aliased=True,
-    collection=Collection(size=4, distance="Cosine"),
-    points=0,
-    indexed=0,
-    state="green",
-    is_busy=False,
-)
+LIVE = observed_of(Collection(size=4, distance="Cosine"))
 
 
 @pytest.mark.parametrize(
