@@ -214,11 +214,15 @@ async def test_a_replica_that_dies_while_a_move_is_announced_leaves_the_alias_wh
         await rebuild.server.collections.move_replica(rebuild.target, CopyReplica(0, 1, 2))
         await await_replicas(task, look_s=0.05)
 
-        async def leave(_: float) -> None:
+        now_s = 0.0
+
+        async def leave(seconds: float) -> None:
+            nonlocal now_s
             (peers.data_dir / FAULTS).write_text('{"away": "2"}')
+            now_s += seconds
 
         with pytest.raises(StoreUnavailable, match="shard 0 on peer 2 is Dead"):
-            await Move(AliasLocks(), lambda _: False, announce_s=0.05, sleep=leave)(task)
+            await Move(AliasLocks(), lambda _: False, monotonic=lambda: now_s, sleep=leave)(task)
         (peers.data_dir / FAULTS).unlink()
 
         assert await rebuild.alias() == rebuild.source

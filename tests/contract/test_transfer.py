@@ -111,6 +111,7 @@ async def test_chains_are_joined_however_their_lines_come_together(world: World,
 
     await imported(world, lines, size=size)
 
+    assert sorted(await exported(world)) == sorted(lines)
     history = await world.histories.read(world.agent, chain[0], user_id="u")
     assert [record.id for record in history.records] == chain
     assert sorted(await world.heads()) == ["child", "closed", "item", "v2"]
@@ -193,6 +194,19 @@ async def test_a_version_that_was_replaced_otherwise_is_refused(world: World) ->
     assert outcomes[0] == "present"
     assert isinstance(outcomes[1], Conflict)
     assert [record.id for record in await world.rows()] == [other]
+
+
+async def test_a_successor_that_is_stored_instead_of_the_imported_one_replaces_when_it_comes(world: World) -> None:
+    chain = await fill(world)
+    lines = await exported(world)
+    await clear(world)
+    await imported(world, [line for line in lines if json.loads(line)["id"] == chain[0]])
+    world.clock.move(ms=60_000)
+
+    other = await world.add("other", type="fact", supersedes=chain[0])
+
+    history = await world.histories.read(world.agent, other, user_id="u")
+    assert [record.superseded_at for record in history.records] == [world.clock.now_ms(), None]
 
 
 async def test_under_a_subject_an_old_value_does_not_come_beside_the_newer_one(world: World) -> None:

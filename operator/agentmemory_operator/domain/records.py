@@ -179,6 +179,9 @@ WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
 STATED_END_KEY = "statedValidTo"
 """The `validTo` that a supersession shortened, for the day when the memory answers again."""
 
+TOLD_AT_KEY = "toldSupersededAt"
+"""Of an imported version that answers until the next one comes: the `supersededAt` that its line told."""
+
 
 def namespace_paths(namespace: Sequence[str]) -> list[str]:
     """Return each prefix of a namespace as one word: parts hold no control characters, so no two share a word."""

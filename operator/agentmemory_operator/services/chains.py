@@ -24,6 +24,7 @@ from typing import Any
 from agentmemory_operator.domain.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals, only
 from agentmemory_operator.domain.records import (
     STATED_END_KEY,
+    TOLD_AT_KEY,
     TOMBSTONE_KEY,
     Payload,
     root_of,
@@ -150,7 +151,7 @@ class Chains:
             return
         link: Payload = {"supersededById": row["id"]}
         if TOMBSTONE_KEY not in old:
-            link |= {"supersededAt": self._clock.now_ms(), **window_mark(old), **_ended(old, row)}
+            link |= {**_superseded(old, row, self._clock.now_ms()), **window_mark(old), **_ended(old, row)}
         await self._change(agent, old, link, NOT_SUPERSEDED)
 
     async def _turn(self, agent: Agent, row: _Row) -> None:
@@ -284,6 +285,15 @@ def _ended(old: _Row, new: _Row) -> Payload:
     """Return the old version's validity: until the new one begins, or earlier where it said so itself."""
     stated, begin = old.get("validTo"), new.get("validFrom", new["createdAt"])
     return {"validTo": begin if stated is None else min(stated, begin), STATED_END_KEY: stated}
+
+
+def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
+    """Return since when the old version has a successor: now, or, of two that are imported, when its line says."""
+    told = old.get(TOLD_AT_KEY)
+    if told is None:
+        return {"supersededAt": now_ms}
+    # What is stored only now is another successor than the one that was told of.
+    return {"supersededAt": told if told >= new["createdAt"] else now_ms, TOLD_AT_KEY: None}
 
 
 def _contended(row: _Row) -> StoreUnavailable:

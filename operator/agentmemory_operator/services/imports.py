@@ -19,6 +19,7 @@ from agentmemory_operator.domain.records import (
     ERASURE_KEY,
     ITEM_NAMESPACE_KEY,
     STATED_END_KEY,
+    TOLD_AT_KEY,
     TOMBSTONE_KEY,
     MemoryRecord,
     Payload,
@@ -319,8 +320,10 @@ def _point(draft: Draft, line: Line, agent: Agent) -> Json:
     payload: Payload = point["payload"]
     if line.is_item:
         payload[ITEM_NAMESPACE_KEY] = namespace_word(draft.record.namespace)
-    if line.stated_end is not None and draft.record.superseded_by_id:
-        payload[STATED_END_KEY] = line.stated_end
+    if draft.record.superseded_by_id:
+        payload |= {STATED_END_KEY: line.stated_end} if line.stated_end is not None else {}
+    elif line.superseded_by and line.superseded_at is not None:
+        payload[TOLD_AT_KEY] = line.superseded_at
     return point
 
 
