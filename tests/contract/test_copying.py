@@ -34,7 +34,8 @@ PAGE = 7
 @pytest.fixture
 async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
     """Vectors are copied."""
-    monkeypatch.setattr(carrying, "PAGE", PAGE)
+    for name in ("PAGE", "EMBEDDED_PAGE"):
+        monkeypatch.setattr(carrying, name, PAGE)
     async with open_rebuild(qdrant_url) as rebuild:
         await fill(rebuild.world)
         yield rebuild
@@ -43,7 +44,8 @@ async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
 @pytest.fixture
 async def smaller(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
     """Vectors are made anew, of four numbers."""
-    monkeypatch.setattr(carrying, "PAGE", PAGE)
+    for name in ("PAGE", "EMBEDDED_PAGE"):
+        monkeypatch.setattr(carrying, name, PAGE)
     async with open_rebuild(qdrant_url, size=4) as rebuild:
         await fill(rebuild.world)
         yield rebuild

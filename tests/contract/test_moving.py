@@ -13,7 +13,7 @@ from agentmemory_operator.domain.rebuilding import MOVING_KEY, Phase, phase_of
 from agentmemory_operator.domain.restoring import RECORDS_KEY
 from agentmemory_operator.errors import OutcomeUnknown, RebuildUnwanted, StoreUnavailable
 from agentmemory_operator.services.aliases import AliasLocks
-from agentmemory_operator.services.moving import Move
+from agentmemory_operator.services.moving import Move, release_writers
 from agentmemory_operator.services.rebuild_tasks import Task
 from tests.support.agents import create_copy, delete_collection, move_alias
 from tests.support.rebuild_task import RebuildTask, open_rebuild
@@ -92,6 +92,42 @@ async def test_the_alias_leads_to_the_target_which_holds_what_was_written_until_
     assert phases == [*[Phase.ANNOUNCED] * 7, Phase.FINAL]
     # The last is what a writer does who knows of no move: it is left to the drain.
     assert len(await rebuild.points(rebuild.target)) == len(await rebuild.points(rebuild.source)) - 1
+
+
+async def test_one_that_was_announced_beside_the_step_before_waits_for_what_is_left_alone(rebuild: RebuildTask) -> None:
+    task, time, move_s = await rebuild.begin(), Time(), list[float]()
+    move = mover(time)
+
+    async def verify(_: Task) -> str:
+        assert phase_of(await rebuild.metadata(rebuild.source)) is Phase.ANNOUNCED
+        time.now_s += 5
+        return "verified"
+
+    async def note() -> None:
+        move_s.append(time.now_s)
+
+    time.meanwhile.append(note)
+
+    assert await move.announced_beside(verify)(task) == "verified"
+    await move(task)
+
+    assert await rebuild.alias() == rebuild.target
+    assert move_s == [6, 7]
+
+
+async def test_one_whose_announcement_was_taken_back_is_not_made_and_announced_anew(rebuild: RebuildTask) -> None:
+    task, time = await rebuild.begin(), Time()
+
+    async def let_go_on() -> None:
+        await release_writers(rebuild.server, rebuild.source)
+
+    time.meanwhile.append(let_go_on)
+    with pytest.raises(StoreUnavailable, match="taken back"):
+        await mover(time)(task)
+
+    assert await rebuild.alias() == rebuild.source
+    await mover()(task)
+    assert await rebuild.alias() == rebuild.target
 
 
 async def test_the_announcement_says_what_will_embed_so_that_it_can_be_made_ready(rebuild: RebuildTask) -> None:

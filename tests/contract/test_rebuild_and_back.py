@@ -1,6 +1,7 @@
 """A rebuild and its way back, each step the real one, over a real engine; the operator is killed at calls of it."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
 from itertools import count
@@ -11,14 +12,17 @@ import pytest
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.rebuilding import Record, Step
 from agentmemory_operator.domain.resources import ROLLBACK_REBUILD
+from agentmemory_operator.errors import AgentMemoryError, RebuildHeld, RebuildPaused, StoreUnavailable
 from agentmemory_operator.main.rebuilds import abandon as give_up
 from agentmemory_operator.main.rebuilds import rebuild_steps
 from agentmemory_operator.services.aliases import AliasLocks
+from agentmemory_operator.services.copying import Copying
 from agentmemory_operator.services.draining import Drain
 from agentmemory_operator.services.moving import Move
 from agentmemory_operator.services.rebuild_convergence import Convergence
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.rebuild_verification import RebuildVerification
+from agentmemory_operator.services.rebuilds import StepWork
 from agentmemory_operator.services.servers import Server
 from tests.support.fakes import connection_document
 from tests.support.rebuild_world import RebuildWorld
@@ -32,12 +36,13 @@ TIMEOUT_S = 10
 class FullWorld(RebuildWorld):
     """The agent, and an operator that waits for nothing longer than it must here."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, verify: StepWork | None = None) -> None:
         locks, converge = AliasLocks(), Convergence(look_s=0.02)
+        move = Move(locks, lambda task: False, announce_s=ANNOUNCE_S)
         quick = {
             Step.CONVERGE: converge,
-            Step.VERIFY: RebuildVerification(converge),
-            Step.MOVE: Move(locks, lambda task: False, announce_s=ANNOUNCE_S),
+            Step.VERIFY: move.announced_beside(verify or RebuildVerification(converge)),
+            Step.MOVE: move,
             # Requests are over at the second look.
             Step.DRAIN: Drain(monotonic=partial(next, count(0, TIMEOUT_S)), sleep=asyncio.sleep),
         }
@@ -97,6 +102,53 @@ async def test_what_was_written_since_the_move_is_there_on_the_way_back_too(worl
     described = world.http.get(f"/collections/{first}").json()["result"]["payload_schema"]
     assert "updatedAt" not in described
     assert world.events()[-1] == Reason.ROLLED_BACK
+
+
+async def test_the_graph_is_built_once_all_is_there(qdrant_url: str) -> None:
+    def threshold() -> int:
+        found: Any = world.http.get(f"/collections/{world.alias}__2").json()["result"]["config"]
+        value: int = found["optimizer_config"]["indexing_threshold"]
+        return value
+
+    seen = list[int]()
+
+    async def verify(task: Task) -> str:
+        seen.append(threshold())
+        return "verified"
+
+    async def copy(task: Task) -> str:
+        seen.append(threshold())
+        return await Copying()(task)
+
+    world = FullWorld(qdrant_url, verify=verify)
+    world.rebuilds.steps = dict(world.steps) | {Step.COPY: copy}
+    await world.begin()
+
+    await world.rebuild()
+
+    assert seen == [0, 20_000]
+    await world.close()
+
+
+@pytest.mark.parametrize("error", [RebuildHeld("look at it"), RebuildPaused("paused"), StoreUnavailable("away")])
+async def test_a_move_that_was_announced_and_does_not_come_is_taken_back(
+    qdrant_url: str, error: AgentMemoryError
+) -> None:
+    announced = list[bool]()
+
+    async def verify(task: Task) -> str:
+        announced.append("agentmemoryMoving" in world.metadata(world.physical))
+        raise error
+
+    world = FullWorld(qdrant_url, verify=verify)
+    await world.begin()
+
+    with contextlib.suppress(StoreUnavailable):
+        await world.rebuild()
+
+    assert announced[0]
+    assert "agentmemoryMoving" not in world.metadata(world.physical)
+    await world.close()
 
 
 async def test_killed_anywhere_on_the_way_back_the_next_operator_goes_on(qdrant_url: str) -> None:

@@ -256,8 +256,10 @@ async def _operate(engine: Engine, turn: Turn, clock: ProcessClock, *, kind: Kin
         show=_show,
     )
     if live.physical == source:
-        await catch_up(task)
-        await Move(AliasLocks(), lambda _: False, monotonic=turn.time.monotonic, sleep=turn.sleep)(task)
+        move = Move(AliasLocks(), lambda _: False, monotonic=turn.time.monotonic, sleep=turn.sleep)
+        # One way is announced before all are compared, the other afterwards.
+        await (move.announced_beside(catch_up) if kind is Kind.REBUILD else catch_up)(task)
+        await move(task)
     await Drain(monotonic=turn.time.monotonic, sleep=turn.sleep)(task)
     await task.note(step=Step.DONE)
 

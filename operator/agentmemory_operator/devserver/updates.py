@@ -31,8 +31,8 @@ from agentmemory_operator.devserver.strict_mode import check_limit, limits_of
 from agentmemory_operator.devserver.turns import in_turns
 from agentmemory_operator.devserver.vectors import read_point_vectors
 
-# Points that go to the engine in one call: it holds the event loop meanwhile (32 x 384 dimensions: about 1 ms).
-BATCH = 32
+# Points that go to the engine in one call: it holds the event loop meanwhile (8 x 384 dimensions: about 0.3 ms).
+BATCH = 8
 _MODES = {
     "upsert": edge.UpdateMode.Upsert,
     "insert_only": edge.UpdateMode.InsertOnly,

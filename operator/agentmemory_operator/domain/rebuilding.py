@@ -2,7 +2,7 @@
 
 The source is what the alias leads to until the move, the target what it leads to afterwards. The target carries the
 record from the call on that creates it, so that whoever comes next goes on where the last one was killed; the source
-says for the seconds around the move that there is one.
+says while that is verified and moved to that there is a move ahead.
 
 | step | does |
 |---|---|
@@ -10,9 +10,9 @@ says for the seconds around the move that there is one.
 | Copy | every point, page by page; the record says up to where |
 | CatchUp | what was changed meanwhile, until hardly anything is left |
 | Converge | figures and indexes as the object asks; waits for the engine |
-| Verify | compares both |
+| Verify | announces the move, compares both |
 | Keep | of a plain collection alone: a copy of it, the way back, since the collection itself has to go |
-| Move | announces it, carries what is left over, points the alias at the target |
+| Move | carries what is left over, points the alias at the target |
 | Drain | what late writers left in the source, until there is nothing |
 | Settle | marks the source as replaced, and how long it is kept |
 
@@ -30,7 +30,8 @@ REBUILD_KEY = "agentmemoryRebuild"
 """Key of the target's metadata: the record."""
 
 MOVING_KEY = "agentmemoryMoving"
-"""Key of the source's metadata while its alias is about to be moved: {"from", "to", "phase", "embedding" after it}."""
+"""Key of the source's metadata while its alias is about to be moved: {"from", "to", "phase", "token" of that
+announcement, "embedding" after it}."""
 
 LEASE_S = 5.0
 """For how many seconds an API process may rely on what a collection's metadata said."""

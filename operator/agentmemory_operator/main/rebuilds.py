@@ -20,13 +20,14 @@ from agentmemory_operator.services.settling import settle
 def rebuild_steps(locks: AliasLocks, is_cleaned: Callable[[Key], bool]) -> dict[Step, StepWork]:
     """Return what is done in each step but the first."""
     converge = Convergence()
+    move = Move(locks, lambda task: is_cleaned(key_of_memory(task.memory)))
     return {
         Step.COPY: Copying(),
         Step.CATCH_UP: catch_up,
         Step.CONVERGE: converge,
-        Step.VERIFY: RebuildVerification(converge),
+        Step.VERIFY: move.announced_beside(RebuildVerification(converge)),
         Step.KEEP: keep,
-        Step.MOVE: Move(locks, lambda task: is_cleaned(key_of_memory(task.memory))),
+        Step.MOVE: move,
         Step.DRAIN: Drain(),
         Step.SETTLE: settle,
     }

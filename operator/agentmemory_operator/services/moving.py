@@ -3,18 +3,21 @@
 Nobody watches, and clocks differ; so a process of the API relies on what the source's metadata said for `LEASE_S` at
 most, and the move is announced there for longer than that before writers are held:
 
-1. Announced: writers look at the metadata again after each write, and are acknowledged if it is not Final by then.
+1. Announced: writers look at the metadata again after each write, and are acknowledged if it is not Final by then. That
+   begins while the target is verified, so that little or nothing of it is left to wait for.
 2. Final: writers wait. What was acknowledged was written before that, so the last pass sees it.
 3. The alias moves, and with it the writers.
 
-Whatever fails before the alias has moved lets the writers go on at once, and the move begins anew. A plain collection
+Whatever fails before the alias has moved lets the writers go on at once, and the move begins anew; so it does where
+somebody else has let them go on. A plain collection
 that may have gone holds them until the alias is there: `services/plain_moves.py`.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+import uuid
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.changes import SetAlias
@@ -29,7 +32,7 @@ from agentmemory_operator.services.catching_up import carry_all, carry_changed
 from agentmemory_operator.services.copying import embedding_of
 from agentmemory_operator.services.plain_moves import note_taken, take_place, way_back_of
 from agentmemory_operator.services.previous import leads_to
-from agentmemory_operator.services.rebuild_tasks import Task
+from agentmemory_operator.services.rebuild_tasks import Announcement, Task
 from agentmemory_operator.services.replication import await_replicas
 from agentmemory_operator.services.servers import Server
 
@@ -60,6 +63,17 @@ class Move:
     monotonic: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
+    def announced_beside(self, step: Callable[[Task], Awaitable[str]]) -> Callable[[Task], Awaitable[str]]:
+        """Return the step before the move with the move announced as it begins: see `withdraw`."""
+
+        async def work(task: Task) -> str:
+            # What comes between is long where a copy of a plain collection is made.
+            if not is_of_plain(task.record, task.alias):
+                await self._announce(task)
+            return await step(task)
+
+        return work
+
     async def __call__(self, task: Task) -> str:
         """Move the alias.
 
@@ -67,35 +81,42 @@ class Move:
             RebuildPaused, RebuildUnwanted: it is not to be moved any more.
             TransientError: it was not moved, and is to be tried again.
         """
-        await self._release(task)
+        if task.announcement is None:
+            await self._release(task)
         if self.is_cleaned(task):
             raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
         carried = [task, *await way_back_of(task)]
         try:
-            await self._announce(task, carried)
-            held_s = await self._switch(task, carried)
+            await self._announce(task)
+            await self._prepare(task, carried)
+            held_s: float | None = await self._switch(task, carried)
         except BaseException:
             if not await _is_moved(task):
                 await self._release(task)
                 raise
             # The answer was lost, not the move.
-            await note_taken(task)
-            return "moved"
+            held_s = None
+        task.announcement = None
         await note_taken(task)
+        if held_s is None:
+            return "moved"
         return f"{task.alias} leads to {task.target_name}; writers were held for {held_s * 1000:.0f} ms"
 
-    async def _announce(self, task: Task, carried: Sequence[Task]) -> None:
-        """Announce the move, and carry what is left, and written meanwhile, until every process knows of it."""
-        is_announced = not is_past_return(task.record, task.alias)
-        if is_announced:
-            await _write(task, Phase.ANNOUNCED)
-        known_s = self.monotonic() + self.announce_s
+    async def _announce(self, task: Task) -> None:
+        """Announce the move, unless that was done, or there are no writers any more."""
+        if task.announcement is None and not is_past_return(task.record, task.alias):
+            token = uuid.uuid4().hex
+            await _write(task, Phase.ANNOUNCED, token)
+            task.announcement = Announcement(token, self.monotonic() + self.announce_s)
+
+    async def _prepare(self, task: Task, carried: Sequence[Task]) -> None:
+        """Carry what is left, and written meanwhile, until every process knows of the move."""
         for each in carried:
             await carry_all(each, embedder=embedding_of(each))
         await _hand_over(task)
-        if not is_announced:
+        if task.announcement is None:
             return
-        while (left_s := known_s - self.monotonic()) > 0:
+        while (left_s := task.announcement.known_s - self.monotonic()) > 0:
             for each in carried:
                 await carry_changed(each)
             await self.sleep(min(left_s, PASS_S))
@@ -112,8 +133,9 @@ class Move:
             if not await leads_to(task.server, task.alias, task.source_name):
                 raise RebuildUnwanted(f"{task.alias} leads to another collection than {task.source_name} since")
             await task.note(moved_ms=task.clock.now_ms())
+            await _check_announced(task)
             begun_s = self.monotonic()
-            await _write(task, Phase.FINAL)
+            await _write(task, Phase.FINAL, task.announcement.token if task.announcement else "")
             try:
                 async with asyncio.timeout(self.held_s):
                     for each in carried:
@@ -131,8 +153,16 @@ class Move:
     @staticmethod
     async def _release(task: Task) -> None:
         """Let the writers of the source go on, unless it may have gone: what they wrote would go with it."""
+        task.announcement = None
         if not is_past_return(task.record, task.alias):
             await release_writers(task.server, task.source_name)
+
+
+async def withdraw(task: Task) -> None:
+    """Take back what this run announced and did not come to."""
+    if task.announcement is not None:
+        task.announcement = None
+        await release_writers(task.server, task.source_name)
 
 
 async def release_writers(server: Server, physical: str) -> None:
@@ -141,9 +171,22 @@ async def release_writers(server: Server, physical: str) -> None:
         await server.snapshots.write_metadata(physical, {MOVING_KEY: None})
 
 
-async def _write(task: Task, phase: Phase) -> None:
+async def _check_announced(task: Task) -> None:
+    """Pass if the announcement still stands.
+
+    Raises:
+        StoreUnavailable: somebody has let the writers go on, who rely on that; it is to be made again.
+    """
+    if task.announcement is None:
+        return
+    told = (await task.server.snapshots.metadata(task.source_name) or {}).get(MOVING_KEY)
+    if not isinstance(told, Mapping) or told.get("token") != task.announcement.token:
+        raise StoreUnavailable(f"the announcement that {task.alias} moves was taken back: it is made again")
+
+
+async def _write(task: Task, phase: Phase, token: str) -> None:
     marker = task.desired.marker
-    moving: Json = {"from": task.source_name, "to": task.target_name, "phase": phase}
+    moving: Json = {"from": task.source_name, "to": task.target_name, "phase": phase, "token": token}
     moving |= {"embedding": embedding_to_json(marker.embedding)} if marker else {}
     await task.server.snapshots.write_metadata(task.source_name, {MOVING_KEY: moving})
 

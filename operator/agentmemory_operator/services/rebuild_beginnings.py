@@ -17,6 +17,9 @@ from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.rebuild_wishes import RebuildWishes
 from agentmemory_operator.services.servers import Server
 
+INDEXING_OFF = 0
+"""Threshold with which Qdrant builds no graph; Converge puts the object's in its place."""
+
 
 @dataclass(frozen=True, slots=True)
 class RebuildBeginnings:
@@ -77,7 +80,14 @@ class RebuildBeginnings:
         live, desired = task.source.collection, task.desired
         shards = desired.shard_number or live.shard_number
         factor = desired.replication_factor or live.replication_factor
-        bare = replace(desired, indexes=(), shard_number=shards, replication_factor=factor)
+        # No graph before all is there: it would be built time and again, beside searches of the source.
+        bare = replace(
+            desired,
+            indexes=(),
+            shard_number=shards,
+            replication_factor=factor,
+            indexing_threshold_kb=INDEXING_OFF,
+        )
         await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
         # Before there are points: the graph gets its links for filters only by indexes that are there when it is built.
         await task.server.collections.apply(task.target_name, CreateIndexes(desired.indexes))

@@ -12,6 +12,19 @@ from agentmemory_operator.ports import Clock, Embedder
 from agentmemory_operator.services.servers import Server
 
 
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """The announcement of a move, as long as nobody has taken it back.
+
+    Attributes:
+        token: tells it from every other.
+        known_s: from when on every process of the API knows of it, by the clock of this one.
+    """
+
+    token: str
+    known_s: float
+
+
 @dataclass(slots=True, kw_only=True)
 class Task:
     """One rebuild under way.
@@ -24,6 +37,7 @@ class Task:
         embedder: of the target's embedding; None where its vectors are the source's.
         check: passes while the rebuild is to go on; steps ask before each batch.
         show: tells people how far it is.
+        announcement: of its move, by this run.
     """
 
     memory: AgentMemory
@@ -35,6 +49,7 @@ class Task:
     embedder: Embedder | None
     check: Callable[[], Awaitable[None]]
     show: Callable[[Record, str], Awaitable[None]]
+    announcement: Announcement | None = None
 
     @property
     def slug(self) -> str:

@@ -50,7 +50,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.ports import Clock, Cluster, Embedder, Event
 from agentmemory_operator.services.aliases import AliasLocks
-from agentmemory_operator.services.moving import release_writers
+from agentmemory_operator.services.moving import release_writers, withdraw
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.services.previous import PREVIOUS_KEY, leads_to, live_behind
 from agentmemory_operator.services.rebuild_beginnings import RebuildBeginnings
@@ -288,6 +288,14 @@ class Rebuilds:
         return previous.collection
 
     async def _go_through(self, task: Task) -> None:
+        try:
+            await self._take_steps(task)
+        except BaseException:
+            await withdraw(task)
+            raise
+        await self._finish(task)
+
+    async def _take_steps(self, task: Task) -> None:
         is_moved = task.source.physical != task.record.source or await leads_to(
             task.server, task.alias, task.target_name
         )
@@ -305,7 +313,6 @@ class Rebuilds:
                 await await_replicas(task)
             came_to = await self.steps[step](task)
             log.info("rebuild of %s into %s: %s: %s", task.source_name, task.target_name, step, came_to)
-        await self._finish(task)
 
     async def _catch_up_with(self, key: Key, live: Observed) -> None:
         """Tell how one ended whose operator was killed before it came to say so."""

@@ -9,8 +9,8 @@ from agentmemory_operator.domain.filters import Filter
 from agentmemory_operator.domain.samples import Json, PointId
 from agentmemory_operator.ports import PointStore
 
-# Points of a page; of a million, their ids are a hundred calls of some 20 ms.
-PAGE = 10_000
+# Points of a page: who searches meanwhile waits for one.
+PAGE = 2_000
 
 Rows = dict[PointId, Json]
 """Payloads by id, of each what was asked for."""
