@@ -51,11 +51,11 @@ class FullWorld(RebuildWorld):
     async def abandon(self, server: Server, record: Record) -> None:
         await give_up(server, record)
 
-    async def begin(self) -> None:
-        """Make the agent, and ask for a Rebuild of its collection."""
+    async def begin(self, **changes: Any) -> None:
+        """Make the agent, and ask for a Rebuild of its collection: of its distance, or for what is given."""
         self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
         await self.create_agent(POINTS, changePolicy="Apply")
-        self.change(index={"distance": "Dot"})
+        self.change(**(changes or {"index": {"distance": "Dot"}}))
 
     def put(self, number: int, **payload: Any) -> None:
         """Write a memory by the alias, as the API does."""

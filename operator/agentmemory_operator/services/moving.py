@@ -9,8 +9,8 @@ most, and the move is announced there for longer than that before writers are he
 3. The alias moves, and with it the writers.
 
 Whatever fails before the alias has moved lets the writers go on at once, and the move begins anew; so it does where
-somebody else has let them go on. A plain collection
-that may have gone holds them until the alias is there: `services/plain_moves.py`.
+somebody else has let them go on. A plain collection that may have gone holds them until the alias is there:
+`services/plain_moves.py`.
 """
 
 import asyncio
