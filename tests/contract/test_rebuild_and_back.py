@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.rebuilding import Record, Step
 from agentmemory_operator.domain.resources import ROLLBACK_REBUILD
@@ -85,6 +86,11 @@ async def test_what_was_written_since_the_move_is_there_on_the_way_back_too(worl
     first, second = world.physical, f"{world.alias}__2"
     assert world.aliases() == {world.alias: second}
     assert world.metadata(first)["agentmemoryPrevious"]["rebuild"] == second
+    async with contextlib.AsyncExitStack() as stack:
+        server = QdrantCollections(world.url)
+        stack.push_async_callback(server.close)
+        held = {holding.physical: holding.is_kept for holding in await server.holdings()}
+    assert (held[first], held[second]) == (True, False)
     world.put(1, content="changed", rev=2)
     world.put(2, rev=2, deletedAt=world.clock.now_ms())
     world.put(100, content="new", rev=1)

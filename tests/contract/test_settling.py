@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from agentmemory_operator.domain.collection import is_placeholder
+from agentmemory_operator.domain.collection import PREVIOUS_KEY, is_placeholder
 from agentmemory_operator.domain.rebuilding import REBUILD_KEY, Kind, Record, Step, record_to_json
 from agentmemory_operator.services.catching_up import prepare_source
-from agentmemory_operator.services.previous import PREVIOUS_KEY, mark_previous, remove_due
+from agentmemory_operator.services.previous import mark_previous, remove_due
 from agentmemory_operator.services.settling import settle
 from tests.support.agents import move_alias
 from tests.support.rebuild_task import RebuildTask, open_rebuild

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
+from agentmemory_operator.domain.collection import PREVIOUS_KEY
 from agentmemory_operator.domain.rebuilding import MOVING_KEY, Record, Step, record_from_json
-from agentmemory_operator.services.previous import PREVIOUS_KEY
 from bench.embedder import DIMENSIONS, FailingEmbedder, embedder, vector_of
 from tests.support.controlplane import ControlPlane, free_port
 from tests.support.operator import AGENTMEMORY, ForkedOperator, Nursery, Program, start_qdrant, wait_until

@@ -34,6 +34,7 @@ from agentmemory_operator.domain.changes import (
 )
 from agentmemory_operator.domain.collection import (
     KEYWORD_VECTOR,
+    PREVIOUS_KEY,
     Collection,
     Marker,
     Observed,
@@ -311,6 +312,7 @@ class QdrantCollections:
             size=seen.collection.size,
             distance=seen.collection.distance,
             marker=seen.collection.marker,
+            is_kept=PREVIOUS_KEY in (info["config"].get("metadata") or {}),
         )
 
     async def delete(self, physical: str) -> None:

@@ -17,6 +17,9 @@ METADATA_KEY = "agentmemory"
 ORIGIN_KEY = "agentmemoryOrigin"
 """The key that names the agent whose memories they were first, in a copy that became another agent's."""
 
+PREVIOUS_KEY = "agentmemoryPrevious"
+"""The key that says, of a collection that was replaced, since when, until when it is kept, and why."""
+
 GREEN, GREY, RED = "green", "grey", "red"
 """Of Qdrant's words for a collection's state, those that decide something here."""
 

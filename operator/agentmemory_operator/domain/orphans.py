@@ -23,6 +23,7 @@ class Holding:
 
     Attributes:
         points: approximately, tombstones included.
+        is_kept: it was replaced, and goes when its time is over.
     """
 
     physical: str
@@ -31,6 +32,7 @@ class Holding:
     size: int
     distance: str
     marker: Marker | None
+    is_kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +101,8 @@ def _kind_of(holding: Holding, owners: Owners) -> OrphanKind | None:
         return None
     if (marker.namespace, marker.name) not in owners.objects:
         return OrphanKind.OBJECT_GONE
-    # Its object lives: a collection that neither an alias nor a status points to was left behind.
-    return None if is_claimed or holding.aliases else OrphanKind.UNREFERENCED
+    # Its object lives: what neither an alias nor a status points to, and no sweep removes, was left behind.
+    return None if is_claimed or holding.aliases or holding.is_kept else OrphanKind.UNREFERENCED
 
 
 def slug_behind(holding: Holding) -> str:

@@ -5,14 +5,14 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from agentmemory_operator.domain.collection import METADATA_KEY
+from agentmemory_operator.domain.collection import METADATA_KEY, PREVIOUS_KEY
 from agentmemory_operator.domain.manifests import parse_agent_memory
 from agentmemory_operator.domain.naming import ALIAS_PREFIX
 from agentmemory_operator.domain.restore_reporting import removed_status
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
 from agentmemory_operator.ports import Clock, Json
 from agentmemory_operator.services.objects import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
-from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, remove_due, replaced_since_ms
+from agentmemory_operator.services.previous import live_behind, remove_due, replaced_since_ms
 from agentmemory_operator.services.restore_jobs import RestoreJob, RestorePeriods, alias_behind
 from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.servers import Server, Servers

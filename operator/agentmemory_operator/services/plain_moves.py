@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from agentmemory_operator.domain.changes import SetAlias
+from agentmemory_operator.domain.collection import PREVIOUS_KEY
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import next_physical
 from agentmemory_operator.domain.plain_moves import is_of_plain, without_plain
@@ -17,7 +18,6 @@ from agentmemory_operator.domain.verification import Recorded, hash_configuratio
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable, TransientError
 from agentmemory_operator.ports.snapshots import SnapshotFile
 from agentmemory_operator.services.comparison import Subject, compare
-from agentmemory_operator.services.previous import PREVIOUS_KEY
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.verification import restore_into
 

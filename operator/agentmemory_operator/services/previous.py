@@ -5,14 +5,11 @@ Restores replace collections, and rebuilds do.
 
 from collections.abc import Mapping
 
-from agentmemory_operator.domain.collection import Observed, is_placeholder
+from agentmemory_operator.domain.collection import PREVIOUS_KEY, Observed, is_placeholder
 from agentmemory_operator.domain.rebuilding import Step, record_from_json
 from agentmemory_operator.domain.times import parse_time
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.servers import Server
-
-PREVIOUS_KEY = "agentmemoryPrevious"
-"""Key of the collection's metadata that says, of one that was replaced, since when, until when it is kept, and why."""
 
 
 async def live_behind(server: Server, alias: str, likely: str | None) -> Observed | None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from agentmemory_operator.domain.changes import CreateCollection, CreateIndexes
-from agentmemory_operator.domain.collection import Observed, is_placeholder
+from agentmemory_operator.domain.collection import PREVIOUS_KEY, Observed, is_placeholder
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import alias_of, next_physical
 from agentmemory_operator.domain.rebuilding import REBUILD_KEY, Kind, Record, record_to_json, way_back
@@ -11,7 +11,6 @@ from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import RebuildUnwanted, SpecInvalid
 from agentmemory_operator.ports import Clock, Event
 from agentmemory_operator.services.objects import Key, ObjectTable, names_on_record
-from agentmemory_operator.services.previous import PREVIOUS_KEY
 from agentmemory_operator.services.rebuild_reports import RebuildReports
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.rebuild_wishes import RebuildWishes

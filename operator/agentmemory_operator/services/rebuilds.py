@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from agentmemory_operator.domain.collection import (
+    PREVIOUS_KEY,
     Collection,
     EmbeddingSource,
     Observed,
@@ -52,7 +53,7 @@ from agentmemory_operator.ports import Clock, Cluster, Embedder, Event
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.moving import release_writers, withdraw
 from agentmemory_operator.services.objects import Key, ObjectTable, key_of_memory, owned_memory
-from agentmemory_operator.services.previous import PREVIOUS_KEY, leads_to, live_behind
+from agentmemory_operator.services.previous import leads_to, live_behind
 from agentmemory_operator.services.rebuild_beginnings import RebuildBeginnings
 from agentmemory_operator.services.rebuild_reports import RebuildReports
 from agentmemory_operator.services.rebuild_tasks import Task

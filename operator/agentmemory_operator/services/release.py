@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from agentmemory_operator.domain.collection import Collection
+from agentmemory_operator.domain.collection import PREVIOUS_KEY, Collection
 from agentmemory_operator.domain.desired import desired_collection
 from agentmemory_operator.domain.final_snapshot import final_manifest, final_name, final_state
 from agentmemory_operator.domain.manifests import parse_agent_memory
@@ -21,7 +21,6 @@ from agentmemory_operator.errors import AgentMemoryError, DeletionWaiting, Leade
 from agentmemory_operator.ports import Cluster, CollectionStore, Event, Json
 from agentmemory_operator.services.connections import Connections
 from agentmemory_operator.services.objects import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, key_of
-from agentmemory_operator.services.previous import PREVIOUS_KEY
 from agentmemory_operator.services.reconcile import observe_linked
 from agentmemory_operator.services.retirement import retire
 from agentmemory_operator.services.servers import Server, Servers, connection_of

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from agentmemory_operator.domain.changes import SetAlias
-from agentmemory_operator.domain.collection import is_placeholder
+from agentmemory_operator.domain.collection import PREVIOUS_KEY, is_placeholder
 from agentmemory_operator.domain.conditions import Reason
 from agentmemory_operator.domain.naming import alias_of
 from agentmemory_operator.domain.resources import AgentMemory
@@ -14,7 +14,7 @@ from agentmemory_operator.domain.times import parse_time
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.changes_since import count_changed
-from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, mark_previous
+from agentmemory_operator.services.previous import live_behind, mark_previous
 from agentmemory_operator.services.restore_jobs import RestoreJob
 from agentmemory_operator.services.restored_erasures import RestoredErasures
 from agentmemory_operator.services.servers import Server

@@ -1,9 +1,10 @@
 """The end of a rebuild: what was replaced is kept for the way back, for as long as its object says."""
 
+from agentmemory_operator.domain.collection import PREVIOUS_KEY
 from agentmemory_operator.domain.rebuild_settings import rebuild_settings
 from agentmemory_operator.domain.times import render_second
 from agentmemory_operator.services.catching_up import restore_source
-from agentmemory_operator.services.previous import PREVIOUS_KEY, mark_previous
+from agentmemory_operator.services.previous import mark_previous
 from agentmemory_operator.services.rebuild_tasks import Task
 from agentmemory_operator.services.retirement import retire
 

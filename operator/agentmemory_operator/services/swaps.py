@@ -10,6 +10,7 @@ from agentmemory_operator.domain.changes import SetAlias
 from agentmemory_operator.domain.collection import (
     METADATA_KEY,
     ORIGIN_KEY,
+    PREVIOUS_KEY,
     RED,
     Collection,
     Marker,
@@ -41,7 +42,7 @@ from agentmemory_operator.ports import Json
 from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.catching_up import restore_source
 from agentmemory_operator.services.changes_since import count_changed, count_deleted, newest_change
-from agentmemory_operator.services.previous import PREVIOUS_KEY, live_behind, mark_previous
+from agentmemory_operator.services.previous import live_behind, mark_previous
 from agentmemory_operator.services.reconcile import Permit, reconcile
 from agentmemory_operator.services.restore_jobs import RestoreJob
 from agentmemory_operator.services.restore_sources import Source

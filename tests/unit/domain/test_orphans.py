@@ -39,6 +39,8 @@ OBJECT = memory_document()
         pytest.param(holding(marker=None), [], ["Unmarked"], id="nobody marked it"),
         pytest.param(holding(marker=None), [OBJECT], [], id="nobody marked it, and an object asks for it"),
         pytest.param(holding(f"{ALIAS}__2", aliases=()), [OBJECT], ["Unreferenced"], id="left behind"),
+        pytest.param(replace(holding(f"{ALIAS}__2", aliases=()), is_kept=True), [OBJECT], [], id="kept for a way back"),
+        pytest.param(replace(holding(aliases=()), is_kept=True), [], ["ObjectGone"], id="kept, and its object is gone"),
     ],
 )
 def test_a_collection_is_an_orphan(held: Holding, documents: list[dict[str, Any]], kinds: list[str]) -> None:
