@@ -25,7 +25,7 @@ from bench.progress import say
 from bench.stacks import NAMESPACE, Json, Stack, agent_manifest, running
 from bench.tables import GOAL_HEAD, Cells, machine, render
 
-COUNT = 100_000
+COUNT = 30_000
 DONE_S = 1800.0
 LOOK_S = 0.02
 MOVE_TO_ALIAS = "agentmemory.dev/move-to-alias"
@@ -124,8 +124,11 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
     path, started_s = stack.manifests / f"{slug}.yaml", time.perf_counter()
     path.with_suffix(".new").write_text(yaml.safe_dump(manifest), encoding="utf-8")
     path.with_suffix(".new").replace(path)
+    last = ""
     while time.perf_counter() - started_s < DONE_S:
         told = rebuild_status(stack, slug)
+        if (said := f"{told.get('step', '')} {told.get('state', '')} {told.get('message', '')}") != last:
+            say(last := said)
         if told.get("state") == "Done":
             return told, time.perf_counter() - started_s
         if told.get("state") in ("Failed", "Stopped"):
