@@ -5,7 +5,6 @@ What counts is the pause: how long there was no collection, and how long clients
 
 import argparse
 import contextlib
-import json
 import secrets
 import signal
 import sys
@@ -16,13 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from bench.clients import Client, Refused
 from bench.datasets import DIMENSIONS, Dataset, make_dataset
 from bench.measures import TOP_K, load
 from bench.progress import say
-from bench.stacks import NAMESPACE, Json, Stack, agent_manifest, running
+from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import GOAL_HEAD, Cells, machine, render
 
 COUNT = 30_000
@@ -121,12 +118,11 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
     say("putting it behind the alias, while it is searched and written to")
     manifest = agent_manifest(slug, spec={"changePolicy": "Apply"})
     manifest["metadata"]["annotations"] = {MOVE_TO_ALIAS: "true"}
-    path, started_s = stack.manifests / f"{slug}.yaml", time.perf_counter()
-    path.with_suffix(".new").write_text(yaml.safe_dump(manifest), encoding="utf-8")
-    path.with_suffix(".new").replace(path)
+    started_s = time.perf_counter()
+    stack.apply(manifest)
     last = ""
     while time.perf_counter() - started_s < DONE_S:
-        told = rebuild_status(stack, slug)
+        told = stack.rebuild_status(slug)
         if (said := f"{told.get('step', '')} {told.get('state', '')} {told.get('message', '')}") != last:
             say(last := said)
         if told.get("state") == "Done":
@@ -134,16 +130,7 @@ def move(stack: Stack, slug: str) -> tuple[Json, float]:
         if told.get("state") in ("Failed", "Stopped"):
             raise RuntimeError(f"it was not moved: {told}")
         time.sleep(LOOK_S)
-    raise RuntimeError(f"it was not moved within {DONE_S:.0f} s: {rebuild_status(stack, slug)}")
-
-
-def rebuild_status(stack: Stack, slug: str) -> Json:
-    """Return what the status says of the rebuild, nothing before there is one."""
-    file = stack.manifests / ".status" / f"{NAMESPACE}.{slug}.agentmemory.json"
-    if not file.is_file():
-        return {}
-    told: Json = json.loads(file.read_text(encoding="utf-8"))["status"].get("rebuild") or {}
-    return told
+    raise RuntimeError(f"it was not moved within {DONE_S:.0f} s: {stack.rebuild_status(slug)}")
 
 
 def rows(told: Json, took_s: float, searches: Asking, stores: Asking) -> list[Cells]:

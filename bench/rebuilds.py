@@ -6,7 +6,6 @@ run that scrolls the collection and upserts what it reads into one of the same s
 
 import argparse
 import contextlib
-import json
 import secrets
 import signal
 import sys
@@ -18,14 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import yaml
 
 from bench.clients import Client, Refused
 from bench.datasets import DIMENSIONS, Dataset, make_dataset
 from bench.measures import load, search_request
 from bench.progress import say
 from bench.restores import memory_mib
-from bench.stacks import NAMESPACE, Json, Stack, agent_manifest, running
+from bench.stacks import Json, Stack, agent_manifest, running
 from bench.tables import GOAL_HEAD, Cells, machine, render
 
 COUNT, USERS = 100_000, 100
@@ -191,21 +189,18 @@ def rebuild(stack: Stack, data: Dataset, datatype: str) -> Seen:
     Path(f"/proc/{stack.api_pid}/clear_refs").write_text("5", encoding="ascii")
     index = {"vectors": {"datatype": datatype}}
     document = agent_manifest(data.slug, spec=SPEC | {"index": index})
-    path = stack.manifests / f"{data.slug}.yaml"
-    path.with_suffix(".new").write_text(yaml.safe_dump(document), encoding="utf-8")
     started_s = time.perf_counter()
-    path.with_suffix(".new").replace(path)
+    stack.apply(document)
     begun = _watch(stack, data.slug, since_s=started_s)
     return Seen(started_s=started_s, begun=begun, grown_mib=memory_mib(stack.api_pid, "VmHWM") - before_mib)
 
 
 def _watch(stack: Stack, slug: str, *, since_s: float) -> Mapping[str, float]:
     """Return when each step of the rebuild was seen to begin."""
-    file = stack.manifests / ".status" / f"{NAMESPACE}.{slug}.agentmemory.json"
     begun: dict[str, float] = {}
     last = ""
     while time.perf_counter() - since_s < DONE_S:
-        told = json.loads(file.read_text(encoding="utf-8"))["status"].get("rebuild") or {}
+        told = stack.rebuild_status(slug)
         step, state = told.get("step", ""), told.get("state", "")
         if state in ("Running", "Waiting", "Done") and step not in begun and (begun or step != "Done"):
             begun[step] = time.perf_counter()

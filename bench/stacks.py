@@ -1,6 +1,7 @@
 """What is measured: a Qdrant server and the dev stack in front of it, each a process, in a temporary folder."""
 
 import contextlib
+import json
 import signal
 import subprocess
 import sys
@@ -41,10 +42,22 @@ class Stack:
     engine: str
 
     def declare(self, slug: str, weights: Json | None = None) -> None:
-        """Write an agent's manifest, in one step, so that half of it is never read."""
-        path = self.manifests / f"{slug}.yaml"
-        path.with_suffix(".new").write_text(yaml.safe_dump(agent_manifest(slug, weights)), encoding="utf-8")
+        """Write an agent's manifest."""
+        self.apply(agent_manifest(slug, weights))
+
+    def apply(self, manifest: Json) -> None:
+        """Write a manifest in one step, so that half of it is never read."""
+        path = self.manifests / f"{manifest['metadata']['name']}.yaml"
+        path.with_suffix(".new").write_text(yaml.safe_dump(manifest), encoding="utf-8")
         path.with_suffix(".new").replace(path)
+
+    def rebuild_status(self, slug: str) -> Json:
+        """Return what an agent's status says of its rebuild, nothing before there is one."""
+        file = self.manifests / ".status" / f"{NAMESPACE}.{slug}.agentmemory.json"
+        if not file.is_file():
+            return {}
+        told: Json = json.loads(file.read_text(encoding="utf-8"))["status"].get("rebuild") or {}
+        return told
 
     def wait_ready(self, slug: str) -> None:
         """Wait until the API knows the agent and its collection."""

@@ -7,10 +7,9 @@ from agentmemory_operator.errors import EmbedderUnavailable, TransientError
 from agentmemory_operator.ports import Vector
 from agentmemory_operator.services.copying import REQUESTS_AT_ONCE
 from agentmemory_operator.services.workqueue import LAST_RETRY_S
-from tests.contract.test_rebuild_and_back import FullWorld
 from tests.support.carrying import Embedding
 from tests.support.clocks import FakeClock
-from tests.support.rebuild_world import pass_over
+from tests.support.rebuild_world import FullWorld, pass_over
 
 POINTS, BATCH = 40, 2
 HOUR_MS = 3_600_000

@@ -1,76 +1,19 @@
 """A rebuild and its way back, each step the real one, over a real engine; the operator is killed at calls of it."""
 
-import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from functools import partial
-from itertools import count
 from typing import Any
 
 import pytest
 
 from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
 from agentmemory_operator.domain.conditions import Reason
-from agentmemory_operator.domain.rebuilding import Record, Step
-from agentmemory_operator.domain.resources import ROLLBACK_REBUILD
+from agentmemory_operator.domain.rebuilding import Step
 from agentmemory_operator.errors import AgentMemoryError, RebuildHeld, RebuildPaused, StoreUnavailable
-from agentmemory_operator.main.rebuilds import abandon as give_up
-from agentmemory_operator.main.rebuilds import rebuild_steps
-from agentmemory_operator.services.aliases import AliasLocks
 from agentmemory_operator.services.copying import Copying
-from agentmemory_operator.services.draining import Drain
-from agentmemory_operator.services.moving import Move
-from agentmemory_operator.services.rebuild_convergence import Convergence
 from agentmemory_operator.services.rebuild_tasks import Task
-from agentmemory_operator.services.rebuild_verification import RebuildVerification
-from agentmemory_operator.services.rebuilds import StepWork
-from agentmemory_operator.services.servers import Server
-from tests.support.fakes import connection_document
-from tests.support.rebuild_world import RebuildWorld
+from tests.support.rebuild_world import FullWorld
 from tests.support.restore_world import Killed
-
-POINTS = 10
-ANNOUNCE_S = 0.05
-TIMEOUT_S = 10
-
-
-class FullWorld(RebuildWorld):
-    """The agent, and an operator that waits for nothing longer than it must here."""
-
-    def __init__(self, url: str, *, verify: StepWork | None = None) -> None:
-        locks, converge = AliasLocks(), Convergence(look_s=0.02)
-        move = Move(locks, lambda task: False, announce_s=ANNOUNCE_S)
-        quick = {
-            Step.CONVERGE: converge,
-            Step.VERIFY: move.announced_beside(verify or RebuildVerification(converge)),
-            Step.MOVE: move,
-            # Requests are over at the second look.
-            Step.DRAIN: Drain(monotonic=partial(next, count(0, TIMEOUT_S)), sleep=asyncio.sleep),
-        }
-        super().__init__(url, rebuild_steps(locks, lambda key: False) | quick)
-
-    async def abandon(self, server: Server, record: Record) -> None:
-        await give_up(server, record)
-
-    async def begin(self, **changes: Any) -> None:
-        """Make the agent, and ask for a Rebuild of its collection: of its distance, or for what is given."""
-        self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
-        await self.create_agent(POINTS, changePolicy="Apply")
-        self.change(**(changes or {"index": {"distance": "Dot"}}))
-
-    def put(self, number: int, **payload: Any) -> None:
-        """Write a memory by the alias, as the API does."""
-        self.clock.move(ms=10)
-        row = {"userId": "u", "type": "fact", "updatedAt": self.clock.now_ms()} | payload
-        body = {"points": [{"id": number, "vector": [1, 0, 0, number], "payload": row}]}
-        self.http.put(f"/collections/{self.alias}/points?wait=true", json=body).raise_for_status()
-
-    def rows(self, collection: str | None = None) -> dict[int, Any]:
-        answer = self.http.post(f"/collections/{collection or self.alias}/points/scroll", json={"limit": 1000})
-        return {point["id"]: point["payload"] for point in answer.json()["result"]["points"]}
-
-    def roll_back(self) -> None:
-        self.annotate(self.memory, {ROLLBACK_REBUILD: self.aliases()[self.alias]})
 
 
 @pytest.fixture

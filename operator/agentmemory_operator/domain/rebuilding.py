@@ -10,7 +10,7 @@ says while that is verified and moved to that there is a move ahead.
 | Copy | every point, page by page; the record says up to where |
 | CatchUp | what was changed meanwhile, until hardly anything is left |
 | Converge | figures and indexes as the object asks; waits for the engine |
-| Verify | announces the move, compares both |
+| Verify | announces the move (that of a plain collection is announced in Move), compares both |
 | Keep | of a plain collection alone: a copy of it, the way back, since the collection itself has to go |
 | Move | carries what is left over, points the alias at the target |
 | Drain | what late writers left in the source, until there is nothing |

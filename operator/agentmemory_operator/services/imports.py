@@ -320,9 +320,10 @@ def _point(draft: Draft, line: Line, agent: Agent) -> Json:
     payload: Payload = point["payload"]
     if line.is_item:
         payload[ITEM_NAMESPACE_KEY] = namespace_word(draft.record.namespace)
-    if draft.record.superseded_by_id:
-        payload |= {STATED_END_KEY: line.stated_end} if line.stated_end is not None else {}
-    elif line.superseded_by and line.superseded_at is not None:
+    is_followed = bool(draft.record.superseded_by_id)
+    if is_followed and line.stated_end is not None:
+        payload[STATED_END_KEY] = line.stated_end
+    if line.superseded_by and not is_followed and line.superseded_at is not None:
         payload[TOLD_AT_KEY] = line.superseded_at
     return point
 

@@ -82,7 +82,7 @@ class Move:
             TransientError: it was not moved, and is to be tried again.
         """
         if task.announcement is None:
-            await self._release(task)
+            await withdraw(task)
         if self.is_cleaned(task):
             raise StoreUnavailable("the agent is being cleaned up: its collection is moved afterwards")
         carried = [task, *await way_back_of(task)]
@@ -92,7 +92,7 @@ class Move:
             held_s: float | None = await self._switch(task, carried)
         except BaseException:
             if not await _is_moved(task):
-                await self._release(task)
+                await withdraw(task)
                 raise
             # The answer was lost, not the move.
             held_s = None
@@ -150,18 +150,11 @@ class Move:
                 await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
             return self.monotonic() - begun_s
 
-    @staticmethod
-    async def _release(task: Task) -> None:
-        """Let the writers of the source go on, unless it may have gone: what they wrote would go with it."""
-        task.announcement = None
-        if not is_past_return(task.record, task.alias):
-            await release_writers(task.server, task.source_name)
-
 
 async def withdraw(task: Task) -> None:
-    """Take back what this run announced and did not come to."""
-    if task.announcement is not None:
-        task.announcement = None
+    """Let the writers of the source go on, unless it may have gone: what they wrote would go with it."""
+    task.announcement = None
+    if not is_past_return(task.record, task.alias):
         await release_writers(task.server, task.source_name)
 
 

@@ -292,7 +292,8 @@ class Rebuilds:
         try:
             await self._take_steps(task)
         except BaseException:
-            await withdraw(task)
+            if task.announcement is not None:
+                await withdraw(task)
             raise
         await self._finish(task)
 
