@@ -1,10 +1,15 @@
 # Everything a developer or CI does. Needs Python >= 3.11 and make; `make help` lists the targets.
 PYTHON ?= python3
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
-# The faults run in one process: they start servers and clusters of their own.
 PYTEST := .venv/bin/python -m pytest
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+QUICK := devserver/tests tests/api tests/contract tests/property tests/unit
+CLUSTER := tests/chart tests/operator tests/security
+# Tests wait for processes much of the time, so more of them run than there are cores.
+WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
+ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-faults lint types bench crds crds-check controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-cluster test-faults test-again coverage mutants lint types bench crds crds-check controlplane docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -15,16 +20,20 @@ help: ## list the targets
 	@$(PYTHON) -m venv .venv
 
 # What users run; `make demo` needs no more.
-.venv/.run: requirements/run.txt pyproject.toml | .venv/bin/python
+.venv/.run: requirements/run.txt pyproject.toml devserver/pyproject.toml | .venv/bin/python
 	@echo "installing the locked packages into .venv ..."
 	@$(PIP) --require-hashes -r requirements/run.txt
-	@$(PIP) --no-deps --no-build-isolation -e .
+	@$(PIP) --no-deps --no-build-isolation -e devserver -e .
 	@touch $@
 
 # What the tests need on top.
 .venv/.dev: requirements/dev.txt .venv/.run
 	@echo "installing the locked development packages into .venv ..."
 	@$(PIP) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.venv/.mutants: requirements/mutants.txt .venv/.dev
+	@$(PIP) --require-hashes -r requirements/mutants.txt
 	@touch $@
 
 setup: .venv/.dev ## .venv/ with everything, `agentmemory` in .venv/bin
@@ -38,11 +47,31 @@ dev: .venv/.run ## the dev stack on the quickstart, until Ctrl-C
 controlplane: ## build or find the servers for tests; prints the folder of kube-apiserver, etcd, kubectl
 	@$(PYTHON) tests/controlplane/build.py
 
-test: .venv/.dev ## every test but the faults
-	@KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)" $(PYTEST) -m "not faults" -n 2 --dist loadfile
+test-unit: .venv/.dev ## decisions and translations alone: after every change
+	@$(PYTEST) -q tests/unit -n $(CORES) --dist worksteal
+
+test-quick: .venv/.dev ## all that needs no control plane: before a commit
+	@$(PYTEST) $(QUICK) -m "not faults" $(WORKERS)
+
+coverage: .venv/.dev ## the same tests; fails where they take too few branches of the rooms
+	@.venv/bin/coverage erase
+	@.venv/bin/coverage run -m pytest $(QUICK) -m "not faults" $(WORKERS)
+	@.venv/bin/coverage combine --quiet
+	@.venv/bin/coverage report
+
+test-cluster: .venv/.dev ## what needs a control plane, but the faults
+	@$(ASSETS) $(PYTEST) $(CLUSTER) -m "not faults" $(WORKERS)
+
+test: test-quick test-cluster ## every test but the faults
 
 test-faults: .venv/.dev ## enumerated kills, soaks, large counts
-	@KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)" $(PYTEST) -m faults --timeout 900
+	@$(ASSETS) $(PYTEST) -m faults $(WORKERS) --timeout 1800
+
+test-again: .venv/.dev ## what failed last, alone
+	@$(ASSETS) $(PYTEST) --last-failed --timeout 1800
+
+mutants: .venv/.mutants ## change the source at random, see whether tests notice: SEED=1 EACH=15 AREAS="chains fence"
+	@nice .venv/bin/python tests/mutants/run.py $(SEED:%=--seed %) $(EACH:%=--each %) $(AREAS)
 
 lint: .venv/.dev ## format, lint, layers
 	@.venv/bin/ruff format --check .
@@ -68,12 +97,14 @@ check: lint types crds-check docs test ## what has to pass before a commit
 
 lock: | .venv/bin/python ## resolve requirements/*.txt anew
 	@$(PIP) uv
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra devserver \
-	  requirements/build.in pyproject.toml -o requirements/run.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra devserver --extra fastembed --group dev \
-	  -c requirements/run.txt requirements/build.in pyproject.toml -o requirements/dev.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	  requirements/build.in pyproject.toml devserver/pyproject.toml -o requirements/run.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra fastembed --group dev \
+	  -c requirements/run.txt requirements/build.in pyproject.toml devserver/pyproject.toml -o requirements/dev.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  -c requirements/run.txt pyproject.toml -o requirements/image.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group mutants \
+	  -c requirements/dev.txt -o requirements/mutants.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
 	  -c requirements/run.txt requirements/build.in -o requirements/build.txt
 

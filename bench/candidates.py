@@ -15,16 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates
-from agentmemory_operator.domain.classes import MemoryClass
-from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.exactness import End, Unseen, is_settled
-from agentmemory_operator.domain.expressions import Values
-from agentmemory_operator.domain.presets import CORTEX, Weights
-from agentmemory_operator.domain.scoring_models import Confidence, Importance, Priority
-from agentmemory_operator.domain.trees import combined
-from agentmemory_operator.domain.typed_expressions import checked_expression
-from agentmemory_operator.domain.variables import (
+from agentmemory_operator.search.rules.candidate_classes import MemoryClass
+from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
+from agentmemory_operator.search.rules.exactness import ListEnd, Unseen, is_settled
+from agentmemory_operator.search.rules.score_trees import combined
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
+from agentmemory_operator.spec.expression.tree import Values
+from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.expression.variables import (
     ACCESS_COUNT,
     AGE_DAYS,
     CONFIDENCE,
@@ -34,6 +33,7 @@ from agentmemory_operator.domain.variables import (
     KEYWORD,
     SIMILARITY,
 )
+from agentmemory_operator.spec.presets import CORTEX, Weights
 from bench.costs import Engine, engine_for
 from bench.datasets import OLDEST_DAYS, TYPES, Dataset, Floats, make_dataset
 from bench.stacks import ranking_of
@@ -142,12 +142,12 @@ def measure(crowd: Crowd, ranking: Ranking, line: Line, question: Floats) -> Fig
 
 def _lists(
     crowd: Crowd, ranking: Ranking, plan: CandidatePlan, *, order: Rows, similarity: Numbers
-) -> tuple[list[End], Rows]:
+) -> tuple[list[ListEnd], Rows]:
     ends, lists = [], []
     for class_ in plan.classes:
         members = order[_is_member(crowd, ranking, class_)[order]]
         lists.append(members[: plan.limit])
-        ends.append(End(class_, float(similarity[members[plan.limit]]) if len(members) > plan.limit else None))
+        ends.append(ListEnd(class_, float(similarity[members[plan.limit]]) if len(members) > plan.limit else None))
     return ends, np.unique(np.concatenate(lists))
 
 

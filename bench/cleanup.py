@@ -21,17 +21,16 @@ from typing import Any
 import numpy as np
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.adapters.qdrant_points import QdrantPoints
-from agentmemory_operator.domain.cleanup import Rules, rules_of
-from agentmemory_operator.domain.presets import CORTEX
-from agentmemory_operator.domain.variables import DAY_MS
-from agentmemory_operator.ports import Json, PointStore
-from agentmemory_operator.services.chains import Chains
-from agentmemory_operator.services.cleanup import Cleanup
-from agentmemory_operator.services.windows import Windows
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.lifecycle.cleanup import Cleanup
+from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, rules_of
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.spec.expression.variables import DAY_MS
+from agentmemory_operator.spec.presets import CORTEX
 from bench.tables import machine, render
-from tests.support.agents import EVERYTHING, World, open_world
-from tests.support.operator import running, start_qdrant
+from tests.support.engine.agents import EVERYTHING, World, open_world
+from tests.support.programs import running, start_qdrant
 
 SIZE = 384
 PAGE = 1_000
@@ -106,7 +105,7 @@ async def measure(url: str, memories: int, users: int, cap: int | None) -> list[
         for name, is_dry in (("dry run", True), ("run", False), ("run again", False)):
             counted = Counted(store)
             agent = replace(world.agent, store=counted)
-            cleanup = Cleanup(clock, Chains(clock), Windows(clock))
+            cleanup = Cleanup(clock)
             before_mib, started_s = peak_mib(), time.monotonic()
             removed = await _made(cleanup, agent, rules, is_dry=is_dry)
             took_s = time.monotonic() - started_s
@@ -115,7 +114,7 @@ async def measure(url: str, memories: int, users: int, cap: int | None) -> list[
         return lines
 
 
-async def _made(cleanup: Cleanup, agent: Any, rules: Rules, *, is_dry: bool) -> int:
+async def _made(cleanup: Cleanup, agent: Any, rules: CleanupRules, *, is_dry: bool) -> int:
     if is_dry:
         return len([row["id"] async for row, _ in cleanup.would_remove(agent, rules)])
     return (await cleanup.run(agent, rules)).removed

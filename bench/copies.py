@@ -23,20 +23,22 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
-from agentmemory_operator.adapters.s3_objects import S3Objects
-from agentmemory_operator.domain.snapshot_spec import S3Storage
-from agentmemory_operator.domain.storage_places import copy_location, object_at
-from agentmemory_operator.services.copies import Copies, ServerFile
-from agentmemory_operator.services.storages import Storages
+from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.rules.bucket_places import copy_location, object_at
+from agentmemory_operator.snapshots.copies import Copies, ServerFile
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage
 from bench.progress import say
 from bench.tables import machine, render
-from tests.support.fakes import FakeSecrets
-from tests.support.http_server import serve
-from tests.support.object_storage import BUCKET, KEY, serving_s3
+from tests.support.engine.fakes import FakeSecrets
+from tests.support.web.http_server import serve
+from tests.support.web.s3_server import BUCKET, KEY, serving_s3
 
 NAMESPACE = "bench"
 BLOCK = hashlib.shake_256(b"a snapshot").digest(1 << 20)
+SNAPSHOT = Metadata(name="large", namespace=NAMESPACE, uid="00000000")
 SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "s3", "secret-access-key"): KEY.secret})
 
 
@@ -74,7 +76,7 @@ async def measure(qdrant_url: str, storage: S3Storage, mib: int) -> list[tuple[s
     for _ in range(mib):
         digest.update(BLOCK)
     sha256, copies = digest.hexdigest(), Copies(Storages(SECRETS, S3Objects))
-    location = copy_location(storage, slug="bench", name="large", uid="00000000", file="large.snapshot")
+    location = copy_location(storage, SNAPSHOT, slug="bench", file="large.snapshot")
     source = QdrantSnapshots(qdrant_url)
     try:
         file = ServerFile(store=source, physical="bench", name="large.snapshot", size=mib << 20, sha256=sha256)

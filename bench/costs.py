@@ -11,11 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.domain.candidates import CandidatePlan, plan_candidates, similarity_formula
-from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.filters import Selection, visible
-from agentmemory_operator.domain.scoring import score_query
-from agentmemory_operator.domain.variables import ACCESS_COUNT, AGE_DAYS, CONFIDENCE, DAY_MS, IDLE_DAYS, IMPORTANCE
+from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates, similarity_formula
+from agentmemory_operator.search.rules.score import score_query
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.variables import (
+    ACCESS_COUNT,
+    AGE_DAYS,
+    CONFIDENCE,
+    DAY_MS,
+    IDLE_DAYS,
+    IMPORTANCE,
+)
 from bench.clients import Client
 from bench.datasets import Dataset, Floats
 from bench.measures import LOAD_BATCH, TOP_K, latency_of

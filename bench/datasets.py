@@ -13,9 +13,9 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.domain.presets import CORTEX
-from agentmemory_operator.domain.records import MemoryRecord, hash_content, payload_of
-from agentmemory_operator.domain.variables import DAY_MS
+from agentmemory_operator.memories.rules.record import MemoryRecord, hash_content, payload_of
+from agentmemory_operator.spec.expression.variables import DAY_MS
+from agentmemory_operator.spec.presets import CORTEX
 
 Floats = NDArray[np.float32]
 Json = dict[str, Any]

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentmemory_operator.domain.desired import newest_collection
-from agentmemory_operator.domain.estimate import Estimate, estimate, layout_of
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.profiles import PROFILES
+from agentmemory_operator.collections.rules.desired import newest_collection
+from agentmemory_operator.collections.rules.estimate import Estimate, estimate, layout_of
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.presets.profiles import PROFILES
 from bench import measures
 from bench.clients import Client
 from bench.datasets import Dataset, make_dataset

@@ -16,23 +16,23 @@ from typing import Any
 
 import httpx
 
-from agentmemory_operator.domain.naming import ALIAS_PREFIX
-from agentmemory_operator.domain.resources import API_VERSION
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.naming import ALIAS_PREFIX
 from bench.clients import Client
 from bench.relays import Relay, relaying
 from bench.stacks import engine_of, serving_qdrant
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ROOT, Program, start_operator
-from tests.support.workspace import MERGE, conditions_of, is_observed
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import start_operator
+from tests.support.cluster.workspace import MERGE, conditions_of, is_observed
+from tests.support.programs import ROOT, Program
 
 Json = dict[str, Any]
 
 NAMESPACE, CONNECTION, DIMENSIONS = "bench", "main", 384
 OBJECTS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/agentmemories"
 CONNECTIONS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/qdrantconnections"
-WRITING = re.compile(
-    r"^apiserver_request_total\{(?=[^}]*verb=\"(?:POST|PUT|PATCH|APPLY|DELETE)\")([^}]*)\} (\S+)$", re.M
-)
+ASKED = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.M)
+WRITING = re.compile(r"verb=\"(?:POST|PUT|PATCH|APPLY|DELETE)\"")
 HEALTH = re.compile(r"health (http://\S+)")
 PAGE_KIB, TICKS = 1024, os.sysconf("SC_CLK_TCK")
 LONGEST_S = 3600.0
@@ -122,6 +122,12 @@ class Herd:
         body = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": name}, "spec": spec}
         self.plane.http.post(OBJECTS, json=body).raise_for_status()
 
+    def remove_all(self, prefix: str) -> None:
+        """Delete the objects whose names begin so, which no operator has looked at."""
+        for found in self.plane.http.get(OBJECTS).raise_for_status().json()["items"]:
+            if (name := found["metadata"]["name"]).startswith(prefix):
+                self.plane.http.delete(f"{OBJECTS}/{name}").raise_for_status()
+
     def change(self, name: str, spec: Json) -> int:
         """Merge into the object's spec; return the new generation."""
         answer = self.plane.http.patch(f"{OBJECTS}/{name}", json={"spec": spec}, headers=MERGE).raise_for_status()
@@ -142,8 +148,19 @@ class Herd:
 
     def api_writes(self) -> int:
         """Return how often the API server was asked to change anything but a Lease, by whomever."""
+        return sum(
+            count for labels, count in self._asked() if WRITING.search(labels) and 'resource="leases"' not in labels
+        )
+
+    def api_calls(self) -> int:
+        """Return how often the API server was asked for anything but a watch or the renewal of a Lease, by whomever."""
+        ignored = re.compile(r'verb="WATCH"|(?=.*resource="leases")(?=.*verb="PUT")|(?<!sub)resource=""')
+        return sum(count for labels, count in self._asked() if not ignored.search(labels))
+
+    def _asked(self) -> list[tuple[str, int]]:
+        """Return the labels of each kind of request to the API server, and how many came."""
         told = self.plane.http.get("/metrics").raise_for_status().text
-        return sum(int(float(count)) for labels, count in WRITING.findall(told) if 'resource="leases"' not in labels)
+        return [(labels, int(float(count))) for labels, count in ASKED.findall(told)]
 
     def metric(self, name: str, label: str = "") -> float:
         """Return the sum of one of the operator's metrics, of those series that have the label."""

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.domain.candidates import plan_candidates, similarity_formula
-from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.filters import Selection, visible
-from agentmemory_operator.domain.scoring import score_query
+from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.search.rules.candidates import plan_candidates, similarity_formula
+from agentmemory_operator.search.rules.score import score_query
+from agentmemory_operator.spec.effective.settings import Ranking
 from bench.clients import Client
 from bench.datasets import Dataset, Floats
 from bench.oracle import Oracle

@@ -1,11 +1,11 @@
-"""The exact best memories: every memory of the user scored in float64, by the rules of `domain/scoring`."""
+"""The exact best memories: every memory of the user scored in float64, by the rules of `search/rules/score`."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.scoring import score
-from agentmemory_operator.domain.variables import DAY_MS, Scored
+from agentmemory_operator.search.rules.score import score
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
 from bench.datasets import TYPES, Dataset, Floats
 
 CHECKED = 200

@@ -1,6 +1,8 @@
 """A relay in front of Qdrant that counts what passes: requests are read, answers go through as they come.
 
-It can hold calls, one at a time, for as long as a real server was seen to take: Qdrant 1.18.3, 2 cores, 8 clients.
+It can hold calls for as long as a real server was seen to take: Qdrant 1.18.3, 2 cores, 8 clients. The server works on
+one call at a time; a call that waits for an index is answered later, and leaves it to the others meanwhile. Held so, a
+collection with alias and 8 indexes takes 83 ms of 8 clients; that server took 77 and 87 (300 and 1,000 collections).
 """
 
 import asyncio
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from agentmemory_operator.adapters.qdrant_calls import is_write
+from agentmemory_operator.adapters.qdrant.calls import is_write
 
 CHUNK = 1 << 16
 
@@ -36,11 +38,17 @@ class Call:
         return is_write(self.method, self.target.partition("?")[0])
 
     @property
-    def real_s(self) -> float:
-        """What it takes a real server to make or change a collection so."""
+    def waits_s(self) -> float:
+        """How long the answer of a real server comes after its work: an index is taken down first, then made."""
         path, _, query = self.target.partition("?")
+        return WAITED_INDEX_S - INDEX_S if path.endswith("/index") and "wait=true" in query else 0.0
+
+    @property
+    def works_s(self) -> float:
+        """For how long a real server can do nothing else."""
+        path = self.target.partition("?")[0]
         if path.endswith("/index"):
-            return WAITED_INDEX_S if "wait=true" in query else INDEX_S
+            return INDEX_S
         if path.endswith("/aliases"):
             return ALIAS_S
         return {"PUT": CREATE_S, "PATCH": PATCH_S}.get(self.method, READ_S)
@@ -64,7 +72,7 @@ class Relay:
     keeps_calls: bool = False
     is_paced: bool = False
     calls: list[Call] = field(default_factory=list)
-    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _free_at_s: float = 0.0
 
     async def relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry one connection until either side ends it."""
@@ -87,10 +95,15 @@ class Relay:
             method, target, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
             self._note(call := Call(method, target, body))
             if self.is_paced:
-                async with self._turn:
-                    await asyncio.sleep(call.real_s)
+                await self._hold(call)
             writer.write(head + body)
             await writer.drain()
+
+    async def _hold(self, call: Call) -> None:
+        """Wait for the server, which is one for all connections; a sleep that lasts too long delays no later call."""
+        now_s = asyncio.get_running_loop().time()
+        self._free_at_s = max(now_s, self._free_at_s) + call.works_s
+        await asyncio.sleep(self._free_at_s + call.waits_s - now_s)
 
     def _note(self, call: Call) -> None:
         self.reads += not call.is_write

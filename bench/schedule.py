@@ -17,14 +17,14 @@ from typing import Any
 
 import httpx
 
-from agentmemory_operator.domain.naming import ALIAS_PREFIX, SCRATCH_PREFIX
-from agentmemory_operator.domain.resources import API_VERSION
 from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.naming import ALIAS_PREFIX, SCRATCH_PREFIX
 from bench.clients import Client
 from bench.herds import NAMESPACE, Herd, herding, wait
 from bench.progress import say
 from bench.tables import GOAL_HEAD, Cells, machine, render
-from tests.support.workspace import conditions_of
+from tests.support.cluster.workspace import conditions_of
 
 Json = dict[str, Any]
 

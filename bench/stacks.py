@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from agentmemory_operator.domain.effective import Ranking, effective_settings
-from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.spec.effective.settings import Ranking, effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from bench.clients import Client, Refused
 from bench.datasets import DIMENSIONS
 

@@ -16,9 +16,11 @@ from pathlib import Path
 
 import httpx
 
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ROOT, running, start_api, start_operator, start_qdrant, wait_until
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import start_api, start_operator
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import ROOT, running, start_qdrant
 
 NAMESPACE, LOST, OTHER = "agents", "support-bot", "sales-bot"
 SHOWN = Path(__file__).with_name("disaster.txt")

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import yaml
 
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ROOT, running, start_operator, start_qdrant
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import start_operator
+from tests.support.cluster.workspace import CONNECTION, Workspace
 from tests.support.pages import commands_of
-from tests.support.workspace import CONNECTION, Workspace
+from tests.support.programs import ROOT, running, start_qdrant
 
 NAMESPACE, NAME, HEADING = "agents", "support-bot", "What you see"
 SHOWN = Path(__file__).with_name("held-plan.txt")

@@ -12,11 +12,13 @@ import httpx
 
 from bench.embedder import DIMENSIONS, embedder, vector_of
 from docs.captures.disaster import NAMESPACE, WIDE, kubeconfig_of, say
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ROOT, running, start_api, start_operator, start_qdrant, wait_until
-from tests.support.witness import SPEC, Witness
-from tests.support.witness_writers import WORDS
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import start_api, start_operator
+from tests.support.cluster.witness.witness import SPEC, Witness
+from tests.support.cluster.witness.writers import WORDS
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import ROOT, running, start_qdrant
 
 AGENT, MEMORIES, BATCH = "support-bot", 6000, 500
 # As long as a provider elsewhere may take for a call.

@@ -2,11 +2,13 @@
 
 AgentMemoryError
 ├── SpecInvalid                the author of an object must change it; never retried
-│   └── SecretMissing          a referenced Secret or its key does not exist
+│   ├── SecretMissing          a referenced Secret or its key does not exist
+│   └── SecretNotUsable        a referenced Secret does not list the host that its value would go to
 ├── NotOwned                   the collection or slug belongs to another object; says whose it is
 ├── RequestInvalid             fields of a request; HTTP 422
 ├── Unauthenticated            the token is none, expired, or for somebody else; HTTP 401
 ├── NotFound                   unknown agent or memory, or another user's; HTTP 404
+│   └── CollectionNotFound     Qdrant answers, and has no collection, and no alias, of that name
 ├── Forbidden                  the caller may see the agent, but not do this; HTTP 403
 ├── Conflict                   superseding a superseded memory, a reused idempotency key; HTTP 409
 ├── RestoreUnderWay            a collection comes with a restore, and no empty one is made meanwhile
@@ -14,13 +16,21 @@ AgentMemoryError
 ├── RebuildUnwanted            a rebuild is not to be gone on with; says why, and its target goes
 ├── StoreRejected              the engine refused a call for good (its message, its status)
 │   └── StorageRejected        the object storage did
+├── ServerFull                 a new agent gets no collection: the server's process nears a limit of its own
+├── NamespaceFull              nor where its namespace has as many as the connection allows it
 ├── NamespaceEnding            an object cannot be created: its namespace is being deleted
 ├── BytesDiffer                bytes are not those that were recorded; nothing was made of them
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
     │   ├── StoreUntrusted     its certificate is none that we trust; nothing was sent
+    │   ├── NoAnswer           no answer came in time: the server may go on with what it was asked
+    │   ├── RecoveryUnended    no answer came to a recovery: the server may still make the collection
+    │   ├── NotServed          an agent's collection is not there, or is another owner's; says no more
+    │   │   └── CollectionGone an agent was being served, and Qdrant has its collection, or its alias, no more
+    │   ├── AgentClosed        a snapshot is being restored into the agent's collection itself
     │   ├── CollectionMoved    the alias leads to another collection than the agent was opened for: open it again
     │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
+    ├── ServerFullForNow       a restore, a rebuild or a verification waits for room on the server
     ├── StorageUnavailable     the object storage is away; nothing was stored
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
     ├── RerankerUnavailable    a search is answered in the order of its scores
@@ -35,7 +45,15 @@ from dataclasses import dataclass
 
 
 class AgentMemoryError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of everything this package raises on purpose.
+
+    Its message may stand in a log, an event or a status: it repeats nothing that a server said of memories.
+
+    Attributes:
+        words: what a server said of a request that asks for memories, for the one alone who sent it.
+    """
+
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,31 +90,58 @@ class SecretMissing(SpecInvalid):
         )
 
 
+class SecretNotUsable(SpecInvalid):
+    """A referenced Secret does not list the host that its value would be sent to, or no request can carry the value.
+
+    Args:
+        message: has the command that lists it, or says how to write the value.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("SecretNotUsable", message)
+
+
 class NotOwned(AgentMemoryError):
     """The collection, or the slug, belongs to somebody else.
 
     Args:
         reason: a value of the closed set of condition reasons.
-        message: names the owner and the way out.
-        owner: of a collection: clusterId, namespace, name, uid.
+        message: the way out; names the owner only where that is of the same namespace.
+        owner: clusterId, namespace, name and uid, and the connection, as far as they are known; not for who is refused.
+        is_same_tenant: the owner is of the same namespace of the same cluster.
     """
 
-    def __init__(self, reason: str, message: str, *, owner: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, reason: str, message: str, *, owner: Mapping[str, str] | None = None, is_same_tenant: bool = False
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.owner = owner
+        self.is_same_tenant = is_same_tenant
 
 
 class RequestInvalid(AgentMemoryError):
-    """A request names wrong fields."""
+    """A request names wrong fields; told are the first of them, and how many more there are.
 
-    def __init__(self, errors: Sequence[FieldError]) -> None:
-        super().__init__("; ".join(map(str, errors)))
-        self.errors = tuple(errors)
+    Args:
+        more: how many errors are not even given.
+    """
+
+    MAX = 50
+
+    def __init__(self, errors: Sequence[FieldError], *, more: int = 0) -> None:
+        self.errors = tuple(errors[: self.MAX])
+        self.more = more + len(errors) - len(self.errors)
+        told = "; ".join(map(str, self.errors))
+        super().__init__(f"{told}; and {self.more:,} more" if self.more else told)
 
 
 class NotFound(AgentMemoryError):
     """There is no such thing, or the caller may not see it."""
+
+
+class CollectionNotFound(NotFound):
+    """Qdrant answers, and has no collection and no alias of that name."""
 
 
 class Unauthenticated(AgentMemoryError):
@@ -154,6 +199,14 @@ class StorageRejected(StoreRejected):
         self.code = code
 
 
+class ServerFull(AgentMemoryError):
+    """A new agent gets no collection: the server's process would come too near a limit of its own."""
+
+
+class NamespaceFull(AgentMemoryError):
+    """A new agent gets no collection: its namespace has as many on the server as the connection allows."""
+
+
 class NamespaceEnding(AgentMemoryError):
     """An object cannot be created any more: its namespace is being deleted."""
 
@@ -176,12 +229,44 @@ class TransientError(AgentMemoryError):
         self.is_disk_full = is_disk_full
 
 
+class ServerFullForNow(TransientError):
+    """What needs another collection for an agent that has one waits: the server's process nears a limit of its own."""
+
+
 class StoreUnavailable(TransientError):
     """Qdrant cannot be reached or answers 5xx or 429; the call had no effect."""
 
 
 class StoreUntrusted(StoreUnavailable):
     """No TLS connection comes about: the server's certificate is not trusted, or it speaks no TLS."""
+
+
+class NoAnswer(StoreUnavailable):
+    """No answer came in time: the server may go on with what it was asked, and do it any time later."""
+
+
+class RecoveryUnended(StoreUnavailable):
+    """No answer came to a recovery: the server may go on with it, and make or replace the collection any time later."""
+
+
+class NotServed(StoreUnavailable):
+    """An agent's collection is not there, or another owner's: nothing of it is read or written for this agent."""
+
+
+class CollectionGone(NotServed):
+    """An agent was being served, and Qdrant has its collection, or the alias that leads to it, no more."""
+
+
+class AgentClosed(StoreUnavailable):
+    """A snapshot is being restored into the agent's collection: it is neither read nor written.
+
+    Attributes:
+        until: number of the epoch that it is opened with; 0 where that is not known.
+    """
+
+    def __init__(self, message: str, *, until: int = 0, retry_after_s: float = 0.0) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.until = until
 
 
 class CollectionMoved(StoreUnavailable):

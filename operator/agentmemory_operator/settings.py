@@ -1,5 +1,6 @@
 """Settings from the environment, read once at the start. What they mean for users: `docs/settings.md`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,12 +9,15 @@ from typing import Literal, cast, get_args
 AuthMode = Literal["kubernetes", "token", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
+SecretHosts = Literal["Require", "Warn"]
 
 # Set by Kubernetes in every pod.
 IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 
 
 DEFAULT_API_URL = "http://127.0.0.1:8080"
+# As uids of Kubernetes are, and names that people give.
+_CLUSTER_ID = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
 # Of one connection; each keeps a disk busy, and its verification another time.
 SNAPSHOTS_AT_ONCE = 4
 # Of one connection; each reads and writes a whole collection, and the engine indexes it.
@@ -31,16 +35,22 @@ class Settings:
     Attributes:
         qdrant_url: None leaves it to the QdrantConnection objects.
         max_requests, max_body_mib: of the retrieval API, under way at once.
+        embedding_cache_mib: of vectors that the retrieval API remembers.
         max_caller_rate: requests a second of one caller; 0 is any number.
         max_scratch_gib: larger snapshots are not restored to verify them; 0 restores any.
         max_rebuild_gib: of disk that one Rebuild may take; 0 leaves it to the size of the server's disk.
         shared_buckets: those that are opened with the operator's own identity.
+        allowed_hosts: what tenants may have connected to, as `connections.rules.egress` reads it; empty is everything
+            but what is never connected to.
+        api_server: host and port of the cluster's API server; None outside a pod.
         snapshots_at_once: snapshots under way at once, of the agents of one connection.
         rebuilds_at_once: rebuilds, likewise.
+        cluster_id: stands for the cluster in markers; None leaves it to kube-system's uid, in development to a file.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         models: folder of the models of provider fastembed and of the cross-encoders.
         api_url: the retrieval API that `search` and `remember` ask.
-        is_in_cluster: decides the defaults of `auth` and `log_format`.
+        secret_hosts: what becomes of a Secret that does not list where its value goes; None lets it go there.
+        is_in_cluster: decides the defaults of `auth`, `log_format` and `secret_hosts`.
     """
 
     qdrant_url: str | None = None
@@ -53,21 +63,26 @@ class Settings:
     openai_api_key: str | None = field(default=None, repr=False)
     max_requests: int = 512
     max_body_mib: int = 32
+    embedding_cache_mib: int = 64
     max_caller_rate: int = 0
     max_scratch_gib: int = 0
     max_rebuild_gib: int = 0
     shared_buckets: frozenset[str] = frozenset()
+    allowed_hosts: str = ""
+    api_server: tuple[str, int] | None = None
     snapshots_at_once: int = SNAPSHOTS_AT_ONCE
     rebuilds_at_once: int = REBUILDS_AT_ONCE
+    cluster_id: str | None = None
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
     models: Path | None = None
     may_download_models: bool = False
+    secret_hosts: SecretHosts | None = None
     is_in_cluster: bool = False
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str]) -> "Settings":
-        """Return the settings; a variable that is empty counts as not set.
+        """The settings; a variable that is empty counts as not set.
 
         Raises:
             SettingInvalid: a value is none of those allowed, or one that another demands is missing.
@@ -86,18 +101,21 @@ class Settings:
             openai_api_key=environ.get("OPENAI_API_KEY") or None,
             max_requests=_number(environ, "AGENTMEMORY_MAX_REQUESTS"),
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),
+            embedding_cache_mib=_number(environ, "AGENTMEMORY_EMBEDDING_CACHE_MIB", least=0),
             max_caller_rate=_number(environ, "AGENTMEMORY_MAX_CALLER_RATE", least=0, is_in_cluster=is_in_cluster),
             max_scratch_gib=_number(environ, "AGENTMEMORY_MAX_SCRATCH_GIB", least=0),
             max_rebuild_gib=_number(environ, "AGENTMEMORY_MAX_REBUILD_GIB", least=0),
-            shared_buckets=frozenset(
-                filter(None, environ.get("AGENTMEMORY_SHARED_BUCKETS", "").replace(" ", "").split(","))
-            ),
+            shared_buckets=_names(environ, "AGENTMEMORY_SHARED_BUCKETS"),
+            allowed_hosts=environ.get("AGENTMEMORY_ALLOWED_HOSTS") or "",
+            api_server=_api_server(environ),
             snapshots_at_once=_number(environ, "AGENTMEMORY_SNAPSHOTS_AT_ONCE"),
             rebuilds_at_once=_number(environ, "AGENTMEMORY_REBUILDS_AT_ONCE"),
+            cluster_id=_cluster_id(environ),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
+            secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
             is_in_cluster=is_in_cluster,
         )
         settings._check_token()
@@ -131,12 +149,16 @@ VARIABLES = (
     Variable("AGENTMEMORY_LOG_FORMAT", "text", "json"),
     Variable("AGENTMEMORY_MAX_REQUESTS", "512", "512"),
     Variable("AGENTMEMORY_MAX_BODY_MIB", "32", "32"),
+    Variable("AGENTMEMORY_EMBEDDING_CACHE_MIB", "64", "64"),
     Variable("AGENTMEMORY_MAX_CALLER_RATE", "0", "200"),
     Variable("AGENTMEMORY_MAX_SCRATCH_GIB", "0", "0"),
     Variable("AGENTMEMORY_MAX_REBUILD_GIB", "0", "0"),
     Variable("AGENTMEMORY_SHARED_BUCKETS"),
+    Variable("AGENTMEMORY_SECRET_HOSTS", "", "Require"),
+    Variable("AGENTMEMORY_ALLOWED_HOSTS"),
     Variable("AGENTMEMORY_SNAPSHOTS_AT_ONCE", str(SNAPSHOTS_AT_ONCE), str(SNAPSHOTS_AT_ONCE)),
     Variable("AGENTMEMORY_REBUILDS_AT_ONCE", str(REBUILDS_AT_ONCE), str(REBUILDS_AT_ONCE)),
+    Variable("AGENTMEMORY_CLUSTER_ID"),
     Variable("OPENAI_API_KEY"),
     Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),
     Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
@@ -159,6 +181,13 @@ def _choice(environ: Mapping[str, str], name: str, allowed: object, *, is_in_clu
     return value
 
 
+def _secret_hosts(environ: Mapping[str, str], *, is_in_cluster: bool) -> SecretHosts | None:
+    name = "AGENTMEMORY_SECRET_HOSTS"
+    if not environ.get(name) and not is_in_cluster:
+        return None
+    return cast(SecretHosts, _choice(environ, name, SecretHosts, is_in_cluster=is_in_cluster))
+
+
 def _number(environ: Mapping[str, str], name: str, *, least: int = 1, is_in_cluster: bool = False) -> int:
     variable = _BY_NAME[name]
     value = environ.get(name) or (variable.default_in_cluster if is_in_cluster else variable.default)
@@ -167,8 +196,27 @@ def _number(environ: Mapping[str, str], name: str, *, least: int = 1, is_in_clus
     return int(value)
 
 
+def _names(environ: Mapping[str, str], name: str) -> frozenset[str]:
+    return frozenset(filter(None, environ.get(name, "").replace(" ", "").split(",")))
+
+
+def is_cluster_id(value: str) -> bool:
+    """Whether a text can stand for a cluster in markers."""
+    return _CLUSTER_ID.fullmatch(value) is not None
+
+
+def _cluster_id(environ: Mapping[str, str]) -> str | None:
+    value = environ.get("AGENTMEMORY_CLUSTER_ID")
+    if value and not is_cluster_id(value):
+        raise SettingInvalid(
+            f"AGENTMEMORY_CLUSTER_ID={value!r} is no id of a cluster: give 1 to 63 letters, digits, '-', '_' or '.',"
+            " with a letter or digit at both ends, as the uid of kube-system has"
+        )
+    return value or None
+
+
 def _exports_traces(environ: Mapping[str, str]) -> bool:
-    """Tell whether traces are wanted, by the variables as OpenTelemetry defines them."""
+    """Whether traces are wanted, by the variables as OpenTelemetry defines them."""
     exporter = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
     ends = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     if (environ.get("OTEL_SDK_DISABLED") or "").lower() == "true" or exporter == "none":
@@ -188,6 +236,11 @@ def _is_yes(environ: Mapping[str, str], name: str) -> bool:
     if value not in ("yes", "no"):
         raise SettingInvalid(f"{name}={value!r} is unknown: use yes, or leave it out")
     return value == "yes"
+
+
+def _api_server(environ: Mapping[str, str]) -> tuple[str, int] | None:
+    host, port = environ.get(IN_CLUSTER), environ.get("KUBERNETES_SERVICE_PORT") or "443"
+    return (host, int(port)) if host and port.isascii() and port.isdecimal() else None
 
 
 def _url(environ: Mapping[str, str], name: str) -> str | None:

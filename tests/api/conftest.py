@@ -6,7 +6,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tests.support.api_stack import Stack, agent_document, create_collection, dev_qdrant, running_api
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import Stack, create_collection, dev_qdrant, running_api
 
 PROBE = agent_document("probe")
 WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 64})
@@ -17,6 +18,11 @@ KEYWORDS = agent_document(
     scoring={"scoreThreshold": -1, "minSimilarity": -1, "fusion": {"keywordWeight": 1.0}},
 )
 MIND = agent_document("mind", types=[{"name": "semantic", "halfLifeDays": 365}, {"name": "working", "halfLifeDays": 1}])
+FLEETING = agent_document(
+    "fleeting",
+    types=[{"name": "semantic", "halfLifeDays": 365}, {"name": "working", "halfLifeDays": 1}],
+    lifecycle={"sessionIdleHours": 0.0005},
+)
 MISSING = agent_document("missing")
 
 
@@ -27,6 +33,7 @@ def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         create_collection(url, WORDS)
         create_collection(url, KEYWORDS)
         create_collection(url, MIND)
+        create_collection(url, FLEETING)
         yield url
 
 
@@ -35,15 +42,16 @@ def stack(qdrant_url: str) -> Iterator[Stack]:
     """Agents that other tests share.
 
     `probe` (callers send 8 numbers), `words` (embeds offline), `keywords` (by words alone), `mind` (as `probe`, with
-    the types semantic and working), `missing`.
+    the types semantic and working), `fleeting` (as `mind`, its sessions are over after 1.8 s), `missing`.
     """
-    with running_api(qdrant_url, PROBE, WORDS, KEYWORDS, MIND, MISSING) as running:
+    with running_api(qdrant_url, PROBE, WORDS, KEYWORDS, MIND, FLEETING, MISSING) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def client(stack: Stack) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=stack.api_url, timeout=20) as client:
+    # What `json=` would send too; of a body that is given as bytes nobody but us knows what it is.
+    with httpx.Client(base_url=stack.api_url, timeout=20, headers={"Content-Type": "application/json"}) as client:
         yield client
 
 

@@ -1,21 +1,28 @@
 """Who may call what, by `spec.access.subjects`: with a table of tokens in the place of the API server's reviews."""
 
+import asyncio
+import itertools
+import socket
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.domain.access import Caller, Reviewed
-from agentmemory_operator.domain.effective import effective_settings
-from agentmemory_operator.domain.manifests import parse_agent_memory
+from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.directory import AgentClaim
 from agentmemory_operator.entrypoints.api.auth import IdentityGuard
-from agentmemory_operator.entrypoints.api.pressure import Limits
+from agentmemory_operator.entrypoints.api.limits import Limits
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.services.callers import Callers
-from agentmemory_operator.services.directory import Claim
-from tests.support.api_stack import Stack, agent_document, running_api
+from agentmemory_operator.spec.access import Caller, Reviewed
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import Stack, running_api
 
 NAMES = ("reader", "writer", "bulk", "stranger", "member")
 VECTOR = [1.0] * 8
@@ -122,7 +129,8 @@ def test_the_list_of_agents_has_those_that_the_caller_may_read(checked: Stack, n
 def test_the_right_is_checked_before_the_body_is_read(checked: Stack, name: str, status: int, body: bytes) -> None:
     url = f"{checked.api_url}/v1/agents/probe/memories/batch"
 
-    answer = httpx.post(url, content=body, headers={"Authorization": f"Bearer token-{name}"})
+    headers = {"Authorization": f"Bearer token-{name}", "Content-Type": "application/json"}
+    answer = httpx.post(url, content=body, headers=headers)
 
     assert answer.status_code == status
 
@@ -152,7 +160,7 @@ def test_a_subject_that_was_removed_is_out_on_the_next_request(qdrant_url: str) 
         assert search(stack, "reader").status_code == 200
 
         closed = effective_settings(parse_agent_memory(agent_document("probe", access={"subjects": []})))
-        stack.services.directory.put(Claim(uid="uid-probe", created="2026-01-01T00:00:00Z", settings=closed))
+        stack.services.directory.put(AgentClaim(uid="uid-probe", created="2026-01-01T00:00:00Z", settings=closed))
 
         assert search(stack, "reader").status_code == 404
 
@@ -262,3 +270,55 @@ def test_a_namespace_of_a_scope_is_the_scopes(shared: Stack) -> None:
     assert ask(shared, "reader", "GET", path).status_code == 403
     assert ask(shared, "member", "GET", path).json()["user_id"] == "group:team"
     assert ask(shared, "member", "PUT", path.replace("team", "/"), sent).status_code == 422
+
+
+class SlowReviews(Reviews):
+    """Says nothing of those it does not know until it may."""
+
+    def __init__(self) -> None:
+        self.may_speak = threading.Event()
+
+    async def review(self, token: str) -> Reviewed:
+        while token.removeprefix("token-") not in NAMES and not self.may_speak.is_set():
+            await asyncio.sleep(0.01)
+        return await super().review(token)
+
+
+def answered(stack: Stack, name: str) -> int:
+    """Return the status of a list, however long it takes."""
+    headers = {"Authorization": f"Bearer token-{name}"}
+    return httpx.get(f"{stack.api_url}/v1/agents", headers=headers, timeout=120).status_code
+
+
+def test_those_whom_nobody_knows_share_a_pool_and_those_who_are_known_do_not_notice(qdrant_url: str) -> None:
+    reviews = SlowReviews()
+    guard = IdentityGuard(Callers(reviews, SystemClock()))
+    with (
+        running_api(qdrant_url, PROBE, guard=guard, limits=Limits(strangers=8)) as stack,
+        ThreadPoolExecutor(30) as pool,
+    ):
+        assert search(stack, "reader").status_code == 200
+        tried = [pool.submit(answered, stack, f"unknown-{number}") for number in range(30)]
+        refused = [each.result() for each in itertools.islice(as_completed(tried), 22)]
+        known = [search(stack, "reader").status_code for _ in range(5)]
+        probe = httpx.get(f"{stack.api_url}/healthz").status_code
+        page = httpx.get(f"{stack.api_url}/openapi.json").status_code
+        reviews.may_speak.set()
+
+    assert refused == [429] * 22
+    assert known == [200] * 5
+    assert (probe, page) == (200, 429)
+    assert sorted(each.result() for each in tried) == [401] * 8 + [429] * 22
+
+
+def test_a_body_is_asked_for_only_of_who_is_known(checked: Stack) -> None:
+    place = urlsplit(checked.api_url)
+    told = {}
+    for name in ("unknown", "writer"):
+        with socket.create_connection((place.hostname, place.port), timeout=20) as connection:
+            lines = ["POST /v1/agents/probe/memories HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+            lines += ["Content-Length: 1000", "Expect: 100-continue", f"Authorization: Bearer token-{name}", "", ""]
+            connection.sendall("\r\n".join(lines).encode())
+            told[name] = connection.recv(4096).split(b" ")[1]
+
+    assert told == {"unknown": b"401", "writer": b"100"}

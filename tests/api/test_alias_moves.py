@@ -13,22 +13,23 @@ from dataclasses import dataclass, field
 import httpx
 import pytest
 
-from agentmemory_operator.domain.rebuilding import Phase
-from agentmemory_operator.services.fence import Times
-from tests.support.alias_moves import Mover, TwoModels
-from tests.support.api_stack import agent_document, create_collection, running_api
-from tests.support.operator import wait_until
+from agentmemory_operator.agents.fence import Times
+from agentmemory_operator.collections.rules.rebuild_record import Phase
+from tests.support.patience import wait_until
+from tests.support.spec.documents import agent_document
+from tests.support.web.alias_moves import AliasMover, TwoModels
+from tests.support.web.api_stack import create_collection, running_api
 
 LEASE_S, ANNOUNCE_S = 0.5, 0.7
 SCORING = {"scoreThreshold": -1, "minSimilarity": -1, "weights": {"similarity": 1, "recency": 0, "utility": 0}}
 
 
 @dataclass(slots=True)
-class World:
+class MovedAgent:
     """One agent behind an API, and who moves it."""
 
     api: httpx.Client
-    mover: Mover
+    mover: AliasMover
     slug: str
 
     def store(self, text: str, **how: str) -> httpx.Response:
@@ -48,7 +49,7 @@ class World:
 
 
 @contextlib.contextmanager
-def open_worlds(qdrant_url: str, sizes: Mapping[str, int], *, hold_s: float = 10) -> Iterator[list[World]]:
+def open_worlds(qdrant_url: str, sizes: Mapping[str, int], *, hold_s: float = 10) -> Iterator[list[MovedAgent]]:
     """Serve agents, by slug the size of their new model's vectors."""
     times = Times(lease_s=LEASE_S, hold_s=hold_s)
     old = {"provider": "openai", "model": "old", "dimensions": 8}
@@ -61,7 +62,8 @@ def open_worlds(qdrant_url: str, sizes: Mapping[str, int], *, hold_s: float = 10
         httpx.Client(base_url=qdrant_url, timeout=30) as qdrant,
     ):
         worlds = [
-            World(api, Mover(qdrant, f"agent_memory_{slug}", ANNOUNCE_S, size), slug) for slug, size in sizes.items()
+            MovedAgent(api, AliasMover(qdrant, f"agent_memory_{slug}", ANNOUNCE_S, size), slug)
+            for slug, size in sizes.items()
         ]
         yield worlds
         for world in worlds:
@@ -69,7 +71,7 @@ def open_worlds(qdrant_url: str, sizes: Mapping[str, int], *, hold_s: float = 10
 
 
 @contextlib.contextmanager
-def open_world(qdrant_url: str, *, size: int = 8, hold_s: float = 10) -> Iterator[World]:
+def open_world(qdrant_url: str, *, size: int = 8, hold_s: float = 10) -> Iterator[MovedAgent]:
     with open_worlds(qdrant_url, {"moving": size}, hold_s=hold_s) as [world]:
         yield world
 
@@ -82,7 +84,7 @@ class Traffic:
         acknowledged: contents, in the order of their answers.
     """
 
-    world: World
+    world: MovedAgent
     acknowledged: list[str] = field(default_factory=list)
     refusals: Counter[int] = field(default_factory=Counter)
     searches: int = 0
@@ -206,7 +208,7 @@ MOVES = [("search", 8), ("batch", 8), ("import", 8), ("item", 8), ("search", 16)
 
 
 @pytest.fixture(scope="module")
-def moved(qdrant_url: str) -> Iterator[dict[tuple[str, int], World]]:
+def moved(qdrant_url: str) -> Iterator[dict[tuple[str, int], MovedAgent]]:
     """Agents whose aliases moved, unannounced, since the process read their metadata, longer ago than the lease."""
     kinds = {f"{method}-{size}": (method, size) for method, size in MOVES}
     with open_worlds(qdrant_url, {slug: size for slug, (_, size) in kinds.items()}) as worlds:
@@ -222,7 +224,7 @@ def moved(qdrant_url: str) -> Iterator[dict[tuple[str, int], World]]:
 
 @pytest.mark.parametrize(("method", "size"), MOVES)
 def test_what_finds_its_alias_moved_is_done_again_with_the_other_model(
-    moved: dict[tuple[str, int], World], method: str, size: int
+    moved: dict[tuple[str, int], MovedAgent], method: str, size: int
 ) -> None:
     world = moved[method, size]
 
@@ -238,7 +240,7 @@ def test_what_finds_its_alias_moved_is_done_again_with_the_other_model(
         assert world.score("after") > 0.99
 
 
-def _do(world: World, method: str) -> httpx.Response:
+def _do(world: MovedAgent, method: str) -> httpx.Response:
     url, owner = f"/v1/agents/{world.slug}", {"user_id": "ada"}
     match method:
         case "search":
@@ -251,4 +253,5 @@ def _do(world: World, method: str) -> httpx.Response:
             place = {"namespace": ["memories", "ada"], "key": "a"}
             return world.api.put(f"{url}/items", params=place, json={"content": "after"})
         case _:
-            return world.api.post(f"{url}/import", params=owner, content='{"content": "after"}\n')
+            lines = {"Content-Type": "application/x-ndjson"}
+            return world.api.post(f"{url}/import", params=owner, content='{"content": "after"}\n', headers=lines)

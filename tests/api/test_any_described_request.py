@@ -7,6 +7,7 @@ import httpx
 import pytest
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -17,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
+from tests.api.test_any_request import SENT, SIZES
 from tests.api.test_openapi import PATHS
 
 
@@ -34,7 +36,9 @@ CHECKS = [
     unsupported_method,
 ]
 OPERATIONS = [(path, method) for path, methods in PATHS.items() for method in sorted(methods)]
-FAST = settings(max_examples=25, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+# A request takes as long to make up as it does to answer: a few of each kind each time, more with the faults.
+FEW = settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+COUNTS = [FEW, pytest.param(settings(FEW, max_examples=25), marks=pytest.mark.faults)]
 
 
 @pytest.fixture(scope="module")
@@ -42,20 +46,46 @@ def described(client: httpx.Client) -> schemathesis.BaseSchema:
     return schemathesis.openapi.from_url(str(client.base_url.join("/openapi.json")))
 
 
+@pytest.mark.parametrize("count", COUNTS, ids=["few", "more"])
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: mode.value)
 @pytest.mark.parametrize(("path", "method"), OPERATIONS)
 def test_every_answer_is_a_described_one(
-    described: schemathesis.BaseSchema, path: str, method: str, mode: GenerationMode
+    described: schemathesis.BaseSchema, path: str, method: str, mode: GenerationMode, count: settings
 ) -> None:
     operation = described[path][method.upper()]
     if mode is GenerationMode.NEGATIVE and not (operation.query or operation.body):
         pytest.skip("any text may stand in a path: there is nothing to violate")
 
-    @FAST
+    @count
     @given(case=operation.as_strategy(generation_mode=mode))
     def ask(case: schemathesis.Case) -> None:
         # An agent made up is a 404 each time, and nothing behind it is seen.
         case.path_parameters |= {"agent": "probe"} if "agent" in case.path_parameters else {}
         case.call_and_validate(checks=CHECKS, timeout=30)
+
+    ask()
+
+
+@pytest.mark.parametrize("count", COUNTS, ids=["few", "more"])
+@pytest.mark.parametrize(("path", "method"), [entry for entry in OPERATIONS if entry[1] in ("post", "put", "patch")])
+def test_every_answer_to_what_is_too_much_is_a_described_one(
+    described: schemathesis.BaseSchema, path: str, method: str, count: settings
+) -> None:
+    operation = described[path][method.upper()]
+    if not operation.body:
+        pytest.skip("it takes no body")
+
+    @count
+    @given(
+        case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        field=st.sampled_from(SENT),
+        size=st.sampled_from(range(len(SIZES))),
+    )
+    def ask(case: schemathesis.Case, field: str, size: int) -> None:
+        case.path_parameters |= {"agent": "probe"} if "agent" in case.path_parameters else {}
+        case.body = {**case.body, field: SIZES[size]}
+        answer = case.call_and_validate(checks=CHECKS, timeout=30)
+        # A PATCH answers with the memory, other requests with what became of it.
+        assert len(answer.content) < 64 << 10 or (method == "patch" and answer.status_code == 200)
 
     ask()

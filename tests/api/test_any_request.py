@@ -91,3 +91,62 @@ def test_any_parameters(client: httpx.Client, user: str, more: dict[str, str]) -
     except UnicodeEncodeError:
         return
     assert_described(client.get(url))
+
+
+# Too long, too many and too deep for any field; the last two for any body.
+LONG = ["a" * 100_000, "\x00" * 20_000, "\U0001f600" * 70_000, "a/" * 150_000]
+MANY: list[Any] = [["t"] * 30_000, [f"t{number}" for number in range(30_000)], [[]] * 30_000, [{}] * 30_000]
+MANY += [[1.5] * 70_000, {f"k{number}": number for number in range(15_000)}, [["a"] * 300] * 100]
+TOO_MUCH: list[Any] = [[{}] * 200_000, json.loads("[" * 200 + "]" * 200)]
+SIZES = [*LONG, *MANY, *TOO_MUCH]
+SENT = sorted({*FIELDS, *MORE, "user_id", "include_scopes", "source_ids", "context", "filters", "subject"})
+
+
+def is_short(answer: httpx.Response) -> bool:
+    return len(answer.content) < 64 << 10
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("value", SIZES, ids=lambda value: f"{type(value).__name__} of {len(value)}")
+def test_any_size(client: httpx.Client, path: str, value: Any) -> None:
+    text, good = json.dumps(value), '"user_id": "any", "content": "c"'
+    for field in SENT:
+        item = f'{{{good}, "{field}": {text}}}'
+        is_item = path == PATHS[1] and field != "memories"
+        answer = client.post(path, content=f'{{"memories": [{item}]}}' if is_item else item)
+
+        assert_described(answer)
+        assert is_short(answer), field
+
+
+def test_an_answer_about_many_wrong_items_is_short(client: httpx.Client) -> None:
+    """As the worst item of a thousand: many wrong fields with long names."""
+    item = {f"{number}{'x' * 600}": 1 for number in range(20)}
+    answer = client.post(PATHS[1], content=json.dumps({"memories": [item] * 1000}))
+
+    errors = [result["error"] for result in answer.json()["results"]]
+    assert [(len(error["errors"]), error["more_errors"]) for error in errors] == [(5, 17)] * 1000
+    assert len(answer.content) < 6 << 20
+
+
+def test_an_item_that_is_too_much_keeps_no_other_out(client: httpx.Client) -> None:
+    good = {"user_id": "any", "content": "too much", "vector": [1.0] * 8}
+    worse = [{"k": ["s"] * 35_000}, {"k": "x" * (1 << 20)}, {"k": json.loads("[" * 40 + "]" * 40)}]
+    items = [good, *(good | {"metadata": metadata} for metadata in worse), good]
+    results = client.post(PATHS[1], content=json.dumps({"memories": items})).json()["results"]
+
+    assert ["error" in result for result in results] == [False, True, True, True, False]
+    assert [result["error"]["errors"][0]["message"] for result in results[1:4]] == [
+        "has more than 32,768 strings, lists and objects: send less, or several",
+        "is larger than 1 MiB",
+        "is nested deeper than 32 levels",
+    ]
+
+
+@pytest.mark.parametrize("name", ["tag", "type", "namespace", "include_scopes"])
+def test_any_number_of_parameters(client: httpx.Client, name: str) -> None:
+    answer = client.get(PATHS[0], params=[("user_id", "any"), *((name, f"group:{number}") for number in range(1_000))])
+
+    assert_described(answer)
+    assert answer.status_code == 422
+    assert is_short(answer)

@@ -10,11 +10,11 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from agentmemory_operator.entrypoints.asking import Asking, add_asking
-from agentmemory_operator.entrypoints.inspection import Inspection
+from agentmemory_operator.entrypoints.cli.ask import Asking, add_asking
+from agentmemory_operator.entrypoints.cli.look import Inspection
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.main import open_client
-from tests.support.api_stack import Stack
+from tests.support.web.api_stack import Stack
 
 
 class ObjectsOfNamespaces:
@@ -31,14 +31,14 @@ async def open_cluster(context: str | None) -> AsyncIterator[tuple[Any, str]]:
     yield ObjectsOfNamespaces(), "team" if context == "dev" else "default"
 
 
-def run(stack: Stack, *arguments: str, url: str | None = None) -> Result:
+def run(stack: Stack, *arguments: str, url: str | None = None, typed: str | None = None) -> Result:
     def absent(*_: Any) -> Any:
         raise AssertionError("no server stands behind this command line")
 
     cli = typer.Typer()
     inspection = Inspection(absent, open_cluster, None, None)
     add_asking(cli, Asking(open_client, url or stack.api_url, None), inspection)
-    return CliRunner().invoke(cli, list(arguments))
+    return CliRunner().invoke(cli, list(arguments), input=typed)
 
 
 def test_what_was_remembered_is_found(stack: Stack, user: str) -> None:

@@ -2,9 +2,12 @@
 
 import json
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
+
+from tests.support.web.api_stack import Stack
 
 MEMORIES, SEARCH, BATCH = "/v1/agents/probe/memories", "/v1/agents/probe/search", "/v1/agents/probe/memories/batch"
 WORDS = "/v1/agents/words/memories"
@@ -323,12 +326,65 @@ def test_superseding_what_is_not_there_is_404(client: httpx.Client) -> None:
 def test_an_agent_without_collection_is_503(client: httpx.Client) -> None:
     answer = client.get("/v1/agents/missing")
 
-    assert assert_problem(answer, 503)["type"] == "/problems/store-unavailable"
+    assert assert_problem(answer, 503)["type"] == "/problems/collection-missing"
     assert int(answer.headers["retry-after"]) >= 1
 
 
-@pytest.mark.parametrize("media_type", ["text/plain", "application/x-www-form-urlencoded"])
-def test_a_body_declared_as_something_else_is_415(client: httpx.Client, media_type: str) -> None:
-    answer = client.post(MEMORIES, content=json.dumps(GOOD), headers={"Content-Type": media_type})
+# The first three are what a browser lets a page send to any server without asking it first.
+NOT_JSON = [
+    *("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"),
+    *("", "application/jsonp", "text/plain, application/json", "text/plain; +json", "\u00e9/+jso\u00f1"),
+]
 
-    assert_problem(answer, 415)
+
+@pytest.mark.parametrize("media_type", NOT_JSON)
+def test_a_body_declared_as_something_else_is_415(client: httpx.Client, media_type: str) -> None:
+    sent = {"Content-Type": media_type.encode("latin-1")}
+    answer = client.post(MEMORIES, content=json.dumps(GOOD), headers=sent)
+
+    assert assert_problem(answer, 415)["detail"].endswith("send application/json")
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH", "PUT"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+def test_a_body_that_is_declared_as_nothing_is_415(stack: Stack, method: str, is_chunked: bool) -> None:
+    """A page may send bytes of no type to any server too."""
+    items = "/v1/agents/probe/items?namespace=memories&namespace=u&key=k"
+    path = {"POST": MEMORIES, "PATCH": f"{MEMORIES}/{uuid4()}?user_id=u", "PUT": items}
+    body = json.dumps(GOOD).encode()
+    answer = httpx.request(method, stack.api_url + path[method], content=iter([body]) if is_chunked else body)
+
+    problem = assert_problem(answer, 415)
+    assert problem["detail"] == "there is no Content-Type: send application/json"
+
+
+def test_no_body_needs_no_declaration(stack: Stack) -> None:
+    assert httpx.post(stack.api_url + MEMORIES).json()["type"] == "/problems/invalid-json"
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("types", [f"t{number}" for number in range(30_000)]),
+        ("tags", [f"t{number}" for number in range(30_000)]),
+        ("tags", ["t" * 20] * 43_000),
+        ("types", ["x" * 1_000_000]),
+        ("include_scopes", ["group:a"] * 33),
+        ("filters", {"x" * 1_000_000: 1}),
+        ("filters", {"type": {"in": ["a"] * 30_000}}),
+        ("filters", {"OR": [{"type": "a"}] * 10_000}),
+    ],
+)
+def test_what_is_too_much_is_refused_in_few_words(client: httpx.Client, field: str, value: Any) -> None:
+    answer = client.post("/v1/agents/probe/search", json={"user_id": "bad", "vector": [1.0] * 8, field: value})
+
+    assert answer.status_code == 422
+    assert len(answer.content) < 16 << 10
+
+
+def test_the_first_errors_are_named_and_the_others_counted(client: httpx.Client) -> None:
+    answer = client.post("/v1/agents/probe/memories", json=GOOD | {f"no{number}": 1 for number in range(70)})
+
+    problem = assert_problem(answer, 422)
+    assert (len(problem["errors"]), problem["more_errors"]) == (50, 20)
+    assert problem["detail"].endswith("and 20 more") or len(problem["detail"]) == 4096

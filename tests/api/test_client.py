@@ -19,7 +19,7 @@ from agentmemory_operator.client import (
     SearchResult,
     Stored,
 )
-from tests.support.api_stack import Stack
+from tests.support.web.api_stack import Stack
 
 VECTOR = [0.5] * 8
 SLOW_OR_UNUSED = ("kopf", "kubernetes", "fastapi", "openai", "aiohttp", "pydantic", "yaml")

@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.api_stack import agent_document, create_collection, running_api
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import create_collection, running_api
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples" / "client"
 BOT = agent_document("support-bot", embedding={"provider": "wordllama", "dimensions": 64})

@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
 from agentmemory_operator.client.exchange import Connection
-from tests.support.http_server import serve
+from tests.support.web.http_server import serve
 
 STORED = {"id": "i", "event": "ADD", "supersedes": None, "recorded": True, "warnings": [], "new_field": 1}
 

@@ -1,22 +1,36 @@
 """The verbs of snapshots and restores on `agentmemory dev`: the folder that it watches stands in for a cluster."""
 
+import contextlib
 import hashlib
 import pathlib
+import threading
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import httpx
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from agentmemory_operator.entrypoints.downloads import Downloads
+from agentmemory_operator.adapters.qdrant.calls import MOST_TRIES, READS_A_TRY
+from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
 from agentmemory_operator.main.stores import open_jobs, open_objects, open_snapshots
-from tests.support.api_stack import agent_document
+from agentmemory_operator.settings import Settings
 from tests.support.command_line import command_line
-from tests.support.operator import AGENTMEMORY, Program, running, wait_until
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, Program, running
+from tests.support.spec.documents import agent_document
+from tests.support.web.http_server import well
 
-CONNECTION = {
+# Short, so that a pause outlasts it.
+TIMEOUT_S = 4
+READERS = 4
+
+CONNECTION: dict[str, Any] = {
     "apiVersion": "agentmemory.dev/v1alpha1",
     "kind": "QdrantConnection",
     "metadata": {"name": "main", "namespace": "agents"},
@@ -28,41 +42,53 @@ CONNECTION = {
 class Development:
     """A running development stack with one agent."""
 
+    program: Program
     manifests: pathlib.Path
     api: httpx.Client
     qdrant: str
 
     def run(self, *arguments: str) -> str:
         """Run a command on the folder; return what it printed."""
-        cli = command_line(open_jobs=open_jobs, downloads=Downloads(open_snapshots, open_objects))
+        cli = command_line(open_jobs=open_jobs, downloads=Downloads(partial(open_snapshots, Settings()), open_objects))
         done = CliRunner().invoke(cli, [*arguments, "--manifests", str(self.manifests)])
         assert done.exit_code == 0, done.output
         return done.output
 
     def store(self, text: str) -> None:
-        """Store a memory."""
+        """Store a memory; as a caller does whose write was lost in a pause, with the same key again."""
         memory = {"user_id": "ada", "content": text, "vector": [1.0] * 8}
-        self.api.post("/v1/agents/bot/memories", json=memory).raise_for_status()
+        for _ in range(2):
+            answer = self.api.post("/v1/agents/bot/memories", json=memory, headers={"Idempotency-Key": text})
+            if answer.status_code != 504:
+                break
+        well(answer)
 
     def contents(self) -> list[str]:
         """Return what is remembered."""
-        listed = self.api.get("/v1/agents/bot/memories", params={"user_id": "ada"}).raise_for_status().json()
+        listed = well(self.api.get("/v1/agents/bot/memories", params={"user_id": "ada"})).json()
         return sorted(memory["content"] for memory in listed["results"])
 
 
-@pytest.fixture(scope="module")
-def development(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Development]:
-    folder = tmp_path_factory.mktemp("dev")
+@contextlib.contextmanager
+def developing(folder: pathlib.Path, **connection: Any) -> Iterator[Development]:
+    """Start a stack; `connection` is added to the spec of its connection."""
     manifests = folder / "manifests"
     manifests.mkdir()
-    (manifests / "agents.yaml").write_text(yaml.safe_dump_all([CONNECTION, agent_document("bot")]))
+    documents = [{**CONNECTION, "spec": CONNECTION["spec"] | connection}, agent_document("bot")]
+    (manifests / "agents.yaml").write_text(yaml.safe_dump_all(documents))
     options = ("--manifests", str(manifests), "--data", str(folder / "data"), "--port", "0")
     with running(Program(folder / "dev.log", *AGENTMEMORY, "dev", *options, AGENTMEMORY_AUTH="none")) as program:
         url, qdrant = program.wait_for(r"API (http://\S+)")[1], program.wait_for(r"Qdrant (http://\S+)")[1]
         with httpx.Client(base_url=url, timeout=30) as api:
             # Readiness is the API's: the agent has its collection a moment later.
             wait_until(lambda: api.get("/v1/agents/bot").is_success, seconds=30, what="the agent")
-            yield Development(manifests, api, qdrant)
+            yield Development(program, manifests, api, qdrant)
+
+
+@pytest.fixture(scope="module")
+def development(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Development]:
+    with developing(tmp_path_factory.mktemp("dev")) as started:
+        yield started
 
 
 def test_what_was_stored_since_a_snapshot_goes_with_a_restore_and_comes_back_with_its_rollback(
@@ -96,3 +122,32 @@ def test_a_snapshot_is_listed_downloaded_verified_and_deleted(development: Devel
     assert two["verified"] == "True"
     assert hashlib.sha256(path.read_bytes()).hexdigest() == two["sha256"]
     assert "two" not in development.run("snapshot", "list", "bot")
+
+
+def test_a_pause_of_the_process_costs_no_reader_its_answer(tmp_path: pathlib.Path) -> None:
+    """Issue 16: it stood still for 11 s, and a list that was under way was 503."""
+    is_over = threading.Event()
+
+    def read_on(api: httpx.Client) -> list[int]:
+        statuses = []
+        while not is_over.is_set():
+            statuses.append(api.get("/v1/agents/bot/memories", params={"user_id": "ada"}).status_code)
+        return statuses
+
+    with (
+        developing(tmp_path, timeoutSeconds=TIMEOUT_S) as development,
+        ThreadPoolExecutor(READERS) as readers,
+    ):
+        # The budget of a server that has been read from for a while.
+        for _ in range(READS_A_TRY * MOST_TRIES):
+            development.contents()
+        reading = [readers.submit(read_on, development.api) for _ in range(READERS)]
+        time.sleep(0.5)
+        development.program.pause()
+        time.sleep(TIMEOUT_S + 1)
+        development.program.go_on()
+        time.sleep(0.5)
+        is_over.set()
+        answered = {status for readings in reading for status in readings.result()}
+
+    assert answered == {200}

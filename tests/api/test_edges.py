@@ -1,6 +1,7 @@
 """What surrounds every request: ids, tokens, sizes, unexpected errors, health, and the pages about errors."""
 
 import http.client
+import json
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -9,10 +10,11 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from agentmemory_operator.entrypoints.api import routes
 from agentmemory_operator.entrypoints.api.auth import OpenGuard, TokenGuard, build_guard
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 from agentmemory_operator.settings import SettingInvalid, Settings
-from tests.support.api_stack import Settled, Stack, running_api
+from tests.support.web.api_stack import Settled, Stack, running_api
 
 MEMORIES, BATCH = "/v1/agents/probe/memories", "/v1/agents/probe/memories/batch"
 MIB = 1 << 20
@@ -123,12 +125,20 @@ def test_a_body_of_exactly_the_limit_is_read(client: httpx.Client, path: str) ->
 def test_a_body_that_just_goes_on_is_413(stack: Stack) -> None:
     connection = http.client.HTTPConnection(urlsplit(stack.api_url).netloc, timeout=20)
     chunks = (b" " * 65_536 for _ in range(17))
-    connection.request("POST", MEMORIES, body=chunks, encode_chunked=True, headers={"Transfer-Encoding": "chunked"})
+    sent = {"Transfer-Encoding": "chunked", "Content-Type": "application/json"}
+    connection.request("POST", MEMORIES, body=chunks, encode_chunked=True, headers=sent)
     answer = connection.getresponse()
 
     assert answer.status == 413
     assert b"/problems/body-too-large" in answer.read()
     connection.close()
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "Application/JSON; charset=utf-8", "application/ld+json"])
+def test_a_body_declared_as_json_is_read(client: httpx.Client, user: str, media_type: str) -> None:
+    body = json.dumps({"user_id": user, "content": "c", "vector": [1.0] * 8})
+
+    assert client.post(MEMORIES, content=body, headers={"Content-Type": media_type}).status_code == 201
 
 
 def test_a_chunked_body_is_read_whole(client: httpx.Client, user: str) -> None:
@@ -145,7 +155,7 @@ def test_an_unexpected_error_is_a_problem_and_leaves_a_trace(
     async def fail(*args: Any, **more: Any) -> None:
         raise ZeroDivisionError("not for callers")
 
-    monkeypatch.setattr(type(stack.services.memories), "count", fail)
+    monkeypatch.setattr(routes, "count_stored", fail)
     answer = client.get("/v1/agents/probe", headers={"X-Request-Id": "trace-me"})
 
     assert (answer.status_code, answer.json()["type"]) == (500, "/problems/internal-error")

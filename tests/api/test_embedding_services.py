@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder, OpenAIOptions
+from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
 from agentmemory_operator.errors import RequestInvalid, SpecInvalid
-from tests.support.embedding_services import Gemini, Mistral
-from tests.support.fake_openai import vector_of
-from tests.support.http_server import serve
+from tests.support.web.http_server import serve
+from tests.support.web.services import Gemini, Mistral, embedding_of
 
 Service = Mistral | Gemini
 
@@ -31,7 +30,7 @@ async def test_texts_are_embedded_in_order(service: Service) -> None:
     async with embedder_of(service, batch_size=3) as embedder:
         vectors = await embedder.embed(["a", "b", "c", "d"])
 
-    assert vectors == [vector_of(text, service.size) for text in "abcd"]
+    assert vectors == [embedding_of(text, service.size) for text in "abcd"]
 
 
 @pytest.mark.parametrize("service", [Mistral(), Gemini()], ids=["mistral", "gemini"])
@@ -61,9 +60,9 @@ async def test_gemini_is_asked_for_fewer_numbers(model: str) -> None:
     assert service.bodies[-1]["dimensions"] == 256
 
 
-async def test_gemini_s_own_words_are_told() -> None:
+async def test_what_gemini_calls_an_error_is_told_with_the_way_out() -> None:
     async with embedder_of(Gemini(), batch_size=2048) as embedder:
-        with pytest.raises(RequestInvalid, match="at most 100 requests can be in one batch"):
+        with pytest.raises(RequestInvalid, match=r"400 INVALID_ARGUMENT\): .*batchSize larger"):
             await embedder.embed([str(number) for number in range(101)])
 
 

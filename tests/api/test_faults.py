@@ -9,10 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.api_stack import Document, agent_document, create_collection, dev_qdrant, running_api
-from tests.support.fake_openai import FakeOpenAI, failure
-from tests.support.http_server import serve
-from tests.support.proxy import Fault, proxying
+from tests.support.spec.documents import Document, agent_document
+from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
+from tests.support.web.http_server import serve
+from tests.support.web.qdrant_proxy import Fault, proxying
+from tests.support.web.services import FakeOpenAI, failure
 
 BODY = {"user_id": "u", "content": "c", "vector": [1.0] * 8}
 PROBE = agent_document("probe")
@@ -62,6 +63,35 @@ def test_qdrant_goes_away_and_comes_back(tmp_path: pathlib.Path) -> None:
             assert client.get("/v1/agents/probe").json()["memories"] == 1
             assert client.post("/v1/agents/probe/memories", json=BODY).status_code == 201
             stack.pop_all().close()
+
+
+@pytest.mark.parametrize("gone", ["the collection", "the alias"])
+def test_a_collection_that_is_gone_is_not_told_as_qdrant_being_away(tmp_path: pathlib.Path, gone: str) -> None:
+    alias = "agent_memory_probe"
+    calls: list[tuple[str, str, Any]] = [
+        ("POST", "/v1/agents/probe/search", {"user_id": "u", "vector": [1.0] * 8}),
+        ("GET", "/v1/agents/probe/memories?user_id=u", None),
+        ("POST", "/v1/agents/probe/memories", BODY),
+        ("POST", "/v1/agents/probe/forget", {"user_id": "u"}),
+    ]
+    with dev_qdrant(tmp_path) as qdrant, httpx.Client(base_url=qdrant) as http, ExitStack() as stack:
+        create_collection(qdrant, PROBE)
+        urls = [stack.enter_context(running_api(qdrant, PROBE)).api_url for _ in range(2)]
+        clients = [stack.enter_context(httpx.Client(base_url=url)) for url in urls]
+        # One has served the agent before, the other has not.
+        assert clients[0].post("/v1/agents/probe/memories", json=BODY).status_code == 201
+        (found,) = http.get("/aliases").json()["result"]["aliases"]
+        action = {"actions": [{"delete_alias": {"alias_name": alias}}]}
+        http.post("/collections/aliases", json=action).raise_for_status()
+        if gone == "the collection":
+            http.delete(f"/collections/{found['collection_name']}").raise_for_status()
+
+        for client in clients:
+            for method, path, body in calls:
+                answer = client.request(method, path, json=body)
+                assert_away(answer, "/problems/collection-missing")
+                assert "Qdrant is away" not in answer.text
+                assert "Ready condition" in answer.json()["detail"]
 
 
 def test_a_bad_request_is_told_so_even_while_qdrant_is_away() -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
 from tests.api.test_asking import run
-from tests.support.api_stack import Stack
+from tests.support.command_line import on_terminal
+from tests.support.web.api_stack import Stack
 
 FORGET, RECEIPTS, MEMORIES = (f"/v1/agents/probe/{name}" for name in ("forget", "receipts", "memories"))
 VECTOR = [1.0] * 8
@@ -109,7 +110,7 @@ def test_the_command_line_tells_first_and_then_forgets(stack: Stack, user: str) 
     run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
 
     told = run(stack, "forget", "words", "--user", user, "--dry-run")
-    done = run(stack, "forget", "words", "--user", user)
+    done = run(stack, "forget", "words", "--user", user, "--yes")
     listed = run(stack, "receipts", "words", "--user", user, "-o", "json")
 
     assert told.output.startswith("would erase 1 memories; nothing was changed")
@@ -118,3 +119,39 @@ def test_the_command_line_tells_first_and_then_forgets(stack: Stack, user: str) 
     assert receipt["id"] in done.output
     assert receipt["at"].endswith("Z")
     assert receipt["sha256"] in run(stack, "receipts", "words").output.replace("\n", "")
+
+
+def kept(stack: Stack, user: str) -> int:
+    with MemoryClient(stack.api_url) as api:
+        return int(api.would_forget("words", user).counts["total"])
+
+
+def test_without_a_terminal_nothing_is_erased_and_the_way_out_is_named(stack: Stack, user: str) -> None:
+    run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
+
+    done = run(stack, "forget", "words", "--user", user)
+    # A "yes" that comes through a pipe is nobody's answer.
+    piped = run(stack, "forget", "words", "--user", user, typed="y\n")
+
+    for told in (done, piped):
+        assert told.exit_code == 2
+        assert "no terminal" in told.output
+        assert "nothing was done: add --yes" in told.output
+    assert kept(stack, user) == 1
+
+
+@pytest.mark.parametrize(("answer", "status", "left"), [("n", 1, 1), ("", 1, 1), ("y", 0, 0)])
+def test_on_a_terminal_the_counts_are_shown_and_the_answer_counts(
+    stack: Stack, user: str, answer: str, status: int, left: int
+) -> None:
+    run(stack, "remember", "words", "pays by invoice", "--user", user, "--type", "fact")
+
+    code, output, errors = on_terminal(
+        "forget", "words", "--user", user, "--url", stack.api_url, "-o", "json", answer=answer
+    )
+
+    assert code == status, errors
+    assert errors.index("would erase 1 memories") < errors.index("Erase them for good")
+    assert kept(stack, user) == left
+    # What programs read is the receipt alone, and no question.
+    assert (json.loads(output)["counts"]["total"] if output.strip() else None) == (1 if answer == "y" else None)

@@ -10,8 +10,10 @@ import aiohttp
 import httpx
 import yaml
 
-from tests.support.api_stack import agent_document, create_collection, dev_qdrant
-from tests.support.operator import AGENTMEMORY, Program, running, wait_until
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, Program, running
+from tests.support.spec.documents import CLUSTER_ID, agent_document
+from tests.support.web.api_stack import create_collection, dev_qdrant
 
 BOT = agent_document("keys", preset="keyed")
 CONNECTION = {
@@ -31,9 +33,10 @@ def processes(folder: pathlib.Path, qdrant_url: str) -> Iterator[list[str]]:
     manifests.mkdir()
     (manifests / "all.yaml").write_text(yaml.safe_dump_all([CONNECTION, BOT]))
     options = ("--source", "files", "--manifests", str(manifests), "--port", "0")
+    # A third of all at once are those of one caller.
+    environment = {"QDRANT_URL": qdrant_url, "AGENTMEMORY_CLUSTER_ID": CLUSTER_ID, "AGENTMEMORY_MAX_REQUESTS": "1024"}
     programs = [
-        Program(folder / f"{number}.log", *AGENTMEMORY, "api", *options, QDRANT_URL=qdrant_url)
-        for number in range(PROCESSES)
+        Program(folder / f"{number}.log", *AGENTMEMORY, "api", *options, **environment) for number in range(PROCESSES)
     ]
     with contextlib.ExitStack() as stack:
         for program in programs:

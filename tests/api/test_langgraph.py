@@ -19,7 +19,8 @@ from langgraph.store.memory import InMemoryStore
 
 from agentmemory_operator.client import ApiError, MemoryClient
 from agentmemory_operator.client.langgraph_store import AgentMemoryStore
-from tests.support.api_stack import Stack, agent_document, create_collection, running_api
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import Stack, create_collection, running_api
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "langgraph"
 BOT = agent_document("langgraph-bot", preset="keyed", embedding={"provider": "wordllama", "dimensions": 64})

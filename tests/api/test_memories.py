@@ -334,7 +334,7 @@ def test_an_agent_tells_its_settings(client: httpx.Client) -> None:
 def test_agents_are_listed_with_their_readiness(client: httpx.Client) -> None:
     agents = {agent["agent"]: agent for agent in client.get("/v1/agents").json()["results"]}
 
-    assert list(agents) == ["keywords", "mind", "missing", "probe", "words"]
+    assert list(agents) == ["fleeting", "keywords", "mind", "missing", "probe", "words"]
     assert (agents["missing"]["ready"], agents["missing"]["memories"]) == (False, None)
     assert agents["probe"]["ready"]
     assert agents["probe"]["memories"] >= 0

@@ -147,3 +147,42 @@ def test_the_page_lists_every_request(document: dict[str, Any]) -> None:
 
     described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert set(listed) == described
+
+
+def of_requests(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every schema that says what a caller may send, with where it stands; paths aside, which are short."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            for parameter in operation.get("parameters", ()):
+                if parameter["in"] != "path":
+                    yield f"{method} {path} {parameter['name']}", parameter["schema"]
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                yield f"{method} {path}", content["schema"]
+
+
+def unbounded(document: dict[str, Any], schema: dict[str, Any], place: str) -> Iterator[str]:
+    """Yield the lists and strings in a schema that have no bound."""
+    if "$ref" in schema:
+        yield from unbounded(document, document["components"]["schemas"][schema["$ref"].rsplit("/", 1)[1]], place)
+        return
+    if schema.get("type") == "array" and "maxItems" not in schema:
+        yield place
+    if schema.get("type") == "string" and not {"maxLength", "enum", "const"} & set(schema):
+        yield place
+    inner = [*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())]
+    for child in [*inner, *([schema["items"]] if "items" in schema else [])]:
+        yield from unbounded(document, child, f"{place}[]")
+    for name, child in schema.get("properties", {}).items():
+        yield from unbounded(document, child, f"{place}.{name}")
+
+
+def test_everything_that_a_caller_may_send_has_a_bound(document: dict[str, Any]) -> None:
+    assert [found for place, schema in of_requests(document) for found in unbounded(document, schema, place)] == []
+
+
+def test_the_bounds_are_looked_for_where_they_would_be_missing(document: dict[str, Any]) -> None:
+    places = [place for place, _ in of_requests(document)]
+    loose = {"anyOf": [{"type": "array", "items": {"type": "string"}}], "properties": {"a": {"type": "string"}}}
+
+    assert len(places) > 40
+    assert list(unbounded(document, loose, "x")) == ["x[]", "x[][]", "x.a"]

@@ -17,7 +17,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from agentmemory_operator.domain.presets import PRESETS
+from agentmemory_operator.spec.presets import PRESETS
 from tests.support.command_line import command_line
 
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"

@@ -13,15 +13,18 @@ import httpx
 import pytest
 import yaml
 
-from tests.support.agents import vector_of
-from tests.support.api_stack import agent_document, create_collection, dev_qdrant
-from tests.support.collector import Collector, attributes_of
-from tests.support.http_server import serve
-from tests.support.operator import AGENTMEMORY, Program, running, wait_until
-from tests.support.proxy import Fault, proxying
+from tests.support.engine.agents import vector_of
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, Program, running
+from tests.support.spec.documents import CLUSTER_ID, agent_document
+from tests.support.web.api_stack import create_collection, dev_qdrant
+from tests.support.web.http_server import serve
+from tests.support.web.qdrant_proxy import Fault, proxying
+from tests.support.web.services import Collector, attributes_of
 
 OPERATIONS = pathlib.Path(__file__).resolve().parents[2] / "docs" / "operations.md"
 WIDE = 512
+JSON = {"Content-Type": "application/json"}
 PLAIN = agent_document("plain", embedding={"provider": "none", "dimensions": WIDE})
 WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 256})
 CONNECTION = {
@@ -48,7 +51,8 @@ def serving(folder: pathlib.Path, qdrant_url: str, **environment: str) -> Iterat
     manifests.mkdir()
     (manifests / "all.yaml").write_text(yaml.safe_dump_all([CONNECTION, PLAIN, WORDS]))
     options = ("--source", "files", "--manifests", str(manifests), "--port", "0")
-    program = Program(folder / "api.log", *AGENTMEMORY, "api", *options, QDRANT_URL=qdrant_url, **environment)
+    environment |= {"QDRANT_URL": qdrant_url, "AGENTMEMORY_CLUSTER_ID": CLUSTER_ID}
+    program = Program(folder / "api.log", *AGENTMEMORY, "api", *options, **environment)
     with running(program):
         url = program.wait_for(r"API (http\S+)")[1]
         with httpx.Client(base_url=url, timeout=60) as client:
@@ -101,7 +105,7 @@ def test_a_flood_of_large_batches_is_sent_away_before_memory_grows(tmp_path: pat
 
     def store(number: int) -> int:
         while True:
-            answer = httpx.post(url, content=bodies[number % 3], timeout=100)
+            answer = httpx.post(url, content=bodies[number % 3], headers=JSON, timeout=100)
             if answer.status_code != 429:
                 return len(answer.json()["results"])
             refusals.append(answer.headers["retry-after"])

@@ -6,16 +6,17 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.collection import EmbeddingSource
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.resources import AgentMemory
 from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.main.embedding import RebuildEmbedders
-from agentmemory_operator.services.metrics import render
+from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.settings import Settings
-from tests.support.fake_openai import FakeOpenAI, vector_of
-from tests.support.fakes import FakeSecrets, memory_document
-from tests.support.http_server import serve
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.engine.fakes import FakeSecrets
+from tests.support.spec.documents import memory_document
+from tests.support.web.http_server import serve
+from tests.support.web.services import FakeOpenAI, embedding_of
 
 KEY = ("agents", "provider", "api-key")
 
@@ -50,7 +51,7 @@ async def test_the_key_of_the_namespace_of_the_object_is_sent_and_calls_are_meas
 ) -> None:
     async with embedders_of(FakeSecrets({KEY: "k1"})) as embedders:
         embedder = await embedders.open(source_of(service[1]), agent())
-        assert await embedder.embed(["a"]) == [vector_of("a", 8)]
+        assert await embedder.embed(["a"]) == [embedding_of("a", 8)]
 
     assert service[0].keys == ["Bearer k1"]
     measured = 'agentmemory_rebuild_embed_duration_seconds_count{provider="openai",outcome="ok"} 1'
@@ -78,7 +79,8 @@ async def test_a_key_of_the_environment_is_sent_in_development_and_never_in_a_cl
     service: tuple[FakeOpenAI, str], is_in_cluster: bool, key: str
 ) -> None:
     source = EmbeddingSource(provider="openai", model="m", dimensions=8, base_url=service[1])
-    async with embedders_of(FakeSecrets(), openai_api_key="own", is_in_cluster=is_in_cluster) as embedders:
+    settings = {"is_in_cluster": is_in_cluster, "allowed_hosts": "127.0.0.1"}
+    async with embedders_of(FakeSecrets(), openai_api_key="own", **settings) as embedders:
         await (await embedders.open(source, agent())).embed(["a"])
 
     assert service[0].keys == [key]

@@ -7,8 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.api_stack import ALL_PASS, agent_document, create_collection, running_api
-from tests.support.tiny_model import CROSS_ENCODER, write_cross_encoder
+from tests.support.engine.tiny_model import CROSS_ENCODER, write_cross_encoder
+from tests.support.spec.documents import ALL_PASS, agent_document
+from tests.support.web.api_stack import create_collection, running_api
 
 pytest.importorskip("fastembed", reason="the extra `fastembed` is not installed")
 

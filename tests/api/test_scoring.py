@@ -6,7 +6,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.api_stack import ALL_PASS, agent_document, create_collection, running_api
+from tests.support.spec.documents import ALL_PASS, agent_document
+from tests.support.web.api_stack import create_collection, running_api
 
 TYPES = [
     {"name": "fact", "halfLifeDays": 365},
@@ -38,17 +39,16 @@ MEMORIES = [
 
 @pytest.fixture(scope="module")
 def client(qdrant_url: str) -> Iterator[httpx.Client]:
-    """An API with an agent for each model, and one whose expression is rejected, all over one collection."""
+    """An API with an agent for each model, and one whose expression is rejected, all with the same memories."""
     documents = [agent_document(f"by-{name}", types=TYPES, scoring=ALL_PASS | SCORING[name]) for name in SCORING]
-    documents.append(agent_document("by-rejected", scoring=ALL_PASS | REJECTED) | {"status": ACCEPTED})
-    create_collection(qdrant_url, documents[0])
-    aliases = [f"agent_memory_{document['metadata']['name']}" for document in documents]
-    actions = [{"create_alias": {"collection_name": f"{aliases[0]}__1", "alias_name": alias}} for alias in aliases[1:]]
-    httpx.post(f"{qdrant_url}/collections/aliases", json={"actions": actions}, timeout=30).raise_for_status()
+    documents.append(agent_document("by-rejected", types=TYPES, scoring=ALL_PASS | REJECTED) | {"status": ACCEPTED})
+    for document in documents:
+        create_collection(qdrant_url, document)
     with running_api(qdrant_url, *documents) as stack, httpx.Client(base_url=stack.api_url, timeout=20) as client:
         batch = {"memories": [memory | {"user_id": "u"} for memory in MEMORIES]}
-        stored = client.post("/v1/agents/by-weighted/memories/batch", json=batch)
-        assert not [result for result in stored.json()["results"] if "error" in result], stored.text
+        for document in documents:
+            stored = client.post(f"/v1/agents/{document['metadata']['name']}/memories/batch", json=batch)
+            assert not [result for result in stored.json()["results"] if "error" in result], stored.text
         yield client
 
 

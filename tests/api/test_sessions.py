@@ -5,6 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.patience import wait_until
+
 VECTOR = [0.5] * 8
 AGENT = "/v1/agents/mind"
 
@@ -127,6 +129,34 @@ def test_a_session_s_name_is_an_ordinary_one(client: httpx.Client, user: str, se
     answer = keep(client, user, session)
 
     assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, ["session_id"])
+
+
+def test_a_session_that_nobody_ends_is_over_after_a_while(client: httpx.Client, user: str) -> None:
+    agent, listed = "/v1/agents/fleeting", {"user_id": user}
+    keep(client, user, agent=agent).raise_for_status()
+    body = {"user_id": user, "content": "d", "vector": VECTOR, "type": "working", "session_id": "s"}
+    stored = client.post(f"{agent}/memories", json=body).json()["id"]
+
+    wait_until(lambda: not client.get(f"{agent}/memories", params=listed).json()["results"], seconds=20, what="the end")
+
+    assert client.get(f"{agent}/sessions/s/working", params=listed).json()["results"] == []
+    assert client.post(f"{agent}/search", json={"user_id": user, "vector": VECTOR}).json()["results"] == []
+    assert client.get(f"{agent}/memories/{stored}", params=listed).status_code == 404
+
+
+def test_a_working_memory_without_a_session_is_refused_where_sessions_end_by_themselves(
+    client: httpx.Client, user: str
+) -> None:
+    body = {"user_id": user, "content": "d", "vector": VECTOR, "type": "working"}
+
+    refused = client.post("/v1/agents/fleeting/memories", json=body)
+    batch = client.post("/v1/agents/fleeting/memories/batch", json={"memories": [body, body | {"type": "semantic"}]})
+
+    assert refused.status_code == 422
+    assert [error["field"] for error in refused.json()["errors"]] == ["session_id"]
+    assert "name its session_id" in refused.json()["detail"]
+    assert ["id" in result for result in batch.json()["results"]] == [False, True]
+    assert client.post(f"{AGENT}/memories", json=body).status_code == 201
 
 
 @pytest.mark.parametrize(("method", "path"), [("GET", "working"), ("PUT", "working"), ("POST", "end")])

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
-from tests.support.api_stack import create_collection, running_api
 from tests.support.pages import DOCS
+from tests.support.web.api_stack import create_collection, running_api
 
 PAGE = (DOCS / "sessions.md").read_text()
 BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE, re.M | re.S)

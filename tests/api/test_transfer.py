@@ -13,13 +13,13 @@ import httpx
 import pytest
 
 from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
-from agentmemory_operator.entrypoints.asking import Asking
-from agentmemory_operator.entrypoints.inspection import Inspection
-from agentmemory_operator.entrypoints.transferring import add_transferring
+from agentmemory_operator.entrypoints.cli.ask import Asking
+from agentmemory_operator.entrypoints.cli.look import Inspection
+from agentmemory_operator.entrypoints.cli.transfer import add_transferring
 from agentmemory_operator.main import open_client
 from tests.api.test_asking import open_cluster
-from tests.support.api_stack import Stack
-from tests.support.operator import wait_until
+from tests.support.patience import wait_until
+from tests.support.web.api_stack import Stack
 
 MEMORIES, EXPORT, IMPORT = (f"/v1/agents/probe/{name}" for name in ("memories", "export", "import"))
 VECTOR = [1.0] * 8
@@ -73,6 +73,21 @@ def test_a_bad_line_is_named_and_the_others_go_on(client: httpx.Client, user: st
     assert client.get(f"{MEMORIES}/{theirs}", params={"user_id": f"other-{user}"}).json()["content"] == "theirs"
 
 
+def test_a_line_of_too_many_parts_is_refused_by_itself(client: httpx.Client, user: str) -> None:
+    full, over = ({"k": [[]] * count} for count in (32_700, 32_800))
+    body = (
+        line("a", metadata=full) + line("b", metadata=over) + line("c", metadata={"k": json.loads("[" * 40 + "]" * 40)})
+    )
+
+    told = imported(client, user, body + line("d"))
+
+    assert told["counts"] == {"lines": 4, "imported": 2, "present": 0, "failed": 2}
+    assert [error["error"]["errors"][0]["message"] for error in told["errors"]] == [
+        "has more than 32,768 strings, lists and objects: send less, or several",
+        "is nested deeper than 32 levels",
+    ]
+
+
 @pytest.mark.parametrize(
     ("changed", "field"),
     [
@@ -121,10 +136,27 @@ def test_secrets_are_taken_out(client: httpx.Client, user: str) -> None:
     assert "AKIAIOSFODNN7EXAMPLE" not in exported
 
 
-def test_a_body_that_says_that_it_is_something_else_is_refused(client: httpx.Client, user: str) -> None:
-    answer = client.post(IMPORT, params={"user_id": user}, data={"a": "b"})
+@pytest.mark.parametrize("media_type", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_a_body_that_says_that_it_is_something_else_is_refused(stack: Stack, user: str, media_type: str | None) -> None:
+    sent = {"Content-Type": media_type} if media_type else {}
+    answer = httpx.post(stack.api_url + IMPORT, params={"user_id": user}, content=line("c"), headers=sent)
 
     assert answer.status_code == 415
+    assert answer.json()["detail"].endswith("send application/x-ndjson")
+
+
+@pytest.mark.parametrize("media_type", ["application/ndjson", "application/jsonl", "application/json"])
+def test_lines_have_more_than_one_name(client: httpx.Client, user: str, media_type: str) -> None:
+    sent = {"Content-Type": media_type}
+    answer = client.post(IMPORT, params={"user_id": user}, content=line("c"), headers=sent)
+
+    assert answer.json()["counts"]["imported"] == 1
+
+
+def test_nothing_to_import_needs_no_declaration(stack: Stack, user: str) -> None:
+    answer = httpx.post(stack.api_url + IMPORT, params={"user_id": user})
+
+    assert answer.json()["counts"]["lines"] == 0
 
 
 @pytest.mark.parametrize("parameters", [{}, {"user_id": "u", "vectors": "perhaps"}, {"user_id": "u", "all": "1"}])
@@ -141,7 +173,7 @@ def test_who_goes_away_midway_loses_nothing_that_came(stack: Stack, client: http
         return len(client.get(MEMORIES, params={"user_id": user, "limit": 1000}).json()["results"])
 
     with socket.create_connection((where.hostname, where.port), timeout=10) as connection:
-        head = f"POST {IMPORT}?user_id={user} HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\n"
+        head = f"POST {IMPORT}?user_id={user} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
         part = b"".join(body[:240])
         connection.sendall(head.encode() + b"Transfer-Encoding: chunked\r\n\r\n")
         connection.sendall(b"%x\r\n%s\r\n" % (len(part), part))

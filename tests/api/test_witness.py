@@ -8,12 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.agents import vector_of
-from tests.support.api_stack import agent_document, create_collection, dev_qdrant, running_api
-from tests.support.operator import wait_until
-from tests.support.witness import SPEC, Witness, unit_vector_of
-from tests.support.witness_audit import faults_of_rows, read_points
-from tests.support.witness_journal import Journal, Unit
+from tests.support.cluster.witness.audit import faults_of_rows, read_points
+from tests.support.cluster.witness.journal import Journal, Unit
+from tests.support.cluster.witness.witness import SPEC, Witness, unit_vector_of
+from tests.support.engine.agents import vector_of
+from tests.support.patience import wait_until
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import create_collection, dev_qdrant, running_api
 
 Row = dict[str, Any]
 Rows = dict[str, Row]

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tests.support.writers import api_processes, check_chain, write_at_once
+from tests.support.web.writers import api_processes, check_chain, write_at_once
 
 
 @pytest.mark.parametrize("writers", [100])

@@ -1,6 +1,7 @@
 """A Qdrant server over HTTP: the one that QDRANT_URL names, else the development server."""
 
 import asyncio
+import contextlib
 import os
 import pathlib
 import uuid
@@ -8,21 +9,84 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from agentmemory_operator.adapters.qdrant_points import QdrantPoints
-from agentmemory_operator.devserver import create_app
-from agentmemory_operator.domain.effective import AgentSettings
-from tests.support.agents import World, agent_of, create_collection, delete_collection, settings_of
-from tests.support.http_server import serve
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.spec.effective.settings import AgentSettings
+from qdrant_devserver.server import create_app
+from tests.support.engine.agents import World, agent_of, create_collection, delete_collection, settings_of, unerased
+from tests.support.planted import lift, plant, planted
+from tests.support.web.http_server import serve
+from tests.support.web.s3_server import storage
+from tests.support.web.storage_proxy import shared_storage_proxy, storage_proxy
+
+__all__ = ["shared_storage_proxy", "storage", "storage_proxy"]
 
 
 @pytest.fixture(scope="session")
-def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    if url := os.environ.get("QDRANT_URL"):
-        yield url.rstrip("/")
+def qdrant_data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path | None:
+    """The data folder of the development server."""
+    return None if "QDRANT_URL" in os.environ else tmp_path_factory.mktemp("qdrant")
+
+
+@pytest.fixture(scope="session")
+def qdrant_url(qdrant_data: pathlib.Path | None) -> Iterator[str]:
+    if qdrant_data is None:
+        yield os.environ["QDRANT_URL"].rstrip("/")
         return
-    data: pathlib.Path = tmp_path_factory.mktemp("qdrant")
-    with serve(create_app(data)) as url:
+    with serve(create_app(qdrant_data)) as url:
         yield url
+
+
+@pytest.fixture
+def amid_snapshots(qdrant_data: pathlib.Path | None) -> Iterator[None]:
+    """Let the development server do during snapshots what the real one does by itself."""
+    with _fault(qdrant_data, "keeps-vectors"):
+        yield
+
+
+@pytest.fixture
+def always_kept(qdrant_data: pathlib.Path | None) -> Iterator[None]:
+    """Let the development server do so as if a snapshot of every collection were being made all the time."""
+    if qdrant_data is None:
+        pytest.skip("only the development server can be told so")
+    with _fault(qdrant_data, "keeps-vectors-always"):
+        yield
+
+
+@pytest.fixture
+def keeps_vectors(qdrant_data: pathlib.Path | None) -> Iterator[None]:
+    """Run a test on an engine of another kind: as if a snapshot of every collection were being made all the time.
+
+    What keeps the vectors that a write leaves out is the stricter engine: it does all else as the other does. It is the
+    engine of whole modules, so that no single test has to see the difference.
+    """
+    with _engine(qdrant_data):
+        yield
+
+
+@pytest.fixture(params=["empties", "keeps-vectors-always"])
+def keeps_and_empties(request: pytest.FixtureRequest, qdrant_data: pathlib.Path | None) -> Iterator[None]:
+    """Run a test on both engines; for what erases."""
+    if request.param == "empties":
+        yield
+        return
+    if qdrant_data is None:
+        pytest.skip("only the development server can be told so")
+    with _engine(qdrant_data):
+        yield
+
+
+def _fault(data: pathlib.Path | None, upsert: str) -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext() if data is None else planted(data, upsert=upsert)
+
+
+@contextlib.contextmanager
+def _engine(data: pathlib.Path | None) -> Iterator[None]:
+    if data is None:
+        yield
+        return
+    plant(data, engine={"upsert": "keeps-vectors-always"})
+    yield
+    lift(data)
 
 
 @pytest.fixture(scope="session")
@@ -38,5 +102,8 @@ def shared_settings(qdrant_url: str) -> Iterator[AgentSettings]:
 async def world(qdrant_url: str, shared_settings: AgentSettings) -> AsyncIterator[World]:
     """An agent without memories."""
     async with QdrantPoints(qdrant_url) as store:
-        yield World(agent_of(shared_settings, store))
-        await store.delete(shared_settings.alias, {"must": []})
+        try:
+            yield World(agent_of(shared_settings, store))
+            assert await unerased(store, shared_settings.alias) == [], "tombstones have vectors"
+        finally:
+            await store.delete(shared_settings.alias, {"must": []})

@@ -1,7 +1,9 @@
 """Find or build the servers that tests need; print the folder of the control plane on the last line.
 
-Two sets: kube-apiserver, etcd and kubectl; and versitygw, an S3 server. Order for each: the folder that its variable
-names (KUBEBUILDER_ASSETS, VERSITYGW_ASSETS), the cache, a build from the Go modules pinned in the folders beside this.
+Four sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
+helm, which renders the chart. Order for each: the folder that its variable names (KUBEBUILDER_ASSETS,
+CONTROLLER_MANAGER_ASSETS, VERSITYGW_ASSETS, HELM_ASSETS), the cache, a build from the Go modules pinned in the folders
+beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
 """
@@ -92,6 +94,15 @@ CONTROL_PLANE = Toolset(
     stamped=VERSION_PACKAGES,
     cost="5 minutes",
 )
+# A set of its own: the folders that others build for KUBEBUILDER_ASSETS do not hold it.
+CONTROLLERS = Toolset(
+    variable="CONTROLLER_MANAGER_ASSETS",
+    binaries=(Binary("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager"),),
+    pin=CONTROL_PLANE.pin,
+    prefix="controllers-",
+    stamped=VERSION_PACKAGES,
+    cost="3 minutes",
+)
 OBJECT_STORAGE = Toolset(
     variable="VERSITYGW_ASSETS",
     binaries=(Binary("versitygw", "versitygw", "github.com/versity/versitygw/cmd/versitygw"),),
@@ -99,7 +110,14 @@ OBJECT_STORAGE = Toolset(
     prefix="versitygw-",
     cost="2 minutes",
 )
-TOOLSETS = (CONTROL_PLANE, OBJECT_STORAGE)
+CHARTS = Toolset(
+    variable="HELM_ASSETS",
+    binaries=(Binary("helm", "helm", "helm.sh/helm/v4/cmd/helm"),),
+    pin=("helm", r"helm\.sh/helm/v4 (v\S+)"),
+    prefix="helm-",
+    cost="2 minutes",
+)
+TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS)
 
 
 def say(text: str) -> None:
@@ -328,10 +346,11 @@ def main() -> int:
     """Print the folder, or what went wrong and the way out."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
-        # Known first, printed first: what lacks the other set alone can run.
+        # Known first, printed first: what lacks the other sets alone can run.
         print(find_assets(os.environ) or build(os.environ, CONTROL_PLANE), flush=True)
-        if find_assets(os.environ, OBJECT_STORAGE) is None:
-            build(os.environ, OBJECT_STORAGE)
+        for tools in (OBJECT_STORAGE, CHARTS, CONTROLLERS):
+            if find_assets(os.environ, tools) is None:
+                build(os.environ, tools)
         remove_toolchain(os.environ)
     except (BuildError, OSError) as error:
         say(str(error))

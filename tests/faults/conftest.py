@@ -1,5 +1,13 @@
 """The clusters and servers that faults are tried on."""
 
-from tests.support.cluster_fixtures import control_plane, namespace, proxy, qdrant_url, workspace
+from tests.support.cluster.fixtures import (
+    control_plane,
+    namespace,
+    nursery,
+    proxy,
+    qdrant_url,
+    quick_operator,
+    workspace,
+)
 
-__all__ = ["control_plane", "namespace", "proxy", "qdrant_url", "workspace"]
+__all__ = ["control_plane", "namespace", "nursery", "proxy", "qdrant_url", "quick_operator", "workspace"]

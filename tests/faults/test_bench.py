@@ -8,13 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# It measures for a minute or two; beside another suite for ten.
+HUNG_S = 1500
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(HUNG_S + 60)
 def test_the_bench_measures_a_small_set_and_prints_both_tables() -> None:
     command = [sys.executable, "-m", "bench", "--quick", "--size", "2000", "--searches", "50"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=500)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert run.returncode == 0, run.stderr
     rows = [line.split("|")[1:-1] for line in run.stdout.splitlines() if line.startswith("| 2,000 |")]
     assert [row[1].strip() for row in rows] == ["1", "100"]
@@ -24,29 +26,29 @@ def test_the_bench_measures_a_small_set_and_prints_both_tables() -> None:
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(HUNG_S + 60)
 def test_a_short_soak_with_a_killed_qdrant_loses_nothing() -> None:
     command = [sys.executable, "-m", "bench.soak", "--minutes", "0.3", "--restarts", "2"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert run.returncode == 0, run.stdout + run.stderr
     assert "| acknowledged and lost | 0 |" in run.stdout
     assert "| there twice, or never acknowledged | 0 |" in run.stdout
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(HUNG_S + 60)
 def test_the_load_runs_and_counts_what_the_api_costs() -> None:
     command = [sys.executable, "-m", "bench.load", "--requests", "500", "--size", "1000"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=250)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert run.returncode == 0, run.stderr
     assert "| searches; failed | 500; 0 |" in run.stdout
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(HUNG_S + 60)
 def test_the_operator_s_bench_finds_no_write_where_nothing_changed() -> None:
     command = [sys.executable, "-m", "bench.objects", "--objects", "30", "--idle-minutes", "0.2"]
-    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HUNG_S)
     assert run.returncode == 0, run.stderr
     lines = [line.split("|")[1:-1] for line in run.stdout.splitlines() if line.startswith("| ")]
     figures = {row[0].strip(): row[1].strip() for row in lines}

@@ -16,25 +16,19 @@ import httpx
 import pytest
 import yaml
 
-from agentmemory_operator.domain.desired import desired_collection
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.resources import API_VERSION
+from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.errors import SpecInvalid
-from tests.support.cluster_fixtures import CRDS
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import (
-    AGENTMEMORY,
-    LEADING,
-    WATCHING,
-    ForkedOperator,
-    Nursery,
-    Program,
-    running,
-    wait_until,
-)
-from tests.support.proxy import Proxy
-from tests.support.spec_generator import SECRET, SpecGenerator
-from tests.support.workspace import MERGE, Document, Workspace, conditions_of, confirm_delete, is_observed, is_ready
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.fixtures import CRDS
+from tests.support.cluster.operators import LEADING, WATCHING, ForkedOperator, Nursery
+from tests.support.cluster.workspace import MERGE, Workspace, conditions_of, confirm_delete, is_observed, is_ready
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, Program, running
+from tests.support.spec.documents import Document
+from tests.support.spec.generator import SECRET, SpecGenerator
+from tests.support.web.qdrant_proxy import Proxy
 
 pytestmark = pytest.mark.faults
 
@@ -321,7 +315,8 @@ def test_definitions_that_change_under_load_lose_no_change_and_no_collection(
 
 SPECS, SEED, SPOILED = 300, 11, 0.4
 LEAST_TAKEN, LEAST_REFUSED = 75, 75
-OUTCOMES = {"True/Serving", "False/ConnectionNotFound", "Unknown/Suspended"}
+# Hundreds of segments in several shards are more memory maps than a process may have.
+OUTCOMES = {"True/Serving", "False/ConnectionNotFound", "False/ServerFull", "Unknown/Suspended"}
 
 
 def test_300_generated_specs_through_the_api_server_leave_no_collection_half_made(
@@ -346,15 +341,16 @@ def test_300_generated_specs_through_the_api_server_leave_no_collection_half_mad
         wait_until(lambda: not unsettled(), seconds=5 * CONVERGED_WITHIN_S)
     assert unsettled() == []
 
-    made = 0
-    for found in listed(workspace):
-        outcome = conditions_of(found)["Ready"]
-        assert outcome in OUTCOMES, found["status"]
-        if outcome == "True/Serving":
-            asked = desired_collection(parse_agent_memory(found), cluster_id="any")
-            whole(workspace, found["metadata"]["name"], extra=set(asked.indexes))
-            made += 1
-    assert len(workspace.physicals()) == made, "the others have none"
+    def serving() -> list[Any]:
+        return [found for found in listed(workspace) if conditions_of(found)["Ready"] == "True/Serving"]
+
+    outcomes = {conditions_of(found)["Ready"] for found in listed(workspace)}
+    assert outcomes <= OUTCOMES
+    # Who found the server full beside others that were being made gets its turn.
+    wait_until(lambda: len(serving()) == len(workspace.physicals()), seconds=30, what="collections of those alone")
+    for found in serving():
+        asked = desired_collection(parse_agent_memory(found), cluster_id="any")
+        whole(workspace, found["metadata"]["name"], extra=set(asked.indexes))
     check_quiet(workspace, proxy, taken[:1])
     assert operator.returncode is None
     assert "the pass failed" not in operator.log

@@ -6,13 +6,16 @@ import subprocess
 import pytest
 
 from agentmemory_operator import __version__
-from tests.support.operator import ROOT, clean_environment
+from tests.support.programs import ROOT, clean_environment
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 # No home, nothing writable but what a test names: as in the container.
 ENVIRONMENT = {"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
-EMBED = "from agentmemory_operator.adapters.wordllama_embedder import _embed; print(len(_embed(['one text'], 256)[0]))"
+EMBED = (
+    "from agentmemory_operator.adapters.embedding.wordllama_embedder import _embed;"
+    " print(len(_embed(['one text'], 256)[0]))"
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +46,12 @@ def test_the_command_of_the_image_starts(installed: pathlib.Path) -> None:
 def test_nothing_that_only_builds_or_develops_is_in_the_image(installed: pathlib.Path) -> None:
     look = "import importlib.util as u; print([n for n in {!r} if u.find_spec(n)])"
 
-    found = run(installed, "python", "-c", look.format(["qdrant_edge", "hatchling", "editables", "pip", "pytest"]))
+    found = run(
+        installed,
+        "python",
+        "-c",
+        look.format(["qdrant_devserver", "qdrant_edge", "hatchling", "editables", "pip", "pytest"]),
+    )
 
     assert found.stdout.strip() == "[]"
 
@@ -61,7 +69,7 @@ def test_the_dev_qdrant_that_the_image_lacks_says_how_to_get_it(
     done = run(installed, "agentmemory", *verb, "--data", str(tmp_path / "data"))
 
     assert done.returncode == 1
-    assert "agentmemory-operator[devserver]" in done.stderr
+    assert "agentmemory-operator[dev]" in done.stderr
     assert "Traceback" not in done.stderr
 
 

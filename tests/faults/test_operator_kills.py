@@ -9,11 +9,13 @@ from typing import Protocol
 
 import pytest
 
-from agentmemory_operator.adapters.kubernetes_handover import SECRET_PREFIX
-from agentmemory_operator.domain.handover import slot_of
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ForkedOperator, Nursery, wait_until
-from tests.support.workspace import AGENT, SIZE, Workspace, confirm_delete, is_ready
+from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
+from agentmemory_operator.connections.rules.handover import slot_of
+from agentmemory_operator.connections.rules.secret_hosts import goes_to
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import ForkedOperator, Nursery
+from tests.support.cluster.workspace import AGENT, SIZE, Workspace, confirm_delete, is_ready
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -172,7 +174,7 @@ class HandOver:
 
     def check(self, workspace: Workspace) -> None:
         secret = workspace.control_plane.http.get(handed_over(workspace)).json()
-        slot = slot_of((workspace.namespace, "qdrant-key", "api-key"))
+        slot = slot_of((workspace.namespace, "qdrant-key", "api-key"), goes_to(workspace.qdrant_url))
         assert base64.b64decode(secret["data"][slot]) == b"any"
 
 
@@ -190,14 +192,6 @@ SCENARIOS = [
     (DeleteUnconfirmed(), 2 * 2),
     (HandOver(), 2 * 1),
 ]
-
-
-@pytest.fixture(scope="module")
-def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Starts operators, one at a time."""
-    made = Nursery(control_plane, tmp_path_factory.mktemp("operators"))
-    yield made
-    made.close()
 
 
 @pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])

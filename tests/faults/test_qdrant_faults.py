@@ -12,11 +12,12 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.certificates import Authority
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ForkedOperator, Nursery, wait_until
-from tests.support.proxy import Fault, Proxy, proxying
-from tests.support.workspace import CONNECTION, Workspace, confirm_delete
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import ForkedOperator
+from tests.support.cluster.workspace import CONNECTION, Workspace, confirm_delete
+from tests.support.patience import wait_until
+from tests.support.web.http_server import Authority
+from tests.support.web.qdrant_proxy import Fault, Proxy, proxying
 
 pytestmark = [pytest.mark.faults, pytest.mark.usefixtures("quick_operator")]
 
@@ -43,14 +44,6 @@ FAULTS = {
     "closes in the middle of the body": Fault(cut="half"),
     "sends half of the body": Fault(cut="half as whole"),
 }
-
-
-@pytest.fixture(scope="module")
-def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
-    """The operator, looking again after a second where people wait half a minute."""
-    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
-    yield nursery.start(periods=PERIODS)
-    nursery.close()
 
 
 class Stage:

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from agentmemory_operator.domain.rebuilding import Step
-from tests.support.controlplane import ControlPlane
-from tests.support.live_rebuilds import COPY, STEPS, Parts, Rebuilding, embedded, running_parts
-from tests.support.operator import wait_until
-from tests.support.workspace import Workspace, confirm_delete
+from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.live_rebuilds import COPY, STEPS, Parts, Rebuilding, embedded, running_parts
+from tests.support.cluster.workspace import Workspace, confirm_delete
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -76,7 +76,9 @@ def test_an_operator_that_is_killed_in_every_step_is_followed_by_one_that_goes_o
     with one.witness:
         one.witness.wait_for(STORED)
         one.ask()
-        deaths = [step for step in STEPS[:-1] if die_in(one, "" if step is Step.CREATE else step, chance.randint(1, 4))]
+        deaths = [
+            step for step in STEPS[:-1] if die_in(one, "" if step is RebuildStep.CREATE else step, chance.randint(1, 4))
+        ]
         with parts.operating():
             one.wait_done()
         one.witness.wait_for(10)
@@ -122,7 +124,9 @@ def test_api_processes_that_are_killed_in_every_step_lose_nothing_that_they_ackn
         with one.witness:
             one.witness.wait_for(STORED)
             one.ask()
-            for number, step in enumerate((Step.COPY, Step.CONVERGE, Step.MOVE, Step.DRAIN)):
+            for number, step in enumerate(
+                (RebuildStep.COPY, RebuildStep.CONVERGE, RebuildStep.MOVE, RebuildStep.DRAIN)
+            ):
                 one.wait_for(step)
                 with one.witness.trouble("api"):
                     parts.restart_api(number % len(parts.apis))
@@ -139,7 +143,7 @@ def test_an_engine_that_is_killed_in_every_step_loses_nothing(parts: Parts, plac
         with one.witness:
             one.witness.wait_for(STORED)
             one.ask()
-            for step in (Step.COPY, Step.CONVERGE, Step.MOVE, Step.DRAIN):
+            for step in (RebuildStep.COPY, RebuildStep.CONVERGE, RebuildStep.MOVE, RebuildStep.DRAIN):
                 one.wait_for(step)
                 with one.witness.trouble("store"):
                     parts.restart_qdrant()
@@ -202,7 +206,7 @@ def test_a_spec_that_is_changed_again_midway_ends_in_the_last_one(parts: Parts, 
         with one.witness:
             one.witness.wait_for(STORED)
             one.ask()
-            one.wait_for(Step.CONVERGE)
+            one.wait_for(RebuildStep.CONVERGE)
             one.ask(**last.change)
             one.wait_done()
             one.witness.wait_for(10)
@@ -225,7 +229,7 @@ def test_an_object_that_is_deleted_midway_leaves_no_target(parts: Parts, place: 
             place.delete()
             place.wait_gone(seconds=30)
             left = [one.source] if policy == "Retain" else []
-            wait_until(lambda: place.physicals() == left, seconds=20, what=f"nothing but {left}")
+            wait_until(lambda: place.physicals() == left, seconds=60, what=f"nothing but {left}")
 
 
 def test_a_snapshot_that_is_due_midway_is_made_and_the_rebuild_ends(parts: Parts, place: Workspace) -> None:
@@ -235,7 +239,7 @@ def test_a_snapshot_that_is_due_midway_is_made_and_the_rebuild_ends(parts: Parts
         with one.witness:
             one.witness.wait_for(STORED)
             one.ask()
-            one.wait_for(Step.COPY)
+            one.wait_for(RebuildStep.COPY)
             place.create_snapshot("midway")
             one.wait_done()
             place.wait_condition("Succeeded", "True/SnapshotTaken", name="midway", of="MemorySnapshot", seconds=60)

@@ -1,18 +1,20 @@
 """The server fails in the middle of a recovery: the live collection is as it was, and the restore goes on by itself."""
 
-import json
+import asyncio
 import pathlib
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
+from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.services.links import Endpoint
-from agentmemory_operator.services.servers import Server
-from tests.support.operator import Program, running, start_qdrant
-from tests.support.restore_world import POINTS, RestoreWorld
+from qdrant_devserver.injected_faults import MET
+from tests.support.job.restore_world import POINTS, RestoreWorld
+from tests.support.planted import lift, plant
+from tests.support.programs import Program, running, start_qdrant
 
 pytestmark = pytest.mark.faults
 
@@ -21,16 +23,19 @@ class FragileWorld(RestoreWorld):
     """A server of its own, which meets faults, and an operator that waits seconds where it would wait an hour."""
 
     program: Program
-    faults: pathlib.Path
+    data: pathlib.Path
 
     def open_server(self, endpoint: Endpoint) -> Server:
-        opened = replace(super().open_server(endpoint), snapshots=QdrantSnapshots(endpoint.url, deadline_s=1.5))
+        opened = replace(super().open_server(endpoint), snapshots=QdrantSnapshots(endpoint.url, deadline_s=5))
         self.opened.append(opened)
         return opened
 
     def meet(self, fault: str | None) -> None:
         """Let recoveries meet a fault, or none any more."""
-        self.faults.write_text(json.dumps({"recover": fault} if fault else {}))
+        if fault:
+            plant(self.data, recover=fault)
+        else:
+            lift(self.data)
 
 
 @pytest.fixture
@@ -38,11 +43,12 @@ async def world(tmp_path: pathlib.Path) -> AsyncIterator[FragileWorld]:
     program, url = start_qdrant(tmp_path)
     with running(program):
         made = FragileWorld(url)
-        made.program, made.faults = program, tmp_path / "data" / "faults.json"
+        made.program, made.data = program, tmp_path / "data"
         await made.create_agent(POINTS)
         await made.snapshot()
         made.store(5, first=100)
         yield made
+        made.meet(None)
         await made.close()
 
 
@@ -62,7 +68,41 @@ async def test_a_recovery_that_fails_is_told_and_tried_again_until_it_goes_well(
     await world.run(key)
     assert world.condition(key, "Succeeded") == "True/Restored"
     assert world.count() == POINTS
-    assert world.collections() == [world.physical, f"{world.alias}__2"]
+    # Whether the first recovery has ended is known only where the server has said so.
+    assert world.collections() == [world.physical, f"{world.alias}__{2 if fault == 'disk-full' else 3}"]
+
+
+@pytest.mark.parametrize("ends", ["no answer", "killed"])
+async def test_a_recovery_that_ends_hours_later_changes_nothing_that_is_live(world: FragileWorld, ends: str) -> None:
+    """The server goes on with it whoever waits, and what it makes takes the place of what has the name by then."""
+    world.meet("never-ends")
+    key = world.restore()
+    if ends == "killed":
+        attempt = asyncio.create_task(world.restores.run(key))
+        async with asyncio.timeout(60):
+            while not (world.data / f"{MET}.recover").exists():
+                await asyncio.sleep(0.02)
+        attempt.cancel()
+        await asyncio.gather(attempt, return_exceptions=True)
+        world.restores = world.passes()
+    else:
+        with pytest.raises(TransientError):
+            await world.restores.run(key)
+    late = world.status(key)["physical"]
+    world.meet(None)
+    await world.run(key)
+    assert world.condition(key, "Succeeded") == "True/Restored"
+    world.store(7, first=500)
+
+    [file] = world.http.get(f"/collections/{world.physical}/snapshots").json()["result"]
+    body = {"location": f"{world.url}/collections/{world.physical}/snapshots/{file['name']}", "priority": "snapshot"}
+    world.http.put(f"/collections/{late}/snapshots/recover", json=body).raise_for_status()
+
+    assert world.count() == POINTS + 7
+    assert world.status(key)["abandoned"] == [late]
+    await world.restores.run(key)
+    assert world.collections() == [world.physical, world.status(key)["physical"]]
+    assert world.aliases() == {world.alias: world.status(key)["physical"]}
 
 
 @pytest.mark.parametrize("fault", ["disk-full", "never-ends"])

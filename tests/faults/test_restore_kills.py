@@ -4,19 +4,16 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.support.restore_world import POINTS, Killed, RestoreWorld
+from tests.support.engine.meanwhile import Killed
+from tests.support.job.restore_world import POINTS, RestoreWorld, open_restore
 
 pytestmark = pytest.mark.faults
 
 
 @pytest.fixture
 async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
-    made = RestoreWorld(qdrant_url)
-    await made.create_agent(POINTS)
-    await made.snapshot()
-    made.store(5, first=100)
-    yield made
-    await made.close()
+    async with open_restore(qdrant_url, since=5) as made:
+        yield made
 
 
 class TestKills:

@@ -16,21 +16,19 @@ import httpx
 import pytest
 
 from agentmemory_operator.adapters.clock import SystemClock
-from agentmemory_operator.adapters.embedders import CallerVectors
-from agentmemory_operator.adapters.qdrant_points import QdrantPoints
-from agentmemory_operator.domain.effective import effective_settings
-from agentmemory_operator.domain.erasure import Scope
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.services.chains import Chains
-from agentmemory_operator.services.closing import CLOSED_KEY
-from agentmemory_operator.services.directory import open_collection
-from agentmemory_operator.services.erasing import Erasing
-from agentmemory_operator.services.forgetting import ForgetRequest, Forgetting
-from agentmemory_operator.services.windows import Windows
+from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.agents.directory import open_collection
+from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
+from agentmemory_operator.lifecycle.erase import Erasing
+from agentmemory_operator.lifecycle.forget import ForgetRequest, Forgetting
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.faults.test_operator_kills import MOST_STEPS, PERIODS, SETTLED_S, ended_by_kill, operating
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ForkedOperator, Nursery, wait_until
-from tests.support.workspace import SIZE, Workspace, conditions_of
+from tests.support.cluster.operators import ForkedOperator, Nursery
+from tests.support.cluster.workspace import SIZE, Workspace, conditions_of, marker_of
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.faults
 
@@ -102,13 +100,16 @@ class Agent:
         path = f"/collections/{self.workspace.alias}/points"
         self.workspace.qdrant.put(path, params={"wait": "true"}, json={"points": points}).raise_for_status()
 
+    async def _cluster_id(self) -> str:
+        return str(marker_of(self.workspace)["clusterId"])
+
     async def _forget(self) -> None:
         """Forget the erased user, as the API does."""
         settings, clock = effective_settings(parse_agent_memory(self.workspace.must_get())), SystemClock()
         points = QdrantPoints(self.workspace.qdrant_url)
         try:
-            agent = await open_collection(points, settings, CallerVectors(SIZE))
-            erasing = Erasing(clock, Chains(clock), Windows(clock))
+            agent = await open_collection(points, settings, CallerVectors(SIZE), clock, cluster_id=self._cluster_id)
+            erasing = Erasing(clock)
             await Forgetting(clock, erasing).forget(agent, ForgetRequest(scope=Scope(user_id=ERASED)))
         finally:
             await points.close()
@@ -175,14 +176,6 @@ class Agent:
 
 def counting(user: str) -> dict[str, object]:
     return {"exact": True, "filter": {"must": [{"key": "userId", "match": {"value": user}}]}}
-
-
-@pytest.fixture(scope="module")
-def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Starts operators, one at a time."""
-    made = Nursery(control_plane, tmp_path_factory.mktemp("operators"))
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -263,7 +256,7 @@ def test_a_restore_that_is_deleted_after_it_was_killed_leaves_no_half_of_itself(
 
 
 def test_operators_killed_again_and_again_end_a_restore_in_place(agent: Agent) -> None:
-    """It waits 10 s for the API to be closed, so one restore is killed often."""
+    """It waits for a safety snapshot, so one restore is killed often."""
     chance, deaths, name = random.Random(3), 0, "in-place"
     is_restored = partial(agent.is_restored, name)
     agent.restore(name, mode="InPlace")

@@ -1,38 +1,32 @@
 """Another number of shards, in a cluster, under writers and readers, while a peer leaves and the operator is killed."""
 
-import json
 import pathlib
 from collections.abc import Iterator
 
 import pytest
 
-from agentmemory_operator.devserver.injected_faults import FAULTS
-from tests.devserver.conftest import Server
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import Nursery, running, start_api, wait_until
-from tests.support.witness import SPEC, Witness
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import Nursery, start_api
+from tests.support.cluster.witness.witness import SPEC, Witness
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
+from tests.support.planted import lift, plant
+from tests.support.programs import running
+from tests.support.web.qdrant_nodes import DevServer
 
 PERIODS = {"busy_s": 0.2, "settle_s": 0.2, "stalled_s": 0.5, "probe_s": 1.0, "converged_s": 1.0}
 LIVE_WITHIN_S = 90.0
 
 
 @pytest.fixture
-def peers(tmp_path: pathlib.Path) -> Iterator[Server]:
-    started = Server(tmp_path / "cluster", "--peers", "3", "--activation-seconds", "0.3")
+def peers(tmp_path: pathlib.Path) -> Iterator[DevServer]:
+    started = DevServer(tmp_path / "cluster", "--peers", "3", "--activation-seconds", "0.3")
     yield started
     started.stop()
 
 
 @pytest.fixture
-def nursery(control_plane: ControlPlane, tmp_path: pathlib.Path) -> Iterator[Nursery]:
-    made = Nursery(control_plane, tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def agent(control_plane: ControlPlane, namespace: str, peers: Server) -> Iterator[Workspace]:
+def agent(control_plane: ControlPlane, namespace: str, peers: DevServer) -> Iterator[Workspace]:
     """An agent in one shard of one replica."""
     made = Workspace(control_plane, namespace, peers.urls[0])
     made.connect()
@@ -49,22 +43,22 @@ def replicas(agent: Workspace, collection: str) -> list[tuple[int, str]]:
 
 
 def test_shards_are_rebuilt_and_go_live_with_every_replica_active_and_nothing_lost(
-    agent: Workspace, control_plane: ControlPlane, peers: Server, nursery: Nursery, tmp_path: pathlib.Path
+    agent: Workspace, control_plane: ControlPlane, peers: DevServer, nursery: Nursery, tmp_path: pathlib.Path
 ) -> None:
     target = f"{agent.alias}__2"
-    operator = nursery.start(periods=PERIODS, rebuilds=True)
+    operator = nursery.start(periods=PERIODS)
     agent.wait_ready(seconds=20)
     api, url = start_api(control_plane, tmp_path)
     with running(api), Witness([url], agent.slug) as witness:
         witness.wait_for(40)
         agent.patch(index={"sharding": {"shardNumber": 3, "replicationFactor": 2}})
         wait_until(lambda: target in agent.physicals(), seconds=20, what="the target")
-        (peers.data_dir / FAULTS).write_text(json.dumps({"away": "3"}))
+        plant(peers.data_dir, away="3")
         waits = wait_until(lambda: waiting_for_peer(agent), seconds=40, what="word of the dead replicas")
         assert agent.aliases() == {agent.alias: agent.physical}
         operator.kill()
-        operator = nursery.start(periods=PERIODS, rebuilds=True)
-        (peers.data_dir / FAULTS).unlink()
+        operator = nursery.start(periods=PERIODS)
+        lift(peers.data_dir)
 
         wait_until(lambda: agent.aliases().get(agent.alias) == target, seconds=LIVE_WITHIN_S, what="the move")
         states = replicas(agent, target)

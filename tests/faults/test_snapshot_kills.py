@@ -4,14 +4,15 @@ import contextlib
 import pathlib
 from collections.abc import Iterator
 
-import orjson
 import pytest
 
-from agentmemory_operator.devserver.injected_faults import FAULTS
 from tests.faults.test_operator_kills import PERIODS, Scenario, kill_at_every_step
-from tests.support.controlplane import ControlPlane, free_port
-from tests.support.operator import ForkedOperator, Nursery, running, start_qdrant, wait_until
-from tests.support.workspace import Workspace, conditions_of
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import ForkedOperator, Nursery
+from tests.support.cluster.workspace import Workspace, conditions_of
+from tests.support.patience import wait_until
+from tests.support.planted import lift, plant
+from tests.support.programs import free_port, running, start_qdrant
 
 pytestmark = pytest.mark.faults
 
@@ -109,14 +110,6 @@ class MakeLast(Make):
 SCENARIOS = [(Make(), 2 * 6), (Remove(), 2 * 2), (MakeLast(), 2 * 10)]
 
 
-@pytest.fixture(scope="module")
-def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Starts operators, one at a time."""
-    made = Nursery(control_plane, tmp_path_factory.mktemp("operators"))
-    yield made
-    made.close()
-
-
 @pytest.mark.parametrize(("scenario", "least_steps"), SCENARIOS, ids=[type(case[0]).__name__ for case in SCENARIOS])
 def test_an_operator_killed_at_any_step_of_a_snapshot_is_finished_by_the_next(
     control_plane: ControlPlane, qdrant_url: str, nursery: Nursery, scenario: Scenario, least_steps: int
@@ -130,15 +123,15 @@ def test_an_operator_killed_at_any_step_of_a_snapshot_is_finished_by_the_next(
 def test_a_server_that_fails_while_it_makes_one_is_asked_again_and_there_is_one_file(
     control_plane: ControlPlane, nursery: Nursery, tmp_path: pathlib.Path, namespace: str, fault: str
 ) -> None:
-    port, faults = free_port(), tmp_path / "data" / FAULTS
+    port, data = free_port(), tmp_path / "data"
     program, url = start_qdrant(tmp_path, port=port)
     workspace, operator = Workspace(control_plane, namespace, url), nursery.start(periods=PERIODS)
     with running(program), ending(operator):
         Make().prepare(workspace)
-        faults.write_bytes(orjson.dumps({"create": fault}))
+        plant(data, create=fault)
         workspace.create_snapshot("one")
         workspace.wait_condition("Progressing", "True/QdrantUnavailable", name="one", of=KIND, seconds=20)
-        faults.unlink()
+        lift(data)
         with running(start_qdrant(tmp_path, port=port)[0]) if fault == "kill" else contextlib.nullcontext():
             wait_until(lambda: rests(workspace, "one"), seconds=90, what="the snapshot")
             Make().check(workspace)
@@ -152,12 +145,13 @@ def test_one_that_is_deleted_while_the_disk_is_full_goes_and_leaves_nothing(
     workspace, operator = Workspace(control_plane, namespace, url), nursery.start(periods=PERIODS)
     with running(program), ending(operator):
         Make().prepare(workspace)
-        (tmp_path / "data" / FAULTS).write_bytes(orjson.dumps({"create": "disk-full"}))
+        plant(tmp_path / "data", create="disk-full")
         workspace.create_snapshot("one")
         workspace.wait_condition("Progressing", "True/QdrantUnavailable", name="one", of=KIND, seconds=20)
 
         workspace.delete("one", KIND)
         wait_until(lambda: workspace.get("one", KIND) is None, seconds=20, what="the end of the snapshot")
+        lift(tmp_path / "data")
 
         assert (files_of(workspace), workspace.stored()) == ([], POINTS)
         workspace.clean()

@@ -12,18 +12,19 @@ from multiprocessing.process import BaseProcess
 
 import pytest
 
-from agentmemory_operator.adapters.s3_objects import S3Objects
-from agentmemory_operator.adapters.s3_uploads import PART_BYTES
-from agentmemory_operator.domain.snapshot_spec import S3Storage
-from agentmemory_operator.domain.storage_places import copy_location, object_at
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.uploads import PART_BYTES
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.rules.bucket_places import copy_location, object_at
 from agentmemory_operator.errors import SpecInvalid, StorageUnavailable
-from agentmemory_operator.services.copies import Copies, ServerFile
-from agentmemory_operator.services.storages import Storages
-from tests.support.crashes import Moment
-from tests.support.fakes import FakeSecrets
-from tests.support.file_server import FileServer
-from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
-from tests.support.storage_proxy import StorageProxy, proxying_storage
+from agentmemory_operator.snapshots.copies import Copies, ServerFile
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kinds.spec_snapshot import S3Storage
+from tests.support.engine.fakes import FakeSecrets
+from tests.support.engine.meanwhile import Moment
+from tests.support.engine.stored_files import FileServer
+from tests.support.web.s3_server import BUCKET, KEY, S3Server, serving_s3
+from tests.support.web.storage_proxy import StorageProxy, proxying_storage
 
 pytestmark = pytest.mark.faults
 
@@ -31,8 +32,8 @@ CONTENT = hashlib.shake_256(b"a snapshot").digest(PART_BYTES + (3 << 20))
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 NAMESPACE, FILE = "agents", "a.snapshot"
 SECRETS = FakeSecrets({(NAMESPACE, "s3", "access-key-id"): KEY.id, (NAMESPACE, "s3", "secret-access-key"): KEY.secret})
-# Uploads left a day ago, the object, uploads of it, begun, two parts, put together, read back.
-CALLS = ["uploads", "head", "uploads", "begin", "part", "part", "complete", "get"]
+# Uploads left a day ago, in older keys too, the object, uploads of it, begun, two parts, put together, read back.
+CALLS = ["uploads", "uploads", "head", "uploads", "begin", "part", "part", "complete", "get"]
 EVERY_CALL = [(number, moment) for number in range(len(CALLS)) for moment in ("before", "after")]
 
 
@@ -55,7 +56,8 @@ def storage_at(url: str) -> S3Storage:
 
 
 def location_in(storage: S3Storage) -> dict[str, str]:
-    return copy_location(storage, slug="support-bot", name="nightly", uid="12345678", file=FILE)
+    snapshot = Metadata(name="nightly", namespace=NAMESPACE, uid="12345678")
+    return copy_location(storage, snapshot, slug="support-bot", file=FILE)
 
 
 async def send(url: str) -> None:

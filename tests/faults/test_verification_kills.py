@@ -2,7 +2,6 @@
 
 import contextlib
 import itertools
-import json
 import pathlib
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field, replace
@@ -10,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.devserver import create_app
-from agentmemory_operator.domain.naming import SCRATCH_PREFIX
-from agentmemory_operator.domain.verification import Recorded
+from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import AgentMemoryError, OutcomeUnknown, StoreUnavailable
-from agentmemory_operator.services.comparison import Subject
-from agentmemory_operator.services.scratch import Scratch
-from agentmemory_operator.services.servers import Server
-from agentmemory_operator.services.verification import Verification
-from tests.support.agents import World, open_world
-from tests.support.crashes import Moment
-from tests.support.http_server import serve
-from tests.support.servers import open_server
+from agentmemory_operator.snapshots.compare import ComparedSnapshot
+from agentmemory_operator.snapshots.rules.verdict import Recorded
+from agentmemory_operator.snapshots.verify import Verification
+from agentmemory_operator.spec.naming import SCRATCH_PREFIX
+from qdrant_devserver.server import create_app
+from tests.support.engine.agents import World, open_world
+from tests.support.engine.meanwhile import Moment
+from tests.support.job.job_world import open_server
+from tests.support.planted import lift, plant
+from tests.support.web.http_server import serve
 
 pytestmark = pytest.mark.faults
 
@@ -88,11 +88,13 @@ def new_process() -> Verification:
     return Verification(Scratch(cluster_id))
 
 
-async def snapshot(world: World, server: Server) -> Subject:
+async def snapshot(world: World, server: Server) -> ComparedSnapshot:
     physical = f"{world.agent.alias}__1"
     file = await server.snapshots.create(physical)
     recorded = Recorded(begun_ms=world.clock.now_ms(), before=5, after=5)
-    return Subject(uid="u", physical=physical, name=file.name, sha256=file.sha256, recorded=recorded, live=physical)
+    return ComparedSnapshot(
+        uid="u", physical=physical, name=file.name, sha256=file.sha256, recorded=recorded, live=physical
+    )
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -129,14 +131,14 @@ async def test_a_recover_that_never_ends_or_fills_the_disk_is_tried_again_then_t
 ) -> None:
     world, server = agent
     subject, verification = await snapshot(world, server), new_process()
-    faults = folder / "faults.json"
-    faults.write_text(json.dumps({"recover": fault}))
-    async with open_server(own_qdrant, deadline_s=0.3) as impatient:
+    plant(folder, recover=fault)
+    # Long enough for a busy server to begin the recovery, which is what never ends.
+    async with open_server(own_qdrant, deadline_s=2.0) as impatient:
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 await verification.verify(subject, "Full", impatient)
         verdict = await verification.verify(subject, "Full", impatient)
-    faults.unlink()
+    lift(folder)
 
     assert (verdict.state.status, verdict.reason) == (None, "NotRestorable")
     assert await server.snapshots.collections() == [subject.physical]

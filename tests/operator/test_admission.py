@@ -1,26 +1,29 @@
 """What the real API server takes and refuses, against what the offline parser does."""
 
+from typing import Any
+
 import httpx
 import pytest
 
-from agentmemory_operator.domain.plan_status import PlannedChange, PlanStatus
-from agentmemory_operator.domain.resources import API_VERSION
-from agentmemory_operator.domain.status import (
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.kinds.status_agent_memory import (
+    AgentMemoryCondition,
     AgentMemoryStatus,
     CollectionStatus,
-    Condition,
     EffectiveStatus,
     HnswStatus,
     QuantizationStatus,
 )
-from tests.support.controlplane import ControlPlane
-from tests.support.manifests import ManifestCase, load_cases, manifest
+from agentmemory_operator.spec.kinds.status_plan import PlannedChange, PlanStatus
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.patience import wait_until
+from tests.support.spec.golden import ManifestCase, load_cases, manifest
 
 FULL_STATUS = AgentMemoryStatus(
     observed_generation=3,
     agent="probe",
     conditions=(
-        Condition(
+        AgentMemoryCondition(
             type="Ready",
             status="True",
             reason="Serving",
@@ -98,6 +101,53 @@ def test_the_agent_cannot_change(
 
     assert answer.status_code == (200 if is_taken else 422), answer.text
     assert is_taken or "agent cannot change" in answer.json()["message"]
+
+
+def test_what_was_there_before_a_rule_goes_on_and_nothing_new_breaks_it(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    """As after an upgrade: `storage.prefix` was not asked for its segments."""
+    collection = f"/apis/{API_VERSION}/namespaces/{namespace}/agentmemories"
+    definition = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/agentmemories.agentmemory.dev"
+    rules = ["spec", "snapshots", "storage", "s3", "prefix", "x-kubernetes-validations"]
+    path = "/spec/versions/0/schema/openAPIV3Schema/properties/" + "/properties/".join(rules[:-1]) + f"/{rules[-1]}"
+    asked = control_plane.http.get(definition).json()
+    for step in path.strip("/").split("/"):
+        asked = asked[int(step)] if step == "0" else asked[step]
+
+    def copying_to(prefix: str) -> dict[str, Any]:
+        return manifest(snapshots={"storage": {"s3": {"bucket": "copies", "prefix": prefix}}})
+
+    def is_taken() -> bool:
+        params = {"dryRun": "All"}
+        return control_plane.http.post(collection, params=params, json=copying_to("a/../b")).status_code == 201
+
+    def change(**patch: Any) -> httpx.Response:
+        head = {"content-type": "application/merge-patch+json"}
+        return control_plane.http.patch(f"{collection}/probe", json=patch, headers=head)
+
+    def amend(*operations: dict[str, Any]) -> None:
+        head = {"content-type": "application/json-patch+json"}
+        control_plane.http.patch(definition, json=list(operations), headers=head).raise_for_status()
+
+    assert not is_taken()
+    amend({"op": "remove", "path": path})
+    try:
+        wait_until(is_taken, seconds=20, what="the definition of before")
+        control_plane.http.post(collection, json=copying_to("a/../b")).raise_for_status()
+    finally:
+        amend({"op": "add", "path": path, "value": asked})
+    wait_until(lambda: not is_taken(), seconds=20, what="the definition of now")
+
+    assert change(metadata={"labels": {"a": "b"}}).status_code == 200
+    assert change(spec={"suspend": True}).status_code == 200
+    head = {"content-type": "application/merge-patch+json"}
+    told = {"status": {"agent": "probe"}}
+    assert control_plane.http.patch(f"{collection}/probe/status", json=told, headers=head).status_code == 200
+    refused = change(spec=copying_to("../b")["spec"])
+    assert refused.status_code == 422
+    assert "remove it" in refused.json()["message"]
+    assert change(spec=copying_to("b")["spec"]).status_code == 200
 
 
 def test_kubectl_explains_every_field(control_plane: ControlPlane) -> None:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from agentmemory_operator.domain.resources import APPROVE_PLAN
-from tests.support.operator import run_command as run
-from tests.support.operator import wait_until
-from tests.support.workspace import AGENT, Workspace, conditions_of
+from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
+from tests.support.cluster.operators import run_command as run
+from tests.support.cluster.workspace import AGENT, Workspace, conditions_of
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -47,11 +47,12 @@ def test_a_revision_s_reindex_is_held_until_its_digest_is_approved(workspace: Wo
 
 def test_an_approval_of_another_plan_is_refused_with_the_digest_of_this_one(workspace: Workspace) -> None:
     workspace.create_ready()
-    workspace.patch(embedding={"dimensions": 16})
+    workspace.store_points(1)
+    workspace.patch(index={"distance": "Dot"})
     workspace.wait_condition("InSync", "False/AwaitingApproval")
     first = workspace.status()["plan"]["digest"]
 
-    workspace.patch(embedding={"dimensions": 32})
+    workspace.patch(index={"distance": "Euclid"})
     workspace.annotate(approve_plan=first)
     refusal = f"the approval of {first} is for another plan"
     wait_until(lambda: refusal in workspace.status()["plan"]["refusal"], seconds=5, what="the refusal")
@@ -85,8 +86,21 @@ def test_vectors_that_callers_sent_are_not_rebuilt_for_other_dimensions(workspac
     assert workspace.physicals() == [workspace.physical]
 
 
+def test_what_is_empty_is_rebuilt_unasked(workspace: Workspace) -> None:
+    workspace.create_ready()
+
+    workspace.patch(embedding={"dimensions": 16})
+
+    second = f"{workspace.alias}__2"
+    wait_until(lambda: workspace.aliases() == {workspace.alias: second}, seconds=30, what="the move")
+    workspace.wait_ready(seconds=20)
+    assert approved(workspace) is None
+    assert workspace.config()["params"]["vectors"]["size"] == 16
+
+
 def test_the_command_shows_what_it_approves_and_refuses_what_nobody_looked_at(workspace: Workspace) -> None:
     workspace.create_ready()
+    workspace.store_points(1)
     workspace.patch(index={"distance": "Dot"})
     workspace.wait_condition("InSync", "False/AwaitingApproval")
     digest, command = workspace.status()["plan"]["digest"], ("approve", AGENT, "-n", workspace.namespace)

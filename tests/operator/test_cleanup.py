@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.operator import run_command, wait_until
-from tests.support.workspace import SIZE, Workspace
+from tests.support.cluster.operators import run_command
+from tests.support.cluster.workspace import SIZE, Workspace
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -99,11 +100,16 @@ def test_a_schedule_is_followed_and_one_that_cannot_be_is_told(workspace: Worksp
 def test_one_run_makes_up_for_many_missed_ones(workspace: Workspace) -> None:
     workspace.create_ready(types=FACTS)
     store(workspace, old=3, new=0)
-    workspace.patch_status({"lastCleanup": {"time": "2026-01-01T03:00:00Z", "removed": 0}})
 
-    workspace.request_pass()
+    def is_made_up_for() -> bool:
+        if last(workspace).get("removed") == 3:
+            return True
+        # Again, because a pass that began before it writes its own status over it.
+        workspace.patch_status({"lastCleanup": {"time": "2026-01-01T03:00:00Z", "removed": 0}})
+        workspace.look()
+        return False
 
-    wait_until(lambda: last(workspace).get("removed") == 3, seconds=15, what="the run that was missed")
+    wait_until(is_made_up_for, seconds=15, what="the run that was missed")
     made = last(workspace)
     workspace.request_pass()
     wait_until(lambda: workspace.status()["nextCleanupTime"] > made["time"], seconds=10, what="the next time")
@@ -125,5 +131,7 @@ def test_the_command_lists_what_would_go_and_asks_for_a_run(workspace: Workspace
     shown = run_command(workspace.control_plane, *named, "--dry-run")[1]
     assert "4 of 34 memories would go: 4 decayed" in shown
 
-    assert run_command(workspace.control_plane, *named)[0] == 0
+    refused, _, error = run_command(workspace.control_plane, *named)
+    assert (refused, "add --yes" in error, last(workspace).get("removed")) == (2, True, None)
+    assert run_command(workspace.control_plane, *named, "--yes")[0] == 0
     wait_until(lambda: last(workspace).get("removed") == 4, seconds=15, what="the run")

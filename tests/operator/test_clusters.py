@@ -1,26 +1,25 @@
 """The replicas of an agent's collection follow its spec in a cluster of three, under a real API server."""
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from agentmemory_operator.devserver.injected_faults import FAULTS
-from tests.devserver.conftest import Server
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import Nursery, wait_until
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import Nursery
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
+from tests.support.web.qdrant_nodes import SIMULATED, Peers
 
 PERIODS = {"busy_s": 0.2, "settle_s": 0.2, "stalled_s": 0.5, "probe_s": 1.0, "converged_s": 1.0}
 POINTS = 60
 MOVED_WITHIN_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def peers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+@pytest.fixture(scope="module", params=SIMULATED)
+def peers(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
     """A simulated cluster whose copies take a moment."""
-    running = Server(tmp_path_factory.mktemp("cluster"), "--peers", "3", "--activation-seconds", "0.3")
+    running = Peers(tmp_path_factory.mktemp("cluster"), request.param, 0.3)
     yield running
     running.stop()
 
@@ -46,7 +45,7 @@ def operators(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture
-def agent(control_plane: ControlPlane, namespace: str, peers: Server, operators: Operators) -> Iterator[Workspace]:
+def agent(control_plane: ControlPlane, namespace: str, peers: Peers, operators: Operators) -> Iterator[Workspace]:
     """An agent with memories in three shards of one replica each."""
     made = Workspace(control_plane, namespace, peers.urls[0])
     made.create_ready(index={"sharding": {"shardNumber": 3, "replicationFactor": 1}})
@@ -56,8 +55,8 @@ def agent(control_plane: ControlPlane, namespace: str, peers: Server, operators:
     made.clean()
 
 
-def send_away(peers: Server, *numbers: int) -> None:
-    (peers.data_dir / FAULTS).write_text(json.dumps({"away": ",".join(map(str, numbers))}))
+def send_away(peers: Peers, *numbers: int) -> None:
+    peers.set_faults(away=",".join(map(str, numbers)))
 
 
 def ask_for(agent: Workspace, factor: int) -> None:
@@ -99,7 +98,7 @@ def test_replicas_follow_the_number_that_is_asked_for_up_and_down(agent: Workspa
     assert "every replica" in events["ReplicasActive"]
 
 
-def test_a_peer_that_goes_away_midway_is_told_and_waited_for(agent: Workspace, peers: Server) -> None:
+def test_a_peer_that_goes_away_midway_is_told_and_waited_for(agent: Workspace, peers: Peers) -> None:
     ask_for(agent, 3)
     agent.wait_condition("InSync", "False/Replicating")
     send_away(peers, 3)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import run_command as run
-from tests.support.operator import wait_until
-from tests.support.proxy import Proxy
-from tests.support.workspace import Workspace, confirm_delete
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import run_command as run
+from tests.support.cluster.workspace import Workspace, confirm_delete
+from tests.support.patience import wait_until
+from tests.support.web.qdrant_proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -68,9 +68,9 @@ class TestStatus:
         assert f"AgentMemory {workspace.namespace}/memory" in told
 
     def test_the_way_back_out_of_a_held_plan_is_a_command_that_works(self, workspace: Workspace) -> None:
-        workspace.create_ready()
+        workspace.create_ready(changePolicy="Never")
         workspace.patch(embedding={"provider": "none", "dimensions": 16})
-        workspace.wait_condition("InSync", "False/AwaitingApproval")
+        workspace.wait_condition("InSync", "False/RebuildNotAllowed")
 
         _, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace)
         (undo,) = [line for line in told.splitlines() if "undo:" in line]

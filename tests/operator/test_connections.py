@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.api_stack import dev_qdrant
-from tests.support.certificates import Authority
-from tests.support.controlplane import ControlPlane, free_port
-from tests.support.operator import ForkedOperator, Nursery, Program, running, start_api, start_qdrant, wait_until
-from tests.support.workspace import CONNECTION, Workspace
+from tests.support.cluster.workspace import CONNECTION, Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import Program, free_port, running, start_qdrant
+from tests.support.web.api_stack import dev_qdrant
+from tests.support.web.http_server import Authority
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
@@ -21,24 +21,6 @@ PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
 KEY = {"name": "qdrant-key", "key": "api-key"}
 PICKED_UP_WITHIN_S = 5.0
 TLS = {"caSecretRef": {"name": "qdrant-ca", "key": "ca.crt"}}
-
-
-@pytest.fixture(scope="module")
-def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
-    """The operator, looking again after a second."""
-    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
-    yield nursery.start(periods=PERIODS)
-    nursery.close()
-
-
-@pytest.fixture(scope="module")
-def api(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Program, httpx.Client]]:
-    """`agentmemory api` on the cluster, and a client of it."""
-    program, url = start_api(control_plane, tmp_path_factory.mktemp("api"))
-    with running(program), httpx.Client(base_url=url, timeout=30) as client:
-        yield program, client
 
 
 @pytest.fixture
@@ -88,15 +70,15 @@ class TestTls:
         assert "s3cret" not in condition["message"]
 
 
-def is_served(api: tuple[Program, httpx.Client], workspace: Workspace) -> bool:
+def is_served(api: httpx.Client, workspace: Workspace) -> bool:
     """Tell whether the API answers a search of the workspace's agent."""
     asked = {"user_id": "u", "vector": [1.0] * 8}
-    return api[1].post(f"/v1/agents/{workspace.slug}/search", json=asked).status_code == 200
+    return api.post(f"/v1/agents/{workspace.slug}/search", json=asked).status_code == 200
 
 
 class TestRotation:
     def test_a_rotated_key_is_picked_up_by_operator_and_api_without_a_restart(
-        self, workspace: Workspace, api: tuple[Program, httpx.Client], tmp_path: pathlib.Path
+        self, workspace: Workspace, api: httpx.Client, api_program: Program, tmp_path: pathlib.Path
     ) -> None:
         port = free_port()
         program, url = start_qdrant(tmp_path, port=port, api_key="first")
@@ -117,10 +99,10 @@ class TestRotation:
             workspace.patch(index={"hnsw": {"m": 24}})
             workspace.wait_ready(seconds=PICKED_UP_WITHIN_S)
 
-        assert api[0].returncode is None
+        assert api_program.returncode is None
 
     def test_an_authority_that_is_replaced_is_picked_up_by_operator_and_api_without_a_restart(
-        self, workspace: Workspace, api: tuple[Program, httpx.Client], authority: Authority, tmp_path: pathlib.Path
+        self, workspace: Workspace, api: httpx.Client, authority: Authority, tmp_path: pathlib.Path
     ) -> None:
         port, second = free_port(), Authority(tmp_path)
         workspace.create_secret("qdrant-ca", **{"ca.crt": authority.pem})

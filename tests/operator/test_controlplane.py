@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.controlplane.build import CONTROL_PLANE, find_assets
-from tests.support.controlplane import ControlPlane, ControlPlaneError
+from tests.support.cluster.controlplane import ControlPlane, ControlPlaneError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 AUDIENCE = "memory-tests"
@@ -137,7 +137,7 @@ def test_data_survives_a_killed_api_server(control_plane: ControlPlane, namespac
 def test_servers_die_with_the_process_that_started_them(tmp_path: pathlib.Path) -> None:
     code = (
         "import os, pathlib, sys\n"
-        "from tests.support.controlplane import ControlPlane\n"
+        "from tests.support.cluster.controlplane import ControlPlane\n"
         "plane = ControlPlane(pathlib.Path(sys.argv[1])).start()\n"
         "print(plane.etcd_url, plane.url, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests.controlplane import build
-from tests.controlplane.build import CONTROL_PLANE, OBJECT_STORAGE, TOOLSETS, BuildError, Toolset
+from tests.controlplane.build import CONTROL_PLANE, TOOLSETS, BuildError, Toolset
 
 SCRIPT = pathlib.Path(build.__file__)
 
@@ -79,7 +79,8 @@ def test_what_a_killed_build_left_is_removed_by_the_next(tmp_path: pathlib.Path)
 def test_second_build_waits_and_uses_the_result_of_the_first(tmp_path: pathlib.Path) -> None:
     environ = {"AGENTMEMORY_CACHE": str(tmp_path), **{tools.variable: "" for tools in TOOLSETS}}
     root = build.cache_root(environ)
-    fill(root / build.cache_key(OBJECT_STORAGE), tools=OBJECT_STORAGE)
+    for tools in TOOLSETS[1:]:
+        fill(root / build.cache_key(tools), tools=tools)
     with build.exclusive(root):
         command = [sys.executable, str(SCRIPT)]
         second = subprocess.Popen(command, env=os.environ | environ, stdout=-1, stderr=-1, text=True)

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import LEADING, Program, wait_until
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import LEADING
+from tests.support.cluster.workspace import Workspace, confirm_delete
 from tests.support.pages import commands_of
-from tests.support.workspace import Workspace, confirm_delete
+from tests.support.patience import wait_until
+from tests.support.programs import Program
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -143,7 +145,7 @@ def other(control_plane: ControlPlane, workspace: Workspace) -> Any:
 
 
 class TestOwnership:
-    def test_the_younger_of_two_objects_with_one_slug_waits_and_says_whose_it_is(
+    def test_the_younger_of_two_objects_with_one_slug_waits_and_is_not_told_whose_it_is(
         self, workspace: Workspace, other: Workspace
     ) -> None:
         workspace.create_ready()
@@ -153,11 +155,13 @@ class TestOwnership:
         other.create()
         condition = other.wait_condition("Stalled", "True/SlugTaken")
 
-        assert f"{workspace.namespace}/memory" in condition["message"]
+        assert condition["message"] == f"agent {workspace.slug!r} is taken: choose another spec.agent"
         workspace.wait_ready()
         assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace
 
-    def test_the_slug_passes_on_with_the_collection_still_owned(self, workspace: Workspace, other: Workspace) -> None:
+    def test_the_slug_does_not_pass_on_while_the_collection_is_left(
+        self, workspace: Workspace, other: Workspace
+    ) -> None:
         workspace.create_ready()
         wait_for_next_second(workspace)
         other.connect()
@@ -165,9 +169,12 @@ class TestOwnership:
         other.wait_condition("Stalled", "True/SlugTaken")
 
         workspace.delete()
+        workspace.wait_gone()
 
-        condition = other.wait_condition("Stalled", "True/CollectionNotOwned")
-        assert f"AgentMemory {workspace.namespace}/memory" in condition["message"]
+        other.request_pass()
+        told = lambda: "memories of it are left" in other.status()["conditions"][0]["message"]  # noqa: E731
+        wait_until(told, seconds=10, what="what is left")
+        assert other.wait_condition("Stalled", "True/SlugTaken")
         assert workspace.config()["metadata"]["agentmemory"]["namespace"] == workspace.namespace
 
     def test_the_slug_passes_on_whole_when_the_collection_goes_too(
@@ -195,7 +202,9 @@ class TestOwnership:
 
         other.wait_gone()
         assert workspace.physicals() == [workspace.physical]
-        assert f"belongs to AgentMemory {workspace.namespace}/memory" in other.events()[KEPT]
+        told = other.events()[KEPT]
+        assert f"agent {workspace.slug!r} is taken" in told
+        assert f"{workspace.namespace}/" not in told
 
     def test_a_collection_of_another_cluster_is_left_alone(self, workspace: Workspace) -> None:
         marker = {"clusterId": "elsewhere", "namespace": workspace.namespace, "name": "memory"}
@@ -206,7 +215,7 @@ class TestOwnership:
         workspace.create()
         condition = workspace.wait_condition("Stalled", "True/CollectionNotOwned")
 
-        assert "of cluster elsewhere" in condition["message"]
+        assert "belongs to another namespace or cluster" in condition["message"]
         assert workspace.collection(workspace.physical)["config"]["params"]["vectors"]["distance"] == "Dot"  # type: ignore[index]
         assert workspace.aliases() == {}
 
@@ -244,3 +253,15 @@ class TestThePageOnDeleting:
 
         workspace.wait_gone()
         assert workspace.physicals() == []
+
+    def test_what_an_operator_left_behind_can_be_let_go(self, workspace: Workspace, operator: Program) -> None:
+        workspace.create_ready(deletionPolicy="Delete")
+        operator.kill()
+        workspace.delete()
+        assert workspace.must_get()["metadata"]["deletionTimestamp"]
+
+        self.run(workspace, "When the operator is gone")
+
+        assert workspace.get() is None
+        assert workspace.physicals() == [workspace.physical]
+        operator.restart(LEADING)

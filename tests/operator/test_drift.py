@@ -1,12 +1,12 @@
 """Changes that somebody makes in Qdrant, past the object: what each policy makes of them, on a real API server."""
 
 import re
-import time
 
 import pytest
 
-from tests.support.operator import wait_until
-from tests.support.workspace import READY_WITHIN_S, Document, Workspace, conditions_of
+from tests.support.cluster.workspace import READY_WITHIN_S, Workspace, conditions_of
+from tests.support.patience import wait_until
+from tests.support.spec.documents import Document
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -24,17 +24,11 @@ def m_of(workspace: Workspace) -> int:
     return m
 
 
-def look(workspace: Workspace) -> None:
-    """Ask for a pass and wait long enough for it: where nothing is to be shown, nothing shows that it was made."""
-    workspace.request_pass()
-    time.sleep(1.5)
-
-
 def drift(workspace: Workspace, policy: str) -> Document:
     """Create the object, change its collection, ask for a pass; return the object when it is over."""
     workspace.create_ready(driftPolicy=policy)
     change_m(workspace)
-    look(workspace)
+    workspace.look()
     return workspace.must_get()
 
 
@@ -65,7 +59,7 @@ def test_without_a_policy_drift_is_corrected_and_told(workspace: Workspace) -> N
 def test_reported_drift_stays_and_is_shown_and_told_once(workspace: Workspace) -> None:
     found = drift(workspace, "Report")
     (shown,) = found["status"]["drift"]
-    look(workspace)
+    workspace.look()
 
     assert m_of(workspace) == THEIRS
     assert conditions_of(found) == {"Ready": "True/Serving", "InSync": "False/Drifted"}

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.kubernetes_events import BURST, KubernetesEvents
-from agentmemory_operator.adapters.kubernetes_transport import Configuration, KubernetesTransport
-from agentmemory_operator.domain.resources import Metadata
-from agentmemory_operator.ports import Event
-from tests.support.controlplane import ControlPlane
+from agentmemory_operator.adapters.kubernetes.events import BURST, KubernetesEvents
+from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport
+from agentmemory_operator.ports.kubernetes import Event
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from tests.support.cluster.controlplane import ControlPlane
 
 NEWS = Event("Warning", "QdrantUnavailable", "Qdrant cannot be reached")
 

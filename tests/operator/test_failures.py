@@ -5,28 +5,21 @@ The operator here is the ordinary one with shorter waiting times.
 
 import pathlib
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from tests.support.controlplane import ControlPlane, free_port
-from tests.support.operator import ForkedOperator, Nursery, running, start_qdrant, wait_until
-from tests.support.proxy import Proxy
-from tests.support.workspace import CONNECTION, Workspace, conditions_of, confirm_delete
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import ForkedOperator
+from tests.support.cluster.workspace import CONNECTION, Workspace, conditions_of, confirm_delete
+from tests.support.patience import wait_until
+from tests.support.programs import free_port, running, start_qdrant
+from tests.support.web.qdrant_proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
 PERIODS = {"stalled_s": 1.0, "probe_s": 1.0, "release_s": 2.0, "resync_s": 1.0}
 BACK_WITHIN_S = 10.0
 OPENAI = {"provider": "openai", "model": "m", "dimensions": 8, "secretRef": {"name": "openai", "key": "token"}}
-
-
-@pytest.fixture(scope="module")
-def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
-    """The operator, looking again after a second where people wait half a minute."""
-    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
-    yield nursery.start(periods=PERIODS)
-    nursery.close()
 
 
 class TestMissingParts:
@@ -249,7 +242,7 @@ class TestLostCollections:
         condition = workspace.wait_condition("Stalled", "True/CollectionLost")
 
         assert "3 points" in condition["message"]
-        time.sleep(1.5)
+        workspace.look()
         assert workspace.physicals() == []
 
     def test_an_alias_that_somebody_dropped_comes_back(self, workspace: Workspace) -> None:

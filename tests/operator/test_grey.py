@@ -1,27 +1,18 @@
 """A collection that a restart of Qdrant left grey is woken by the operator: a real server, killed while it had work."""
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
-from tests.support.controlplane import ControlPlane, free_port
-from tests.support.operator import ForkedOperator, Nursery, running, start_qdrant
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import Workspace
+from tests.support.programs import free_port, running, start_qdrant
 
 PERIODS = {"stalled_s": 1.0, "probe_s": 0.5, "busy_s": 0.5}
 POINTS = 2000
 # 2,000 x 8 dimensions are 62 KiB.
 THRESHOLD_KB = 10
 GREEN_WITHIN_S = 40.0
-
-
-@pytest.fixture(scope="module")
-def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
-    """The operator, looking again after half a second."""
-    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
-    yield nursery.start(periods=PERIODS)
-    nursery.close()
 
 
 @pytest.mark.usefixtures("quick_operator")

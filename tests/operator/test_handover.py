@@ -13,14 +13,16 @@ import httpx
 import jwt
 import pytest
 
-from agentmemory_operator.adapters.kubernetes_handover import SECRET_PREFIX
-from agentmemory_operator.adapters.qdrant_tokens import QdrantTokens
-from agentmemory_operator.domain.handover import slot_of
-from tests.support.controlplane import ControlPlane, free_port
-from tests.support.fake_openai import FakeOpenAI, failure
-from tests.support.http_server import serve
-from tests.support.operator import ForkedOperator, Nursery, running, start_api, start_qdrant, wait_until
-from tests.support.workspace import MERGE, SIZE, Workspace
+from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
+from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
+from agentmemory_operator.connections.rules.handover import slot_of
+from agentmemory_operator.connections.rules.secret_hosts import goes_to
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import MERGE, SIZE, Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import free_port, running, start_qdrant
+from tests.support.web.http_server import serve
+from tests.support.web.services import FakeOpenAI, failure
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
@@ -31,21 +33,6 @@ KEY, NEW_KEY = "a key of at least thirty-two characters", "another key of thirty
 KEY_REF = {"name": "qdrant-key", "key": "api-key"}
 VECTOR = [1.0] * SIZE
 UNPROVEN: Any = {"verify_signature": False}
-
-
-@pytest.fixture(scope="module")
-def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
-    """The operator, looking again after a second."""
-    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
-    yield nursery.start(periods=PERIODS)
-    nursery.close()
-
-
-@pytest.fixture(scope="module")
-def api(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    program, url = start_api(control_plane, tmp_path_factory.mktemp("api"))
-    with running(program), httpx.Client(base_url=url, timeout=30) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -82,9 +69,12 @@ def is_served(api: httpx.Client, workspace: Workspace) -> bool:
 
 def handed_over(workspace: Workspace) -> str:
     """Return what the API has in the place of the connection's key."""
-    data = secret_of(workspace).json()["data"]
-    slot = slot_of((workspace.namespace, "qdrant-key", "api-key"))
-    return base64.b64decode(data[slot]).decode()
+    return base64.b64decode(secret_of(workspace).json()["data"][slot(workspace)]).decode()
+
+
+def slot(workspace: Workspace) -> str:
+    """Return where that lies."""
+    return slot_of((workspace.namespace, "qdrant-key", "api-key"), goes_to(workspace.qdrant_url))
 
 
 def secret_of(workspace: Workspace) -> httpx.Response:
@@ -117,8 +107,7 @@ def test_the_api_works_with_a_token_that_opens_its_agents_points_only(
 
 def test_a_token_that_has_ended_is_replaced_and_the_api_goes_on(guarded: Workspace, api: httpx.Client) -> None:
     ended = QdrantTokens().mint(KEY, guarded.alias, expires_at_s=int(time.time()) - 600)
-    slot = slot_of((guarded.namespace, "qdrant-key", "api-key"))
-    body = {"stringData": {slot: ended}}
+    body = {"stringData": {slot(guarded): ended}}
     path = f"{SECRETS}/{SECRET_PREFIX}{guarded.slug}"
     guarded.control_plane.http.patch(path, json=body, headers=MERGE).raise_for_status()
 

@@ -13,20 +13,23 @@ import pytest
 from kubernetes.aio import client, config
 
 from agentmemory_operator import __version__
-from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes_handover import SECRET_PREFIX, KubernetesHandover
-from agentmemory_operator.adapters.kubernetes_lease import LEASE_NAME, KubernetesLease
-from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
-from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport
-from agentmemory_operator.domain.access import Caller
-from agentmemory_operator.domain.handover import HandedOver, Owner
-from agentmemory_operator.domain.lease import Lease
-from agentmemory_operator.domain.resources import API_VERSION, Metadata
+from agentmemory_operator.adapters.kubernetes.claims import LABEL, PARTS, PREFIX, KubernetesClaims, follow_claims
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX, KubernetesHandover
+from agentmemory_operator.adapters.kubernetes.lease import LEASE_NAME, KubernetesLease
+from agentmemory_operator.adapters.kubernetes.tokens import KubernetesTokenReviews
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
+from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
+from agentmemory_operator.connections.rules.handover import HandedOver, Owner
 from agentmemory_operator.errors import TransientError
-from agentmemory_operator.ports import Event
-from tests.support.controlplane import ControlPlane
-from tests.support.installation import (
+from agentmemory_operator.ports.kubernetes import Event, Lease
+from agentmemory_operator.spec.access import Caller
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import (
+    API_HERE,
     NAMESPACE,
+    OPERATOR_HERE,
     Container,
     Right,
     container_of,
@@ -37,16 +40,18 @@ from tests.support.installation import (
     shell,
     without,
 )
-from tests.support.operator import LEADING, Program, running, wait_until
+from tests.support.cluster.operators import LEADING
+from tests.support.cluster.tenants import Account as ServiceAccount
+from tests.support.cluster.tenants import create_secret
+from tests.support.cluster.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
 from tests.support.pages import commands_of
-from tests.support.tokens import Account as ServiceAccount
-from tests.support.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import Program, running
 
 OPERATOR, API, SECRETS = "agentmemory-operator", "agentmemory-api", "agentmemory-secrets"
+CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 KEY = {"name": "qdrant-key", "key": "api-key"}
-# What the pod's own namespace says in a cluster.
-HERE = ("--lease-namespace", NAMESPACE, "--api-namespace", NAMESPACE)
 HANDED_PATH = f"/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET_PREFIX}{AGENT}"
 NOW = "2026-01-01T00:00:00.000000Z"
 HELD = Lease(holder="a test", duration_s=1, acquired_at=NOW, renewed_at=NOW)
@@ -67,6 +72,7 @@ class Account:
     lease: KubernetesLease
     reviews: KubernetesTokenReviews
     handover: KubernetesHandover
+    claims: KubernetesClaims
     workspace: Workspace
 
     def metadata(self, kind: str) -> Metadata:
@@ -172,7 +178,9 @@ def posts_events(*, times: int, is_restarted: bool = False) -> Probe:
 
 
 async def reads_secrets(account: Account) -> None:
-    assert await account.cluster.read(account.workspace.namespace, KEY["name"], KEY["key"]) == "secret"
+    found = await account.cluster.read_secret(account.workspace.namespace, KEY["name"])
+    assert found is not None
+    assert found.values == {KEY["key"]: "secret"}
 
 
 async def names_the_cluster(account: Account) -> None:
@@ -244,6 +252,51 @@ async def renews_the_lease(account: Account) -> None:
     await account.lease.write(replace(HELD, version=found.version))
 
 
+async def reads_claims(account: Account) -> None:
+    await account.claims.load()
+
+
+async def creates_claims(account: Account) -> None:
+    for part in PARTS:
+        account.workspace.control_plane.http.delete(f"{CONFIG_MAPS}/{PREFIX}{part}")
+    await account.claims.load()
+    await account.claims.save(claim_set())
+
+
+async def changes_claims(account: Account) -> None:
+    for part in PARTS:
+        body = {"metadata": {"name": f"{PREFIX}{part}", "labels": {LABEL: "true"}}}
+        account.workspace.control_plane.http.post(CONFIG_MAPS, json=body)
+    # Read as the admin: without `get` the operator reads nothing at all.
+    found = [account.workspace.control_plane.http.get(f"{CONFIG_MAPS}/{PREFIX}{part}").json() for part in PARTS]
+    account.claims._stored = dict(zip(PARTS, found, strict=True))
+    await account.claims.save(claim_set())
+
+
+def claim_set() -> ClaimSet:
+    claim = SlugClaim(namespace="agents", uid=uuid4().hex)
+    return ClaimSet(claims={AGENT: claim}, is_complete=True)
+
+
+async def follows_claims(account: Account) -> None:
+    async with (
+        asyncio.timeout(WATCHED_WITHIN_S),
+        contextlib.aclosing(follow_claims(account.cluster, NAMESPACE, lambda: None)) as claims,
+    ):
+        await anext(claims)
+
+
+async def watches_claims(account: Account) -> None:
+    async with (
+        asyncio.timeout(WATCHED_WITHIN_S),
+        contextlib.aclosing(follow_claims(account.cluster, NAMESPACE, lambda: None)) as claims,
+    ):
+        await anext(claims)
+        body = {"metadata": {"generateName": "touched-", "labels": {LABEL: "true"}}}
+        account.workspace.control_plane.http.post(CONFIG_MAPS, json=body).raise_for_status()
+        await anext(claims)
+
+
 # Account, verb, resource: what breaks without the right.
 PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (OPERATOR, "list", "agentmemories"): ("no object is found at the start", lists("AgentMemory")),
@@ -292,11 +345,16 @@ PROBES: dict[tuple[str, str, str], tuple[str, Probe]] = {
     (OPERATOR, "get", "leases"): ("no operator ever leads", reads_the_lease),
     (OPERATOR, "create", "leases"): ("the first operator never leads", creates_the_lease),
     (OPERATOR, "update", "leases"): ("the leader ends when its lease does", renews_the_lease),
+    (OPERATOR, "get", "configmaps"): ("nobody knows whose a slug is", reads_claims),
+    (OPERATOR, "create", "configmaps"): ("no slug is claimed", creates_claims),
+    (OPERATOR, "update", "configmaps"): ("no new slug is claimed", changes_claims),
+    (API, "list", "configmaps"): ("the API is never ready", follows_claims),
+    (API, "watch", "configmaps"): ("the API serves a slug for whom it was before", watches_claims),
     (API, "list", "agentmemories"): ("the API knows no agent", lists("AgentMemory")),
     (API, "watch", "agentmemories"): ("new weights do not act", watches("AgentMemory")),
     (API, "list", "qdrantconnections"): ("the API reaches no Qdrant", lists("QdrantConnection")),
     (API, "watch", "qdrantconnections"): ("the API keeps to the old Qdrant", watches("QdrantConnection")),
-    (API, "get", "namespaces"): ("connections open to labels are closed", reads_labels),
+    (API, "get", "namespaces"): ("the API is not ready, and connections open to labels are closed", reads_labels),
     (API, "get", "secrets"): ("no Qdrant that asks for a key is reached", finds_what_was_handed_over),
     (API, "create", "tokenreviews"): ("nobody is let in", reviews_tokens),
 }
@@ -325,6 +383,7 @@ async def account(
         KubernetesLease(configuration, NAMESPACE),
         KubernetesTokenReviews(configuration),
         KubernetesHandover(transport, NAMESPACE),
+        KubernetesClaims(transport, NAMESPACE),
         workspace,
     )
     yield made
@@ -373,6 +432,17 @@ async def test_without_one_right_what_it_is_for_breaks(
 
 
 @pytest.mark.parametrize("account", [API], indirect=True)
+async def test_the_api_learns_by_the_right_to_namespaces_which_cluster_it_is_in(
+    control_plane: ControlPlane, account: Account
+) -> None:
+    (right,) = [found for found in rights() if (found.account, found.resource) == (API, "namespaces")]
+    await wait_for(names_the_cluster, account, works=True)
+
+    with without(control_plane, right):
+        await wait_for(names_the_cluster, account, works=False)
+
+
+@pytest.mark.parametrize("account", [API], indirect=True)
 async def test_the_api_reads_no_secret_of_another_namespace(account: Account) -> None:
     with pytest.raises(TransientError, match="forbidden"):
         await reads_secrets(account)
@@ -397,25 +467,21 @@ async def test_secrets_can_be_opened_to_it_in_some_namespaces_only(
     other.qdrant.close()
 
 
-@pytest.mark.parametrize("command", commands_of("install.md", "Uninstall"))
-def test_the_commands_that_uninstall_are_accepted(control_plane: ControlPlane, installed: str, command: str) -> None:
-    """Only accepted: the other tests need the kinds."""
-    shell(control_plane, f"{command} --dry-run=server --wait=false")
-
-
-def test_an_object_that_the_operator_left_behind_can_be_let_go(
-    control_plane: ControlPlane, workspace: Workspace
+def test_the_commands_that_let_secrets_say_where_they_go_turn_it_on_and_off(
+    control_plane: ControlPlane, installed: str
 ) -> None:
-    workspace.connect()
-    workspace.create(deletionPolicy="Delete")
-    workspace.hold("agentmemory.dev/collection")
-    workspace.delete()
-    assert workspace.must_get()["metadata"]["deletionTimestamp"]
+    def demands() -> list[Any]:
+        path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+        found = [control_plane.http.get(f"{path}/{name}").json() for name in (OPERATOR, API)]
+        (variables, others) = [one["spec"]["template"]["spec"]["containers"][0].get("env", []) for one in found]
+        return [one["value"] for one in (*variables, *others) if one["name"] == "AGENTMEMORY_SECRET_HOSTS"]
 
-    (command,) = commands_of("install.md", "When the operator went first")
-    shell(control_plane, command.replace("-n agents", f"-n {workspace.namespace}").replace("support-bot", AGENT))
-
-    assert workspace.get() is None
+    warn, look, require = commands_of("install.md", "Let Secrets say where they go")
+    shell(control_plane, warn)
+    assert demands() == ["Warn", "Warn"]
+    shell(control_plane, look)
+    shell(control_plane, require)
+    assert demands() == []
 
 
 def test_kubectl_applies_the_manifests_strictly_and_without_a_warning(installed: str) -> None:
@@ -452,14 +518,14 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
     """A connection with a key, an agent Ready, a memory stored and found; status, event and lease written."""
     operator, api = container_of(OPERATOR), container_of(API)
     ports = api.free_ports() | operator.free_ports()
-    workspace.create_secret(KEY["name"], **{KEY["key"]: "secret"})
+    create_secret(workspace, KEY["name"], **{KEY["key"]: "secret"})
     workspace.connect(apiKeySecretRef=KEY)
     bot = ServiceAccount.create(control_plane, workspace.namespace, "bot")
     access = {"subjects": [bot.subject("read", "write")]}
     workspace.create(embedding={"provider": "wordllama", "dimensions": 256}, access=access)
     with (
-        running(operator.start(control_plane, tmp_path, *HERE, ports=ports)) as operating,
-        running(api.start(control_plane, tmp_path, *HERE[2:], ports=ports)) as serving,
+        running(operator.start(control_plane, tmp_path, *OPERATOR_HERE, ports=ports)) as operating,
+        running(api.start(control_plane, tmp_path, *API_HERE, ports=ports)) as serving,
     ):
         operating.wait_for(LEADING)
         workspace.wait_ready(seconds=30)

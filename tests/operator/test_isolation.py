@@ -16,18 +16,22 @@ import pytest
 
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import OpenGuard
-from agentmemory_operator.services.api_metering import ApiMeter
-from tests.support.controlplane import ControlPlane
-from tests.support.installation import shell
-from tests.support.operator import Program, running, start_api, wait_until
+from agentmemory_operator.runtime.metrics_api import ApiMeter
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import shell
+from tests.support.cluster.operators import start_api
+from tests.support.cluster.tenants import Account
+from tests.support.cluster.workspace import SIZE, Workspace
 from tests.support.pages import commands_of
-from tests.support.tokens import Account
-from tests.support.workspace import SIZE, Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import Program, running
 
 Json = dict[str, Any]
 Endpoint = tuple[str, str]
 
-DOCUMENT = create_app(cast(Any, SimpleNamespace(meter=ApiMeter(), access_counts=None)), OpenGuard()).openapi()
+DOCUMENT = create_app(
+    cast(Any, SimpleNamespace(meter=ApiMeter(), access_counts=SimpleNamespace(metrics=list))), OpenGuard()
+).openapi()
 ENDPOINTS: list[Endpoint] = [
     (method.upper(), path)
     for path, methods in DOCUMENT["paths"].items()
@@ -110,7 +114,7 @@ CASES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class GuardedAgent:
     """A running API, an agent `bot` may use, and a token for each case."""
 
     client: httpx.Client
@@ -122,15 +126,17 @@ class Site:
         """Send the endpoint's request about the agent."""
         method, path = endpoint
         url = path.format(agent=self.workspace.slug, id=id, session_id="s")
+        arguments = REQUESTS[endpoint](user)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        return self.client.request(method, url, headers=headers, **REQUESTS[endpoint](user))
+        headers |= {"Content-Type": "application/x-ndjson"} if "content" in arguments else {}
+        return self.client.request(method, url, headers=headers, **arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
     """A user with one memory, which is an item too."""
 
-    site: Site
+    site: GuardedAgent
     user: str = field(default_factory=lambda: f"user-{uuid4().hex[:8]}")
     id: str = field(init=False)
 
@@ -153,7 +159,7 @@ class Owner:
 @pytest.fixture(scope="module")
 def site(
     control_plane: ControlPlane, qdrant_url: str, operator: Program, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Site]:
+) -> Iterator[GuardedAgent]:
     ours = Workspace(control_plane, control_plane.create_namespace(), qdrant_url)
     others = Workspace(control_plane, control_plane.create_namespace(), qdrant_url)
     bot = Account.create(control_plane, ours.namespace, "bot")
@@ -180,7 +186,7 @@ def site(
     }
     program, url = start_api(control_plane, tmp_path_factory.mktemp("api"), auth="kubernetes")
     with running(program), httpx.Client(base_url=url, timeout=30) as client:
-        made = Site(client, ours, bot, tokens)
+        made = GuardedAgent(client, ours, bot, tokens)
         wait_until(
             lambda: made.send(("GET", "/v1/agents/{agent}"), token=tokens["good"], user="").status_code == 200,
             seconds=10,
@@ -192,7 +198,7 @@ def site(
 
 
 @pytest.fixture
-def owner(site: Site) -> Owner:
+def owner(site: GuardedAgent) -> Owner:
     return Owner(site)
 
 
@@ -202,7 +208,7 @@ def test_the_document_has_endpoints_and_each_has_its_request() -> None:
 
 
 @pytest.mark.parametrize("endpoint", ENDPOINTS, ids=" ".join)
-def test_who_may_do_it_is_served(site: Site, owner: Owner, endpoint: Endpoint) -> None:
+def test_who_may_do_it_is_served(site: GuardedAgent, owner: Owner, endpoint: Endpoint) -> None:
     """Without this, a request that is wrong by itself would pass for denied."""
     answer = site.send(endpoint, token=site.tokens["good"], user=owner.user, id=owner.id)
 
@@ -213,7 +219,9 @@ def test_who_may_do_it_is_served(site: Site, owner: Owner, endpoint: Endpoint) -
     ("endpoint", "case"),
     [pytest.param(*pair, id=f"{' '.join(pair[0])}: {pair[1]}") for pair in itertools.product(ENDPOINTS, CASES)],
 )
-def test_who_must_not_pass_learns_and_changes_nothing(site: Site, owner: Owner, endpoint: Endpoint, case: str) -> None:
+def test_who_must_not_pass_learns_and_changes_nothing(
+    site: GuardedAgent, owner: Owner, endpoint: Endpoint, case: str
+) -> None:
     answer = site.send(endpoint, token=site.tokens[case], user=owner.user, id=owner.id)
 
     named, listed = CASES[case]
@@ -224,7 +232,9 @@ def test_who_must_not_pass_learns_and_changes_nothing(site: Site, owner: Owner, 
 
 
 @pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in AGENTLESS], ids=" ".join)
-def test_in_the_name_of_another_user_nothing_is_learnt_or_changed(site: Site, owner: Owner, endpoint: Endpoint) -> None:
+def test_in_the_name_of_another_user_nothing_is_learnt_or_changed(
+    site: GuardedAgent, owner: Owner, endpoint: Endpoint
+) -> None:
     answer = site.send(endpoint, token=site.tokens["good"], user=f"not-{owner.user}", id=owner.id)
 
     assert SECRET not in answer.text
@@ -234,7 +244,7 @@ def test_in_the_name_of_another_user_nothing_is_learnt_or_changed(site: Site, ow
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_types_of_an_agent_are_told_to_those_who_may_read_it(site: Site, case: str) -> None:
+def test_the_types_of_an_agent_are_told_to_those_who_may_read_it(site: GuardedAgent, case: str) -> None:
     def asked(token: str) -> httpx.Response:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         return site.client.get("/v1/tools", params={"agent": site.workspace.slug}, headers=headers)
@@ -244,7 +254,7 @@ def test_the_types_of_an_agent_are_told_to_those_who_may_read_it(site: Site, cas
 
 
 @pytest.mark.parametrize("endpoint", [endpoint for endpoint in ENDPOINTS if endpoint not in OF_NO_USER], ids=" ".join)
-def test_without_the_scope_nothing_of_it_is_learnt_or_changed(site: Site, endpoint: Endpoint) -> None:
+def test_without_the_scope_nothing_of_it_is_learnt_or_changed(site: GuardedAgent, endpoint: Endpoint) -> None:
     owner = Owner(site, user=SCOPE)
     answer = site.send(endpoint, token=site.tokens["without the scope"], user=SCOPE, id=owner.id)
 
@@ -256,7 +266,7 @@ def test_without_the_scope_nothing_of_it_is_learnt_or_changed(site: Site, endpoi
     assert INTRUDED not in memories.values()
 
 
-def test_what_is_for_everybody_is_found_by_those_who_may_read_it(site: Site, owner: Owner) -> None:
+def test_what_is_for_everybody_is_found_by_those_who_may_read_it(site: GuardedAgent, owner: Owner) -> None:
     search = ("POST", "/v1/agents/{agent}/search")
     shared = Owner(site, user="global")
 
@@ -268,7 +278,7 @@ def test_what_is_for_everybody_is_found_by_those_who_may_read_it(site: Site, own
     assert found("without the scope") == {owner.id}
 
 
-def test_a_subject_that_was_removed_is_out(site: Site, owner: Owner) -> None:
+def test_a_subject_that_was_removed_is_out(site: GuardedAgent, owner: Owner) -> None:
     search = ("POST", "/v1/agents/{agent}/search")
     late = Account.create(site.workspace.control_plane, site.workspace.namespace, "late")
     token = late.token()
@@ -283,7 +293,7 @@ def test_a_subject_that_was_removed_is_out(site: Site, owner: Owner) -> None:
     wait_until(lambda: site.send(search, token=token, user=owner.user).status_code == 404, seconds=5, what="404")
 
 
-def test_a_token_that_ends_while_it_is_remembered_is_out(site: Site) -> None:
+def test_a_token_that_ends_while_it_is_remembered_is_out(site: GuardedAgent) -> None:
     agents = LIST_OF_AGENTS
     token = site.bot.token_for(seconds=3)
     assert site.send(agents, token=token, user="").status_code == 200
@@ -291,7 +301,7 @@ def test_a_token_that_ends_while_it_is_remembered_is_out(site: Site) -> None:
     wait_until(lambda: site.send(agents, token=token, user="").status_code == 401, seconds=15, what="401")
 
 
-def test_the_commands_of_the_page_give_a_token_that_passes(site: Site) -> None:
+def test_the_commands_of_the_page_give_a_token_that_passes(site: GuardedAgent) -> None:
     """docs/access.md, "Get a token"."""
     commands = commands_of("access.md", "Get a token")
     *_, token = [

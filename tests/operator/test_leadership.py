@@ -2,16 +2,19 @@
 
 import contextlib
 import pathlib
+import re
 import time
 from collections.abc import Iterator
 
 import httpx
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import LEADING, WATCHING, Program, start_operator, wait_until
-from tests.support.proxy import Proxy
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import LEADING, WATCHING, start_operator
+from tests.support.cluster.workspace import MERGE, Workspace
+from tests.support.patience import Patience, wait_until
+from tests.support.programs import Program, running
+from tests.support.web.qdrant_proxy import ALIASES, Proxy
 
 AFTER_A_KILL_S, AFTER_A_STOP_S = 15.0, 2.0
 # Two operators start at once, and each says that it leads or watches before its watches run.
@@ -41,12 +44,12 @@ def test_a_standby_works_within_15_s_after_the_leader_was_killed(
     workspace.wait_ready(seconds=STARTED_WITHIN_S)
     assert LEADING not in standby.log
 
-    started = time.monotonic()
+    promised = Patience(AFTER_A_KILL_S)
     leader.kill()
     workspace.patch(index={"hnsw": {"m": 24}})
     workspace.wait_ready(seconds=AFTER_A_KILL_S + 5)
 
-    assert time.monotonic() - started < AFTER_A_KILL_S
+    assert not promised.is_over
     assert workspace.config()["hnsw_config"]["m"] == 24
 
 
@@ -149,6 +152,42 @@ def test_a_leader_stopped_amid_its_work_leaves_nothing_half_done(
     assert workspace.aliases() == {workspace.alias: workspace.physical}
 
 
+def test_a_leader_that_finds_an_alias_moved_by_another_hand_corrects_nothing_and_ends(
+    control_plane: ControlPlane, workspace: Workspace, proxy: Proxy, tmp_path: pathlib.Path
+) -> None:
+    """Its own call is answered 200, and the alias leads elsewhere: which of the two is right only who leads may say."""
+    proxy.thief = f"{workspace.alias}__9"
+    empty = {"vectors": {"size": 8, "distance": "Cosine"}}
+    workspace.qdrant.put(f"/collections/{proxy.thief}", json=empty).raise_for_status()
+    with running(start_operator(control_plane, tmp_path, "--lease-namespace", workspace.namespace)) as leader:
+        workspace.connect(url=proxy.url)
+        workspace.create()
+        wait_until(lambda: leader.returncode is not None, seconds=STARTED_WITHIN_S, what="the end of the leader")
+
+    assert leader.returncode == 1
+    assert f"{workspace.alias} was pointed at {workspace.physical} and leads elsewhere" in leader.log
+    assert "Traceback" not in leader.log
+    assert proxy.mutations()[-1] == ("POST", ALIASES)
+    assert workspace.aliases() == {workspace.alias: proxy.thief}
+
+
+def test_a_leader_that_finds_another_in_the_lease_after_it_moved_an_alias_ends(
+    control_plane: ControlPlane, workspace: Workspace, proxy: Proxy, tmp_path: pathlib.Path
+) -> None:
+    """Its own time is not over: a person, or another's idea of the time, has given the lease away."""
+    lease, renamed = LEASES.format(workspace.namespace), {"spec": {"holderIdentity": "another"}}
+    with running(start_operator(control_plane, tmp_path, "--lease-namespace", workspace.namespace)) as leader:
+        proxy.meanwhile = lambda: control_plane.http.patch(lease, json=renamed, headers=MERGE).raise_for_status()
+        workspace.connect(url=proxy.url)
+        workspace.create()
+        wait_until(lambda: leader.returncode is not None, seconds=STARTED_WITHIN_S, what="the end of the leader")
+
+    assert leader.returncode == 1
+    assert "another took the lease" in leader.log
+    assert proxy.mutations()[-1] == ("POST", ALIASES)
+    assert "collection" not in workspace.status(), "nothing is told of it"
+
+
 def test_the_lease_lies_where_it_was_asked_to_and_is_given_back(
     control_plane: ControlPlane, namespace: str, tmp_path: pathlib.Path
 ) -> None:
@@ -202,3 +241,32 @@ def test_leader_and_standby_are_both_ready_and_tell_which_of_them_works(
     assert workspace.namespace not in first, "no series names an object"
     assert "agentmemory_leader 0\n" in second
     assert "agentmemory_reconciles_total{" not in second
+    gauges = re.findall(r"^# TYPE (\w+) gauge$", first, re.M)
+    assert {"agentmemory_queue_length", "agentmemory_objects", "agentmemory_leader"} <= set(gauges)
+    assert [name for name in gauges if name in second] == ["agentmemory_leader"], "what is so of all is told once"
+
+
+def test_a_typo_of_one_tenant_is_no_trouble_of_the_operator(
+    control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path
+) -> None:
+    options = ("--lease-namespace", workspace.namespace, "--namespace", workspace.namespace, "--health-port", "0")
+    with contextlib.ExitStack() as stack:
+        leader = start_operator(control_plane, tmp_path, *options, name="leader")
+        stack.callback(leader.kill)
+        workspace.create(connectionRef={"name": "mian"})
+        workspace.wait_condition("Ready", "False/ConnectionNotFound", seconds=STARTED_WITHIN_S)
+        url = leader.wait_for(r"health (http://\S+)")[1]
+        started = time.monotonic()
+        before = _oldest_s(url)
+        # A stalled object is looked at again every 30 s, and whenever it changes.
+        while time.monotonic() - started < 6:
+            workspace.request_pass()
+            time.sleep(0.5)
+        after = _oldest_s(url)
+
+    assert after < before + 6
+
+
+def _oldest_s(url: str) -> float:
+    metrics = httpx.get(f"{url}/metrics").text
+    return float(re.findall(r"^agentmemory_oldest_success_seconds (\S+)$", metrics, re.M)[0])

@@ -1,19 +1,19 @@
 """A running API follows the objects of the cluster: ranking at once, vectors only as the collection says."""
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.fake_openai import FakeOpenAI
-from tests.support.http_server import serve
-from tests.support.operator import Program, running, start_api, wait_until
-from tests.support.proxy import Proxy
-from tests.support.workspace import AGENT, Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import AGENT, Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import Program
+from tests.support.web.http_server import serve
+from tests.support.web.qdrant_proxy import Proxy
+from tests.support.web.services import FakeOpenAI
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -23,16 +23,6 @@ EVERYTHING_PASSES = {"scoreThreshold": -1, "minSimilarity": -1}
 QUERY, ALIKE, UNLIKE = [1.0] * 8, [1.0] * 8, [1.0] * 4 + [-0.5] * 4
 RECENCY_ONLY = '{"spec":{"scoring":{"weights":{"similarity":0,"recency":1,"utility":0}}}}'
 WORDS = {"provider": "wordllama", "dimensions": 256}
-
-
-@pytest.fixture(scope="module")
-def api(
-    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Program, httpx.Client]]:
-    """`agentmemory api` on the cluster, and a client of it."""
-    program, url = start_api(control_plane, tmp_path_factory.mktemp("api"))
-    with running(program), httpx.Client(base_url=url, timeout=30) as client:
-        yield program, client
 
 
 class Agent:
@@ -61,9 +51,9 @@ class Agent:
 
 
 @pytest.fixture
-def agent(api: tuple[Program, httpx.Client], workspace: Workspace) -> Agent:
+def agent(api: httpx.Client, workspace: Workspace) -> Agent:
     """The workspace's agent as the API serves it."""
-    return Agent(api[1], workspace.slug)
+    return Agent(api, workspace.slug)
 
 
 def wait_served(agent: Agent) -> None:
@@ -72,7 +62,7 @@ def wait_served(agent: Agent) -> None:
 
 
 def test_patched_weights_change_the_order_within_a_second(
-    workspace: Workspace, proxy: Proxy, agent: Agent, api: tuple[Program, httpx.Client]
+    workspace: Workspace, proxy: Proxy, agent: Agent, api_program: Program
 ) -> None:
     """No restart, and nothing is written to the collection for it."""
     workspace.connect(url=proxy.url)
@@ -96,7 +86,7 @@ def test_patched_weights_change_the_order_within_a_second(
     assert [memory["content"] for memory in answer.json()["results"]] == ["unlike and new", "alike and old"]
     assert answer.headers["X-AgentMemory-Generation"] == "2"
     assert took <= EFFECT_WITHIN_S
-    assert api[0].returncode is None
+    assert api_program.returncode is None
     workspace.wait_ready()
     assert workspace.config() == config, "a weight is nothing that the collection knows"
     assert not [call for call in proxy.mutations() if call[0] == "PATCH"]
@@ -175,8 +165,10 @@ def test_a_collection_that_is_another_objects_is_not_served(
     assert agent.found(vector=QUERY) == ["not yours"]
 
     workspace.delete()
-    other.wait_condition("Stalled", "True/CollectionNotOwned")
+    workspace.wait_gone()
+    other.request_pass()
+    other.wait_condition("Stalled", "True/SlugTaken")
     answer = agent.search(vector=QUERY)
 
     other.clean()
-    assert answer.status_code == 503, answer.text
+    assert answer.status_code == 404, answer.text

@@ -1,19 +1,28 @@
 """An operator that looks after some namespaces, with no more rights than that takes."""
 
+import asyncio
 import pathlib
+import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 import yaml
+from kubernetes.aio import client, config
 
-from agentmemory_operator.domain.definitions import KINDS
-from agentmemory_operator.domain.resources import GROUP
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import AGENTMEMORY, LEADING, Program, running, start_operator, wait_until
-from tests.support.workspace import Workspace
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.spec.kinds.agent_memory import GROUP
+from agentmemory_operator.spec.kinds.crds import KINDS
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import NAMESPACE, install, kubeconfig_of, shell
+from tests.support.cluster.operators import LEADING, start_operator
+from tests.support.cluster.workspace import Workspace, marker_of
+from tests.support.pages import commands_of
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, running
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ACCOUNT = "operator"
@@ -29,7 +38,9 @@ RULES = [
 AT_HOME = [
     {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "update"]},
     {"apiGroups": [""], "resources": ["secrets"], "verbs": ["get", "list", "create", "update", "delete"]},
+    {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch", "create", "update"]},
 ]
+CLAIMS = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]
 KUBE_SYSTEM = [{"apiGroups": [""], "resources": ["namespaces"], "resourceNames": ["kube-system"], "verbs": ["get"]}]
 
 
@@ -111,10 +122,13 @@ def test_the_api_serves_the_agents_of_the_named_namespaces_with_rights_in_them_a
     second, outside = (
         Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url) for _ in range(2)
     )
+    allow(control_plane, home, KUBE_SYSTEM, namespace=None)
     for watched in (workspace, second):
         allow(control_plane, home, API_RULES, namespace=watched.namespace)
 
     options = ["--port", "0", "--namespace", workspace.namespace, "--namespace", second.namespace]
+    options += ["--lease-namespace", home]
+    allow(control_plane, home, CLAIMS, namespace=home)
     environment = {"KUBECONFIG": str(kubeconfig), "AGENTMEMORY_AUTH": "none"}
     with (
         running(start_operator(control_plane, tmp_path, "--lease-namespace", home)) as operator,
@@ -135,3 +149,109 @@ def test_the_api_serves_the_agents_of_the_named_namespaces_with_rights_in_them_a
         for made in (second, outside):
             made.clean()
         operator.stop()
+
+
+@pytest.mark.parametrize("is_set", [False, True])
+def test_an_api_that_may_not_read_kube_system_serves_only_where_it_is_told_which_cluster_it_is_in(
+    control_plane: ControlPlane, workspace: Workspace, tmp_path: pathlib.Path, is_set: bool
+) -> None:
+    home, folder = control_plane.create_namespace("api-"), tmp_path / "api"
+    folder.mkdir()
+    kubeconfig = login(control_plane, home, folder)
+    allow(control_plane, home, API_RULES, namespace=workspace.namespace)
+    told = {"AGENTMEMORY_CLUSTER_ID": "here"} if is_set else {}
+    options = ["--port", "0", "--namespace", workspace.namespace, "--lease-namespace", home]
+    allow(control_plane, home, CLAIMS, namespace=home)
+    environment = {"KUBECONFIG": str(kubeconfig), "AGENTMEMORY_AUTH": "none"} | told
+    with (
+        running(start_operator(control_plane, tmp_path, "--lease-namespace", home, **told)) as operator,
+        running(Program(folder / "log", *AGENTMEMORY, "api", *options, **environment)) as api,
+    ):
+        workspace.create_ready()
+        url = api.wait_for(r"API (http://\S+)")[1]
+        listed = f"{url}/v1/agents/{workspace.slug}"
+        if is_set:
+            wait_until(lambda: httpx.get(listed).status_code == 200, seconds=20, what="the agent")
+            assert httpx.get(f"{url}/readyz").status_code == 200
+            assert "kube-system" not in api.log
+            assert cleanup_of(control_plane, workspace, **told)[0] == 0
+            code, error = cleanup_of(control_plane, workspace)
+            assert (code, "Ready condition" in error) == (1, True)
+        else:
+            api.wait_for("which cluster this is, is not known: .*AGENTMEMORY_CLUSTER_ID")
+            answer = httpx.get(listed)
+            assert (answer.status_code, answer.headers.get("retry-after")) == (503, "2")
+            assert "which cluster this is" in httpx.get(f"{url}/readyz").json()["detail"]
+        operator.stop()
+    assert marker_of(workspace)["clusterId"] == ("here" if is_set else cluster_uid(control_plane))
+
+
+def cleanup_of(control_plane: ControlPlane, workspace: Workspace, **environment: str) -> tuple[int, str]:
+    """Ask what a cleanup would remove; return the exit status and the errors."""
+    done = subprocess.run(
+        [*AGENTMEMORY, "cleanup", "memory", "-n", workspace.namespace, "--dry-run"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=clean_environment() | {"KUBECONFIG": str(control_plane.kubeconfig)} | environment,
+        timeout=60,
+    )
+    return done.returncode, done.stderr
+
+
+def cluster_uid(control_plane: ControlPlane) -> str:
+    """Return what names this cluster."""
+    found = control_plane.http.get("/api/v1/namespaces/kube-system").raise_for_status().json()
+    return str(found["metadata"]["uid"])
+
+
+INSTALLED = ("agentmemory-operator", "agentmemory-api")
+# What a page of commands makes beside what is installed.
+MADE = ("clusterrolebinding/agentmemory-cluster", "clusterrolebinding/agentmemory-tokens")
+MADE += ("clusterrole/agentmemory-cluster", "clusterrole/agentmemory-tokens")
+
+
+@pytest.fixture
+def narrowed(control_plane: ControlPlane, workspace: Workspace) -> Iterator[None]:
+    """The installation held to the workspace's namespace, as docs/install.md says."""
+    install(control_plane)
+    # What the commands of another section left, where its test ran before in this process.
+    shell(control_plane, f"kubectl -n {NAMESPACE} delete rolebinding agentmemory-secrets --ignore-not-found")
+    try:
+        for command in commands_of("install.md", "Some namespaces only"):
+            shell(control_plane, command.replace("-n agents", f"-n {workspace.namespace}"))
+        yield
+    finally:
+        shell(control_plane, f"kubectl delete {' '.join(MADE)}")
+        shell(control_plane, f"kubectl -n {NAMESPACE} delete rolebinding agentmemory-secrets")
+        install(control_plane)
+
+
+@pytest.mark.parametrize("account", INSTALLED)
+async def test_the_commands_leave_each_account_what_it_needs_and_take_the_rest(
+    control_plane: ControlPlane, workspace: Workspace, narrowed: None, tmp_path: pathlib.Path, account: str
+) -> None:
+    configuration = client.Configuration()
+    file = kubeconfig_of(control_plane, account, tmp_path)
+    await config.load_kube_config(config_file=str(file), client_configuration=configuration)
+    cluster = KubernetesCluster(configuration)
+    try:
+        async with asyncio.timeout(60):
+            while not await works(cluster.list_in("AgentMemory", workspace.namespace)):
+                await asyncio.sleep(0.1)
+        assert await cluster.cluster_id() == cluster_uid(control_plane)
+        # Labels open connections to the agents of a namespace, which is one of those.
+        assert await works(cluster.labels(workspace.namespace))
+        assert not await works(cluster.labels("default"))
+        assert not await works(cluster.list_in("AgentMemory", "default"))
+    finally:
+        await cluster.close()
+
+
+async def works(call: Awaitable[Any]) -> bool:
+    """Tell whether a call is allowed."""
+    try:
+        await call
+    except TransientError:
+        return False
+    return True

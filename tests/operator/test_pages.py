@@ -4,9 +4,8 @@ import pathlib
 
 import pytest
 
-from tests.support.foreign_owners import OLD_CLUSTER, OLD_UID, leave_behind
+from tests.support.cluster.workspace import OLD_CLUSTER, OLD_UID, Workspace, leave_behind, wait_asked
 from tests.support.pages import run_page as run
-from tests.support.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -46,7 +45,8 @@ def test_a_held_plan_is_shown_and_its_digest_taken_as_the_page_says(
     workspace: Workspace, tmp_path: pathlib.Path
 ) -> None:
     workspace.create_ready()
-    workspace.patch(embedding={"provider": "none", "dimensions": 16})
+    workspace.store_points(1)
+    workspace.patch(index={"distance": "Dot"})
     workspace.wait_condition("InSync", "False/AwaitingApproval")
     digest = workspace.status()["plan"]["digest"]
 
@@ -57,13 +57,28 @@ def test_a_held_plan_is_shown_and_its_digest_taken_as_the_page_says(
 
 
 def test_one_collection_is_taken_over_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
-    leave_behind(workspace, clusterId=OLD_CLUSTER)
+    leave_behind(workspace, name="another")
     workspace.create()
     workspace.wait_condition("Stalled", "True/CollectionNotOwned")
 
     owner, _ = run(workspace, "adopt.md", "Take over one collection", folder=tmp_path, UID=OLD_UID)
 
-    assert OLD_CLUSTER in owner
+    assert "another" in owner
+    assert workspace.wait_ready()["status"]["collection"]["points"] == 3
+
+
+def test_an_agent_is_given_to_another_namespace_as_the_page_says(workspace: Workspace, tmp_path: pathlib.Path) -> None:
+    leave_behind(workspace, namespace="elsewhere")
+    workspace.create()
+    wait_asked(workspace)
+
+    page = "Give an agent to another namespace"
+    # The page's connection lies in a namespace of its own; here it is the agent's.
+    values = {"-n infra": f"-n {workspace.namespace}", '"agents"': f'"{workspace.namespace}"', "UID": OLD_UID}
+    values |= {'"agent":"memory"': f'"agent":"{workspace.slug}"'}
+    asked, _ = run(workspace, "adopt.md", page, folder=tmp_path, **values)
+
+    assert OLD_UID in asked
     assert workspace.wait_ready()["status"]["collection"]["points"] == 3
 
 
@@ -73,7 +88,7 @@ def test_the_collections_of_a_rebuilt_cluster_are_taken_over_as_the_page_says(
     cluster = f"{OLD_CLUSTER}-{workspace.slug}"
     leave_behind(workspace, clusterId=cluster)
     workspace.create()
-    workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+    wait_asked(workspace)
 
     listed, _ = run(workspace, "adopt.md", "After a cluster was rebuilt", folder=tmp_path, OLD=cluster)
 

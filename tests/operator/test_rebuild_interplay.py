@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.operator import wait_until
-from tests.support.workspace import AGENT, SIZE, Workspace
+from tests.support.cluster.workspace import AGENT, SIZE, Workspace
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("operator")
 

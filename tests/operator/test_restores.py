@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.operator import wait_until
-from tests.support.workspace import Workspace
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
 
 pytestmark = pytest.mark.usefixtures("operator")
 POINTS = 5

@@ -1,26 +1,20 @@
 """What docs/runbook-restore.md says to do, done as a person would who copies its commands."""
 
 import pathlib
-from collections.abc import Iterator
 
 import pytest
 
-from tests.support.controlplane import ControlPlane, free_port
-from tests.support.object_storage import BUCKET, KEY, S3Server, serving_s3
-from tests.support.operator import running, start_qdrant, wait_until
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import SIZE, Workspace
 from tests.support.pages import run_page, write_manifests
-from tests.support.workspace import SIZE, Document, Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import free_port, running, start_qdrant
+from tests.support.spec.documents import Document
+from tests.support.web.s3_server import BUCKET, KEY, S3Server
 
 pytestmark = pytest.mark.usefixtures("operator")
 
 PAGE = "runbook-restore.md"
-
-
-@pytest.fixture(scope="module")
-def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A real S3 server."""
-    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 def snapshot_of(workspace: Workspace, **spec: Document) -> None:
@@ -92,25 +86,25 @@ def test_an_agent_is_cloned_to_staging(workspace: Workspace, tmp_path: pathlib.P
     assert found["points_count"] == workspace.stored() == 7
 
 
-def test_an_agent_moves_to_another_cluster(
-    workspace: Workspace, control_plane: ControlPlane, storage: S3Server, tmp_path: pathlib.Path
-) -> None:
-    """Another namespace stands for the other cluster: its agent owns nothing of the first."""
-    elsewhere = Workspace(control_plane, control_plane.create_namespace(), workspace.qdrant_url)
-    for place in (workspace, elsewhere):
-        place.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
+def test_an_agent_moves_to_another_cluster(workspace: Workspace, storage: S3Server, tmp_path: pathlib.Path) -> None:
+    """The same namespace, after all of the agent was deleted, stands for the other cluster."""
+    workspace.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
     bucket = {"endpoint": storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
     workspace.create_ready(snapshots={"storage": {"s3": bucket}})
     workspace.store_points(7)
-    elsewhere.create_ready()
-
     run_page(workspace, PAGE, "Move to another cluster: out of the old one", folder=tmp_path)
     status = workspace.status("moving", "MemorySnapshot")
     (key,) = [place["key"] for place in status["locations"] if place["type"] == "S3"]
-    heading = "Move to another cluster: into the new one"
-    values = {"OWNER": status["owner"]["uid"], "ENDPOINT": storage.url, "BUCKET": BUCKET, "KEY": key}
-    write_manifests(elsewhere, PAGE, heading, folder=tmp_path, **values)
-    run_page(elsewhere, PAGE, heading, folder=tmp_path)
+    workspace.delete()
+    workspace.wait_gone()
+    workspace.delete("moving", "MemorySnapshot")
+    workspace.qdrant.delete(f"/collections/{workspace.physical}").raise_for_status()
+    workspace.create()
+    workspace.wait_ready()
 
-    assert elsewhere.stored() == 7
-    elsewhere.clean()
+    heading = "Move to another cluster: into the new one"
+    values = {"CLUSTER": "old-cluster", "ENDPOINT": storage.url, "BUCKET": BUCKET, "KEY": key}
+    write_manifests(workspace, PAGE, heading, folder=tmp_path, **values)
+    run_page(workspace, PAGE, heading, folder=tmp_path, CLUSTER="old-cluster")
+
+    assert workspace.stored() == 7

@@ -6,9 +6,11 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import running, start_api, wait_until
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import start_api
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import running
 
 pytestmark = pytest.mark.usefixtures("operator")
 

@@ -6,19 +6,14 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import ForkedOperator, Nursery, running, start_api, start_qdrant, wait_until
-from tests.support.workspace import MERGE, Workspace
+from tests.support.cluster.operators import start_api
+from tests.support.cluster.workspace import MERGE, Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import running, start_qdrant
 
 pytestmark = pytest.mark.usefixtures("quick_operator")
 
-
-@pytest.fixture(scope="module")
-def quick_operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkedOperator]:
-    """The operator, looking again after a second where people wait half a minute."""
-    nursery = Nursery(control_plane, tmp_path_factory.mktemp("operator"))
-    yield nursery.start(periods={"stalled_s": 1.0, "probe_s": 1.0})
-    nursery.close()
+PERIODS = {"stalled_s": 1.0, "probe_s": 1.0}
 
 
 @pytest.fixture

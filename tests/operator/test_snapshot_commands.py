@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from tests.support.operator import run_command as run
-from tests.support.workspace import Workspace
+from tests.support.cluster.operators import run_command as run
+from tests.support.cluster.workspace import Workspace
 
 pytestmark = pytest.mark.usefixtures("operator")
 

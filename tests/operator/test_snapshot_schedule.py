@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.controlplane import ControlPlane
-from tests.support.operator import WATCHING, ForkedOperator, Nursery, wait_until
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import WATCHING, ForkedOperator, Nursery
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
 
 NOW = datetime.datetime.now(datetime.UTC)
 # Three times a day, hours away from now, so that no agent's own delay is under way after a jump of a day.

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.schedule import LARGEST_SPREAD_MS
 from agentmemory_operator.settings import SNAPSHOTS_AT_ONCE
-from tests.support.controlplane import ControlPlane, free_port
-from tests.support.operator import running, start_qdrant, wait_until
-from tests.support.workspace import Workspace, conditions_of
+from agentmemory_operator.spec.schedule import LARGEST_SPREAD_MS
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import Workspace, conditions_of
+from tests.support.patience import wait_until
+from tests.support.programs import free_port, running, start_qdrant
 
 pytestmark = pytest.mark.usefixtures("operator")
 

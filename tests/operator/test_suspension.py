@@ -1,11 +1,9 @@
 """What stops passes over one object, and what asks for one."""
 
-import time
-
 import pytest
 
-from tests.support.proxy import Proxy
-from tests.support.workspace import Workspace, conditions_of
+from tests.support.cluster.workspace import Workspace, conditions_of
+from tests.support.web.qdrant_proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -24,9 +22,8 @@ def test_a_suspended_object_is_left_alone_until_it_is_resumed(workspace: Workspa
     workspace.wait_condition("Suspended", "True/Suspended")
     proxy.calls.clear()
     workspace.patch(index={"hnsw": {"m": 24}})
-    workspace.request_pass()
+    workspace.look()
     found = workspace.wait_condition("Suspended", "True/Suspended")
-    time.sleep(1)
 
     assert "spec.suspend" in found["message"]
     assert observations(proxy) == []
@@ -53,15 +50,17 @@ def test_a_pass_that_is_asked_for_runs_once(workspace: Workspace, proxy: Proxy) 
     workspace.connect(url=proxy.url)
     workspace.create()
     workspace.wait_ready()
-    time.sleep(0.5)
+    workspace.look()
     proxy.calls.clear()
 
-    workspace.annotate(reconcile_requested_at="one")
-    time.sleep(1)
+    workspace.look()
     once = observations(proxy)
-    workspace.annotate(reconcile_requested_at="one")
-    time.sleep(1)
+    same = workspace.status()["lastHandledReconcileAt"]
+    proxy.calls.clear()
+    workspace.annotate(reconcile_requested_at=same)
+    workspace.look()
 
+    # Had the same value asked for a pass, there would be those of two.
     assert once
     assert observations(proxy) == once
     assert proxy.mutations() == []

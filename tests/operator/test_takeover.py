@@ -4,55 +4,80 @@ import subprocess
 
 import pytest
 
-from tests.support.foreign_owners import OLD_CLUSTER, OLD_UID, leave_behind, marker_of
-from tests.support.operator import AGENTMEMORY, ROOT, clean_environment
-from tests.support.workspace import Workspace
+from tests.support.cluster.workspace import (
+    CONNECTION,
+    OLD_CLUSTER,
+    OLD_UID,
+    Workspace,
+    leave_behind,
+    marker_of,
+    wait_asked,
+)
+from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
 
 pytestmark = pytest.mark.usefixtures("operator")
 
 
 class TestTakeover:
-    def test_a_collection_of_another_cluster_is_refused_with_whose_it_is_and_what_to_set(
+    def test_another_object_s_collection_is_refused_with_whose_it_is_and_what_to_set(
         self, workspace: Workspace
     ) -> None:
-        leave_behind(workspace, clusterId=OLD_CLUSTER)
+        leave_behind(workspace, name="another")
         workspace.create()
 
         condition = workspace.wait_condition("Stalled", "True/CollectionNotOwned")
 
-        for words in (OLD_CLUSTER, OLD_UID, f"agentmemory.dev/takeover={OLD_UID}"):
+        for words in (f"{workspace.namespace}/another", OLD_UID, f"agentmemory.dev/takeover={OLD_UID}"):
             assert words in condition["message"]
-        owner = {"clusterId": OLD_CLUSTER, "namespace": workspace.namespace, "name": "memory", "uid": OLD_UID}
+        cluster_id = marker_of(workspace)["clusterId"]
+        owner = {"clusterId": cluster_id, "namespace": workspace.namespace, "name": "another", "uid": OLD_UID}
         assert workspace.status()["foreignOwner"] == owner
         assert marker_of(workspace)["uid"] == OLD_UID
 
-    @pytest.mark.parametrize("owner", [{"clusterId": OLD_CLUSTER}, {"namespace": "elsewhere"}, {"name": "another"}])
-    def test_the_annotation_with_the_owner_s_uid_takes_it_over_with_its_memories(
-        self, workspace: Workspace, owner: dict[str, str]
-    ) -> None:
-        leave_behind(workspace, **owner)
+    def test_the_annotation_with_the_owner_s_uid_takes_it_over_with_its_memories(self, workspace: Workspace) -> None:
+        leave_behind(workspace, name="another")
         workspace.create()
         workspace.wait_condition("Stalled", "True/CollectionNotOwned")
 
         workspace.annotate(takeover=OLD_UID)
 
-        found = workspace.wait_ready()
-        assert found["status"]["collection"]["points"] == 3
-        assert "foreignOwner" not in found["status"]
-        marker = marker_of(workspace)
-        assert (marker["name"], marker["namespace"]) == ("memory", workspace.namespace)
-        assert marker["uid"] == found["metadata"]["uid"]
-        assert OLD_UID in workspace.events(kind="Normal")["CollectionTakenOver"]
-        assert workspace.physicals() == [workspace.physical]
+        check_taken(workspace)
+
+    @pytest.mark.parametrize("owner", [{"clusterId": OLD_CLUSTER}, {"namespace": "elsewhere"}])
+    def test_what_is_another_namespace_s_the_owner_of_the_connection_gives(
+        self, workspace: Workspace, owner: dict[str, str]
+    ) -> None:
+        leave_behind(workspace, **owner)
+        workspace.create(annotations={"agentmemory.dev/takeover": OLD_UID})
+        condition = workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+        assert OLD_UID not in condition["message"]
+        assert "foreignOwner" not in workspace.status()
+
+        given = {"agent": workspace.slug, "fromUid": OLD_UID, "toNamespace": workspace.namespace}
+        workspace.patch(CONNECTION, kind="QdrantConnection", takeovers=[given])
+
+        check_taken(workspace)
 
     def test_the_annotation_with_another_uid_takes_nothing_over(self, workspace: Workspace) -> None:
-        leave_behind(workspace, clusterId=OLD_CLUSTER)
+        leave_behind(workspace, name="another")
         workspace.create(annotations={"agentmemory.dev/takeover": "5c9a7f3e-0000-4000-8000-000000000002"})
 
         workspace.wait_condition("Stalled", "True/CollectionNotOwned")
 
         assert marker_of(workspace)["uid"] == OLD_UID
         assert "CollectionTakenOver" not in workspace.events(kind="Normal")
+
+
+def check_taken(workspace: Workspace) -> None:
+    """Pass once the object has the collection, and all that it held."""
+    found = workspace.wait_ready()
+    assert found["status"]["collection"]["points"] == 3
+    assert "foreignOwner" not in found["status"]
+    marker = marker_of(workspace)
+    assert (marker["name"], marker["namespace"]) == ("memory", workspace.namespace)
+    assert marker["uid"] == found["metadata"]["uid"]
+    assert OLD_UID in workspace.events(kind="Normal")["CollectionTakenOver"]
+    assert workspace.physicals() == [workspace.physical]
 
 
 def takeover(workspace: Workspace, *options: str) -> tuple[int, str]:
@@ -68,7 +93,7 @@ class TestRebuiltCluster:
     def test_the_command_lists_and_then_takes_over_what_the_old_cluster_had(self, workspace: Workspace) -> None:
         leave_behind(workspace, clusterId=f"{OLD_CLUSTER}-{workspace.slug}")
         workspace.create()
-        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+        wait_asked(workspace)
         options = ("--all", "--cluster-id", f"{OLD_CLUSTER}-{workspace.slug}")
 
         listed = takeover(workspace, *options)
@@ -76,9 +101,11 @@ class TestRebuiltCluster:
         assert listed[0] == 0
         for words in ("NAMESPACE", workspace.namespace, workspace.alias, OLD_UID, "Nothing was changed"):
             assert words in listed[1]
-        assert "annotations" not in workspace.must_get()["metadata"]
+        assert "takeovers" not in workspace.must_get(CONNECTION, "QdrantConnection")["spec"]
         assert takeover(workspace, *options, "--yes")[0] == 0
         assert workspace.wait_ready()["status"]["collection"]["points"] == 3
+        allowed = workspace.must_get(CONNECTION, "QdrantConnection")["spec"]["takeovers"]
+        assert allowed == [{"fromClusterId": f"{OLD_CLUSTER}-{workspace.slug}"}]
 
     @pytest.mark.parametrize("owner", [{"clusterId": "other"}, {"clusterId": OLD_CLUSTER, "name": "another"}])
     def test_all_leaves_alone_what_is_not_the_same_object_of_that_cluster(
@@ -86,7 +113,7 @@ class TestRebuiltCluster:
     ) -> None:
         leave_behind(workspace, **owner)
         workspace.create()
-        workspace.wait_condition("Stalled", "True/CollectionNotOwned")
+        wait_asked(workspace)
 
         code, told = takeover(workspace, "--all", "--cluster-id", OLD_CLUSTER, "-n", workspace.namespace, "--yes")
 

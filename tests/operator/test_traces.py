@@ -2,11 +2,12 @@
 
 import pathlib
 
-from tests.support.collector import Collector, attributes_of
-from tests.support.controlplane import ControlPlane
-from tests.support.http_server import serve
-from tests.support.operator import running, start_operator
-from tests.support.workspace import Workspace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import start_operator
+from tests.support.cluster.workspace import Workspace
+from tests.support.programs import running
+from tests.support.web.http_server import serve
+from tests.support.web.services import Collector, attributes_of
 
 
 def test_passes_and_their_calls_are_traced_where_a_collector_is_named(

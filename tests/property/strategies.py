@@ -4,20 +4,17 @@ from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.collection import (
+from agentmemory_operator.collections.rules.collection import Collection, Marker, Observed
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
-    Collection,
-    EmbeddingSource,
-    Marker,
-    Observed,
     ProductQuantization,
     ScalarQuantization,
     TurboQuantization,
 )
-from agentmemory_operator.domain.conditions import Reason, State
-from agentmemory_operator.domain.presets import RETRIEVAL_INDEXES
-from tests.support.fakes import observed_of
-from tests.support.plans import ALIAS
+from tests.support.spec.plans import ALIAS, observed_of
 
 T = TypeVar("T")
 FIELDS = [field for field, _ in RETRIEVAL_INDEXES] + ["ticket"]
@@ -91,7 +88,7 @@ observations: st.SearchStrategy[Observed | None] = st.none() | st.builds(
 )
 
 states = st.builds(
-    State,
+    ConditionState,
     type=st.just("Ready"),
     status=st.sampled_from([True, False, None]),
     reason=st.sampled_from(Reason),

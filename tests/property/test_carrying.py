@@ -11,11 +11,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmemory_operator.ports import Json
-from agentmemory_operator.services.carrying import Carried, Carrying
-from agentmemory_operator.services.reshaping import End
-from tests.support.carrying import collection_of
-from tests.support.point_memory import PointMemory
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.rebuilds.carry import Carried, Carrying
+from agentmemory_operator.rebuilds.reshape import Side
+from tests.support.engine.agents import collection_of
+from tests.support.engine.point_memory import BETWEEN, PointMemory
 
 IDS = ["a", "b", "c"]
 SOURCE, TARGET = "source", "target"
@@ -26,7 +26,7 @@ turns = st.tuples(st.just("turn"), st.integers(0, 5))
 
 
 class Stepping:
-    """Two collections; who asks for the target waits until it is his turn."""
+    """Two collections; who asks for the target waits until it is his turn, for each point anew."""
 
     def __init__(self) -> None:
         self.collections = {SOURCE: PointMemory(), TARGET: PointMemory()}
@@ -35,12 +35,16 @@ class Stepping:
     def __getattr__(self, name: str) -> Any:
         async def call(collection: str, *args: Any, **more: Any) -> Any:
             if collection == TARGET:
-                turn = asyncio.Event()
-                self.waiting.append(turn)
-                await turn.wait()
+                await self.wait()
+                BETWEEN.set(self.wait)
             return await getattr(self.collections[collection], name)(collection, *args, **more)
 
         return call
+
+    async def wait(self) -> None:
+        turn = asyncio.Event()
+        self.waiting.append(turn)
+        await turn.wait()
 
     def revs(self, collection: str) -> dict[str, int]:
         return {id_: row["rev"] for id_, row in self.collections[collection].payloads.items()}
@@ -55,7 +59,7 @@ class Run:
 
     def carrying(self) -> Carrying:
         shape = collection_of()
-        ends = [End(physical=name, collection=shape) for name in (SOURCE, TARGET)]
+        ends = [Side(physical=name, collection=shape) for name in (SOURCE, TARGET)]
         return Carrying(self.store, *ends)
 
     def write(self, id_: str) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.cleanup import Removal, Rules, plan
-from agentmemory_operator.domain.presets import Lifecycle, Prune
-from agentmemory_operator.domain.taxonomy import MemoryType, Ttl
-from agentmemory_operator.domain.variables import DAY_MS
+from agentmemory_operator.lifecycle.rules.cleanup import CleanupRules, Removal, plan
+from agentmemory_operator.spec.expression.variables import DAY_MS
+from agentmemory_operator.spec.memory_types import MemoryType, Ttl
+from agentmemory_operator.spec.presets import Lifecycle, Prune
 
 NOW_MS = 1_700_000_000_000
 TYPES = (
@@ -59,8 +59,8 @@ lifecycles = st.builds(
 )
 
 
-def rules_of(lifecycle: Lifecycle) -> Rules:
-    return Rules(lifecycle, TYPES, NOW_MS)
+def rules_of(lifecycle: Lifecycle) -> CleanupRules:
+    return CleanupRules(lifecycle, TYPES, NOW_MS)
 
 
 def after(chains: list[Chain], gone: dict[str, Removal]) -> list[Chain]:

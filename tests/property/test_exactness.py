@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.candidates import plan_candidates
-from agentmemory_operator.domain.classes import (
+from agentmemory_operator.search.rules.candidate_classes import (
     BY_HORIZON,
     BY_IDLENESS_AND_ACCESSES,
     BY_IDLENESS_AND_IMPORTANCE,
@@ -18,17 +17,18 @@ from agentmemory_operator.domain.classes import (
     BY_USE,
     MemoryClass,
 )
-from agentmemory_operator.domain.classes import EVERYTHING as EVERY_CLASS
-from agentmemory_operator.domain.effective import Ranking
-from agentmemory_operator.domain.exactness import End, Unseen, is_settled
-from agentmemory_operator.domain.fusion import Fusion
-from agentmemory_operator.domain.presets import Weights
-from agentmemory_operator.domain.scoring_models import Confidence, Importance, Model, Priority
-from agentmemory_operator.domain.taxonomy import MemoryType
-from agentmemory_operator.domain.trees import LEFT_OUT, combined
-from agentmemory_operator.domain.typed_expressions import checked_expression
-from agentmemory_operator.domain.variables import DAY_MS, Scored, values_of
-from tests.support.agents import EVERYTHING
+from agentmemory_operator.search.rules.candidate_classes import EVERYTHING as EVERY_CLASS
+from agentmemory_operator.search.rules.candidates import plan_candidates
+from agentmemory_operator.search.rules.exactness import ListEnd, Unseen, is_settled
+from agentmemory_operator.search.rules.score_trees import LEFT_OUT, combined
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority
+from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.expression.variables import DAY_MS, Scored, values_of
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import Weights
+from agentmemory_operator.spec.presets.table import Fusion
+from tests.support.engine.agents import EVERYTHING
 
 NOW_MS = 1_795_000_000_000
 TYPES = (MemoryType("fact", 365), MemoryType("episodic", 14, boost=1.2), MemoryType("semantic", None))
@@ -105,12 +105,12 @@ def holds(condition: Mapping[str, Any], payload: Mapping[str, Any]) -> bool:
     return value in condition["match"]["any"] if "match" in condition else bool(value >= condition["range"]["gte"])
 
 
-def listed(stored: Sequence[Memory], class_: MemoryClass, *, limit: int, least: float) -> tuple[list[Memory], End]:
+def listed(stored: Sequence[Memory], class_: MemoryClass, *, limit: int, least: float) -> tuple[list[Memory], ListEnd]:
     """Return the nearest of a class, and where their list ends."""
     condition = class_.condition(TYPES, NOW_MS)
     near = [m for m in stored if m.scored.similarity >= least and holds(condition, m.payload)]
     near.sort(key=lambda memory: -memory.scored.similarity)
-    return near[:limit], End(class_, near[limit].scored.similarity if len(near) > limit else None)
+    return near[:limit], ListEnd(class_, near[limit].scored.similarity if len(near) > limit else None)
 
 
 def score_of(memory: Memory, ranking: Ranking, fusion: Fusion | None) -> float:
@@ -159,13 +159,13 @@ def test_no_unseen_memory_is_better_than_an_answer_called_exact(
 
 def weighted(**more: Any) -> Unseen:
     plan = plan_candidates(EVERYTHING, {"must": []}, eligible=10**5, top_k=10, now_ms=NOW_MS)
-    ends = [End(class_, 0.5) for class_ in plan.classes]
+    ends = [ListEnd(class_, 0.5) for class_ in plan.classes]
     return Unseen(**{"ranking": EVERYTHING, "distance": "Cosine", "ends": ends} | more)
 
 
 def test_what_is_not_among_the_new_is_at_most_rather_new() -> None:
     """Similarity .5 weighs .5; a recency of .9 weighs .3; and a utility of up to 1 weighs .2."""
-    unseen = weighted(ends=[End(EVERY_CLASS, 0.5), End(BY_TIME[0], None)])
+    unseen = weighted(ends=[ListEnd(EVERY_CLASS, 0.5), ListEnd(BY_TIME[0], None)])
 
     assert not unseen.may_reach(0.25 + 0.9 * 0.3 + 0.2 + 1e-5)
     assert unseen.may_reach(0.25 + 0.9 * 0.3 + 0.2 - 1e-5)
@@ -173,7 +173,7 @@ def test_what_is_not_among_the_new_is_at_most_rather_new() -> None:
 
 @pytest.mark.parametrize("similarity", [0.0, 0.5, 0.9])
 def test_a_list_that_is_not_full_leaves_nothing_out(similarity: float) -> None:
-    assert not weighted(ends=[End(EVERY_CLASS, None), End(BY_TIME[0], similarity)]).may_reach(-100)
+    assert not weighted(ends=[ListEnd(EVERY_CLASS, None), ListEnd(BY_TIME[0], similarity)]).may_reach(-100)
 
 
 def test_ranks_beyond_a_list_prove_nothing() -> None:
@@ -183,7 +183,7 @@ def test_ranks_beyond_a_list_prove_nothing() -> None:
 def test_only_the_types_asked_for_count() -> None:
     """Nobody says how fast a type that the object no longer lists ages: its recency is .5, whatever its age."""
     ranking = replace(EVERYTHING, types=TYPES)
-    ends = [End(EVERY_CLASS, 0.5)]
+    ends = [ListEnd(EVERY_CLASS, 0.5)]
 
     assert weighted(ranking=ranking, ends=ends, types=("fact",)).may_reach(0.7)
     assert not weighted(ranking=ranking, ends=ends, types=("gone",)).may_reach(0.7)

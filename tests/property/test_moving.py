@@ -14,16 +14,19 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.rebuilding import Kind
-from agentmemory_operator.domain.records import TOMBSTONE_KEY
-from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
 from agentmemory_operator.errors import CollectionMoved, Conflict, NotFound, OutcomeUnknown, StoreUnavailable
-from agentmemory_operator.ports import Json
-from agentmemory_operator.services.chains import SWEEP_AFTER_MS, Chains
-from agentmemory_operator.services.stored import Stored
-from tests.support.agents import EVERYTHING, SIZE, World, agent_of, settings_of
-from tests.support.clocks import START_MS, FakeClock
-from tests.support.moving_model import TIMEOUT_S, ApiProcess, Engine, Killed, Process, Time, Turn, operator_of
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
+from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
+from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of
+from tests.support.engine.fakes import START_MS, FakeClock
+from tests.support.engine.meanwhile import Killed
+from tests.support.engine.moving_model import TIMEOUT_S, ApiProcess, Engine, Process, Time, Turn, operator_of
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
 VECTOR = [1.0] * SIZE
@@ -65,7 +68,7 @@ class Moving:
         self.requests: list[Request] = []
         self.operator: Process | None = None
         self.slow: set[Process] = set()
-        self.moves = [(Kind.REBUILD, 1, 2), (Kind.ROLLBACK, 2, 1)]
+        self.moves = [(RebuildKind.REBUILD, 1, 2), (RebuildKind.ROLLBACK, 2, 1)]
 
     async def run(self) -> None:
         direct = World(agent_of(self.settings, self.engine.live))  # type: ignore[arg-type] # what writers use of it
@@ -143,8 +146,12 @@ class Moving:
             error = self.operator.task.exception()
             assert error is None or isinstance(error, StoreUnavailable), error
             if error is None:
-                self.moves.pop(0)
+                self.end_move()
             self.operator = None
+
+    def end_move(self) -> None:
+        """Take note that the operator has done what it was at."""
+        self.moves.pop(0)
 
     def end_request(self, process: Process, request: Request) -> None:
         error, request.ended = process.task.exception(), self.steps
@@ -152,7 +159,7 @@ class Moving:
             assert isinstance(error, OutcomeUnknown | StoreUnavailable | NotFound | Conflict), error
             return
         outcome = process.task.result()
-        if isinstance(outcome, Stored):
+        if isinstance(outcome, StoredMemory):
             request.memory_id, request.is_acknowledged = outcome.id, True
         elif not isinstance(outcome, Exception):
             request.is_acknowledged = True
@@ -191,10 +198,10 @@ class Moving:
             await self.send(number, request, lambda world: add(world, content, "note", supersedes=one))
         elif kind == "delete":
             request = Request("delete", self.steps, one)
-            await self.send(number, request, lambda world: world.memories.delete(world.agent, one, user_id="u"))
+            await self.send(number, request, lambda world: delete_head(world.agent, one, user_id="u"))
         else:
             request, changes = Request("edit", self.steps, one, self.said), {"importance": self.said / 100_000}
-            await self.send(number, request, lambda world: world.edits.change(world.agent, one, changes, user_id="u"))
+            await self.send(number, request, lambda world: change_head(world.agent, one, changes, user_id="u"))
 
     async def send(self, number: int, request: Request, action: Action) -> None:
         api = self.apis[number]
@@ -214,10 +221,10 @@ class Moving:
 
     async def sweep(self) -> None:
         clock = FakeClock(START_MS + int(self.time.now_s * 1000) + 100_000)
-        agent = agent_of(self.settings, self.engine.live)  # type: ignore[arg-type]
+        agent = replace(agent_of(self.settings, self.engine.live), clock=clock)  # type: ignore[arg-type]
         for _ in range(3):
             clock.move(ms=SWEEP_AFTER_MS + 1)
-            await Chains(clock).sweep(agent)
+            await chains.sweep(agent)
 
     def check(self) -> None:
         rows = self.engine.live.payloads

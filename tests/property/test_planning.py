@@ -7,25 +7,25 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.changes import ChangeClass, Rebuild, class_of
-from agentmemory_operator.domain.collection import (
+from agentmemory_operator.collections.reconcile import draft
+from agentmemory_operator.collections.rules.changes import ChangeClass, Rebuild, class_of
+from agentmemory_operator.collections.rules.collection import (
     Collection,
     Marker,
     Observed,
-    ScalarQuantization,
     marker_from_json,
     marker_to_json,
 )
-from agentmemory_operator.domain.conditions import Reason, State, merge_conditions
-from agentmemory_operator.domain.desired import Terms
-from agentmemory_operator.domain.drift import DriftPolicy
-from agentmemory_operator.domain.planning import Plan, has_rebuild, plan_changes, rebuild_digest
-from agentmemory_operator.domain.rebuild_settings import ChangePolicy, RebuildSettings
-from agentmemory_operator.domain.safety import allowed, refuse
-from agentmemory_operator.services.reconcile import draft
+from agentmemory_operator.collections.rules.desired import PassTerms
+from agentmemory_operator.collections.rules.drift import DriftPolicy
+from agentmemory_operator.collections.rules.plan import Plan, has_rebuild, plan_changes, rebuild_digest
+from agentmemory_operator.collections.rules.refusals import allowed, refuse
+from agentmemory_operator.spec.effective.policies import ChangePolicy, RebuildSettings
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, merge_conditions
+from agentmemory_operator.spec.presets.table import ScalarQuantization
+from agentmemory_operator.spec.printable import printable_lines
 from tests.property.strategies import collections, markers, observations, specs, states
-from tests.support.fakes import apply_changes, observed_of
-from tests.support.plans import ALIAS, desired_of
+from tests.support.spec.plans import ALIAS, apply_changes, desired_of, observed_of
 
 FRESH = f"{ALIAS}__4"
 LAST = f"{ALIAS}__3"
@@ -136,17 +136,19 @@ def test_a_marker_comes_back_from_the_metadata_as_it_was(marker: Marker) -> None
 
 
 @given(states, states)
-def test_a_condition_keeps_its_time_exactly_while_its_status_stays(first: State, second: State) -> None:
+def test_a_condition_keeps_its_time_exactly_while_its_status_stays(
+    first: ConditionState, second: ConditionState
+) -> None:
     old = merge_conditions([], [first], generation=1, now="2026-01-01T00:00:00Z")
 
     (new,) = merge_conditions(old, [second], generation=2, now="2026-01-02T00:00:00Z")
 
     assert (new["lastTransitionTime"] == old[0]["lastTransitionTime"]) is (first.status == second.status)
-    assert (new["observedGeneration"], new["message"]) == (2, second.message)
+    assert (new["observedGeneration"], new["message"]) == (2, printable_lines(second.message))
 
 
 @given(states)
-def test_merging_the_same_state_again_changes_nothing(state: State) -> None:
+def test_merging_the_same_state_again_changes_nothing(state: ConditionState) -> None:
     old = merge_conditions([], [state], generation=1, now="2026-01-01T00:00:00Z")
 
     assert merge_conditions(old, [state], generation=1, now="2026-01-02T00:00:00Z") == old
@@ -171,7 +173,7 @@ def test_a_newer_preset_does_nothing_costly_that_nobody_asked_for_or_approved(
     desired: Collection, older: Collection, observed: Observed | None
 ) -> None:
     live = observed.collection.marker if observed else None
-    terms = Terms(older={live.preset_revision: older} if live else {})
+    terms = PassTerms(older={live.preset_revision: older} if live else {})
     assert desired.marker is not None
 
     found = draft(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
@@ -186,7 +188,7 @@ def test_what_was_approved_is_done_and_a_rebuild_is_left_to_what_carries_it_out(
     desired: Collection, observed: Observed | None
 ) -> None:
     whole = plan(desired, observed)
-    terms = Terms(approved=whole.digest)
+    terms = PassTerms(approved=whole.digest)
 
     found = draft(ALIAS, desired, observed, last_physical=LAST, last_points=0, terms=terms)
 
@@ -202,7 +204,7 @@ def test_a_rebuild_s_digest_is_that_of_what_needs_it_whatever_else_is_done_meanw
 ) -> None:
     whole = plan(desired, observed)
     approved = rebuild_digest(whole) if is_approved else None
-    terms = Terms(approved=approved, rebuild=RebuildSettings(change_policy=policy))
+    terms = PassTerms(approved=approved, rebuild=RebuildSettings(change_policy=policy))
     refusal = refuse(whole, observed, terms=terms)
 
     after = apply_changes(observed, allowed(whole, refusal))
@@ -219,7 +221,7 @@ def test_what_is_left_of_drift_is_left_alone_and_what_is_done_is_done_once(
 ) -> None:
     if observed is None:
         return
-    terms = Terms(drift_policy=policy)
+    terms = PassTerms(drift_policy=policy)
     found = draft(ALIAS, desired, observed, last_physical=last, last_points=0, terms=terms)
 
     after = apply_changes(observed, allowed(found.plan, found.refusal))

@@ -5,8 +5,15 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.replicas import ACTIVE, CopyReplica, DropReplica, Placement, moves_to, next_move
-from tests.support.placements import moved
+from agentmemory_operator.collections.rules.replicas import (
+    ACTIVE,
+    CopyReplica,
+    DropReplica,
+    Placement,
+    moves_to,
+    next_move,
+)
+from tests.support.engine.collection_store import moved
 
 STATES = (ACTIVE, ACTIVE, ACTIVE, "Dead", "Partial", "Initializing")
 

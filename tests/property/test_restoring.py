@@ -1,119 +1,165 @@
-"""Restores: no name twice, exactly one goes first, nothing on record is forgotten, every kill is gone on from."""
+"""A model of restores into another collection and into the collection itself, and of the way back, under writers.
 
-from dataclasses import replace
+Whatever the order of their calls, whoever is killed or starts midway, and however late news of claims come: what was
+answered 409, 404 or 503 is never seen, nothing that was acknowledged is missing everywhere, what was acknowledged since
+the last restore is there, and each chain has one newest version. Both API processes have clocks of their own.
+"""
 
-from hypothesis import given
+import asyncio
+import random
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.naming import next_physical
-from agentmemory_operator.domain.restoring import (
-    MOST_RECORDS,
-    Contender,
-    Identity,
-    Record,
-    Step,
-    applied_record,
-    check_version,
-    merged_records,
-    one_before,
-    records_from,
-    records_to_json,
-    resume_at,
-    step_after,
+from agentmemory_operator.collections.rules.epochs import epoch_in
+from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
+from tests.property.test_moving import MOST_STEPS, VECTOR, Moving, Request
+from tests.support.engine.agents import World, agent_of
+from tests.support.engine.meanwhile import Killed
+from tests.support.engine.moving_model import ApiProcess, Process, Turn
+from tests.support.engine.restoring_model import Restores, Restoring
+
+# Of news of claims; see `restoring_model.SETTLE_S`.
+MOST_LAG_S = 4.0
+
+
+class Restored(Moving):
+    """One agent that is restored in every way, one after the other, in an order that is drawn."""
+
+    def __init__(self, draw: random.Random) -> None:
+        super().__init__(draw)
+        self.restores = Restores(self.engine, self.time)
+        self.apis = [self.api(off_s) for off_s in (-40, 40)]
+        ways = ["swap", "in_place", "roll_back", "in_place"]
+        self.left = [(number, draw.choice(ways) if number else "swap") for number in range(4)]
+        self.contents: dict[int, str] = {}
+        self.refused: set[str] = set()
+        self.last_end = 0
+        self.chosen: dict[int, tuple[int, str]] = {}
+
+    def api(self, off_s: float) -> ApiProcess:
+        lag_s = self.draw.uniform(0, MOST_LAG_S)
+        return ApiProcess(self.engine, self.settings, self.time, off_s=off_s, lag_s=lag_s)
+
+    async def run(self) -> None:
+        direct = World(agent_of(self.settings, self.engine.live))  # type: ignore[arg-type] # what writers use of it
+        for number in range(3):
+            await direct.add(f"first {number}", type="note", vector=VECTOR)
+        await direct.add("the fact", type="fact", key="k", vector=VECTOR)
+        self.restores.snapshots.append(self.engine.snapshot(self.engine.behind))
+        while self.left or self.operator:
+            await self.happen()
+        for _ in range(60):
+            await self.happen()
+        while self.busy:
+            for process, _ in list(self.busy.values()):
+                await self.step(process)
+            await self.pass_time(0.1)
+        await self.sweep()
+        self.check()
+
+    async def happen(self) -> None:
+        is_pending = any(row.get("pending") for row in self.engine.live.payloads.values())
+        if self.draw.random() < (0.2 if is_pending else 0.02):
+            self.restores.snapshots.append(self.engine.snapshot(self.engine.behind))
+        # What is of the past would be served by whoever does not know that a restore is under way.
+        is_past = epoch_in(self.engine.metadata[self.engine.behind]).number < self.engine.claimed[-1][1]
+        if self.draw.random() < (0.1 if is_past else 0.02):
+            await self.restart(self.draw.choice((0, 1)))
+        if is_past and self.draw.random() < 0.9:
+            self.pace = [1.0, 1.0, 0.0]
+        await super().happen()
+        self.pace[2] = self.pace[2] or 1.0
+        assert self.steps < MOST_STEPS
+
+    async def restart(self, number: int) -> None:
+        """Let another process take the place of one that was killed."""
+        if number in self.busy:
+            process, _ = self.busy.pop(number)
+            if process.turn.in_flight_s is not None:
+                # What is on its way lands all the same.
+                await self.step(process)
+            await self.kill(process)
+        self.apis[number] = self.api(self.draw.choice((-40, 40)))
+
+    async def kill(self, process: Process) -> None:
+        process.turn.is_killed = True
+        process.task.cancel()
+        await asyncio.wait({process.task})
+        if not process.task.cancelled():
+            error = process.task.exception()
+            assert error is None or isinstance(error, Killed | AgentMemoryError), error
+
+    async def operate(self) -> None:
+        if self.operator is None:
+            if self.left:
+                self.operator = await self.start_operator()
+                self.reap()
+        elif self.draw.random() < 0.01:
+            process, self.operator = self.operator, None
+            await self.kill(process)
+        else:
+            await self.step(self.operator)
+
+    async def start_operator(self) -> Process:
+        number, way = self.left[0]
+        if number not in self.chosen:
+            behind = self.engine.behind
+            other = next(name for name in self.engine.collections if name != behind)
+            snapshot = self.draw.randrange(len(self.restores.snapshots))
+            self.chosen[number] = snapshot, behind if way == "in_place" else other
+        snapshot, target = self.chosen[number]
+        turn = Turn(self.time)
+        operator = Restoring(self.restores, turn, number, snapshot, target)
+        return await self.start(turn, getattr(operator, way)())
+
+    def end_move(self) -> None:
+        self.left.pop(0)
+        self.last_end = self.steps
+
+    async def send(self, number: int, request: Request, action: Any) -> None:
+        self.contents[id(request)] = f"said {self.said}"
+        await super().send(number, request, action)
+
+    def end_request(self, process: Process, request: Request) -> None:
+        error, request.ended = process.task.exception(), self.steps
+        outcome = error if error is not None else process.task.result()
+        if isinstance(outcome, StoredMemory):
+            request.memory_id, request.is_acknowledged = outcome.id, True
+        elif isinstance(outcome, OutcomeUnknown):
+            return
+        elif isinstance(outcome, Conflict | NotFound | StoreUnavailable):
+            self.refused.add(self.contents[id(request)])
+        else:
+            assert not isinstance(outcome, Exception), outcome
+            request.is_acknowledged = True
+
+    def check(self) -> None:
+        rows = self.engine.live.payloads
+        living = {id_: row for id_, row in rows.items() if TOMBSTONE_KEY not in row}
+        seen = {row.get("content") for row in living.values()}
+        assert not self.refused & seen, "what was refused is seen"
+        deletions = {request.memory_id for request in self.requests if request.kind == "delete"}
+        everywhere = [*self.restores.kept, *(memory.payloads for memory in self.engine.collections.values())]
+        for request in self.requests:
+            if request.kind != "add" or not request.is_acknowledged or request.memory_id in deletions:
+                continue
+            assert any(request.memory_id in payloads for payloads in everywhere), "an acknowledged memory is lost"
+            if request.begun > self.last_end:
+                assert request.memory_id in living, "a memory that was stored after the last restore is lost"
+        self.check_chains(rows)
+
+
+@settings(
+    # Nothing to shrink: an order is drawn from one number.
+    max_examples=25,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
 )
-from agentmemory_operator.errors import SpecInvalid
-from tests.support.plans import ALIAS
-
-numbered = st.integers(0, 40).map(lambda number: f"{ALIAS}__{number}")
-names = st.lists(numbered | st.none() | st.sampled_from([ALIAS, "", f"{ALIAS}__x", "other__99"]))
-records = st.lists(
-    st.builds(
-        Record,
-        identity=st.builds(
-            Identity, namespace=st.just("agents"), name=st.sampled_from("abcd"), digest=st.sampled_from("xy")
-        ),
-        source=st.just("snapshot"),
-        applied_at=st.integers(0, 9).map(lambda day: f"2026-11-0{day}T08:00:00Z"),
-        rolled_back=st.booleans(),
-    ),
-    max_size=6,
-)
-contenders = st.lists(
-    st.builds(
-        Contender,
-        namespace=st.just("agents"),
-        name=st.just("r"),
-        created=st.sampled_from(["2026-11-22T08:00:00Z", "2026-11-22T08:00:01Z"]),
-        uid=st.text("abcdef", min_size=8, max_size=8),
-        has_begun=st.booleans(),
-    ),
-    min_size=1,
-    max_size=5,
-    unique_by=lambda one: one.uid,
-)
-versions = st.tuples(st.just(1), st.integers(17, 19), st.integers(0, 3))
-
-
-@given(names)
-def test_a_name_that_anything_bears_or_bore_is_never_given_again(known: list[str | None]) -> None:
-    given_first = next_physical(ALIAS, known)
-
-    assert given_first not in known
-    assert next_physical(ALIAS, [*known, given_first]) not in [*known, given_first]
-
-
-@given(contenders)
-def test_of_any_restores_into_one_agent_exactly_one_goes_on(waiting: list[Contender]) -> None:
-    going = [one for one in waiting if one_before(one, [other for other in waiting if other != one]) is None]
-
-    assert len(going) == 1
-    assert going[0].has_begun == any(one.has_begun for one in waiting)
-
-
-@given(records, records)
-def test_what_was_applied_to_the_live_collection_stays_on_record(live: list[Record], recovered: list[Record]) -> None:
-    new = Record(
-        identity=Identity(namespace="agents", name="new", digest="z"),
-        source="snapshot",
-        applied_at="2026-11-22T08:00:00Z",
-    )
-
-    merged = merged_records(live, recovered, new)
-
-    assert merged[-1] == new
-    assert all(applied_record(merged, record.identity) for record in (*live, *recovered))
-    assert merged_records(merged, merged, new) == merged
-    assert records_from(records_to_json(merged)) == merged[-MOST_RECORDS:]
-    later = replace(new, applied_at="2026-11-23T08:00:00Z")
-    assert [record.identity for record in merged_records(merged, recovered, later)].count(new.identity) == 1
-
-
-@given(st.lists(st.integers(0, len(Step)), max_size=12))
-def test_however_often_it_is_killed_every_step_is_done_and_the_alias_moves_once(runs: list[int]) -> None:
-    begun: Step | None = None
-    done, moves = set(), 0
-    for budget in (*runs, len(Step)):
-        step: Step | None = resume_at(begun, is_switched=moves > 0)
-        for _ in range(budget):
-            if step is None:
-                break
-            begun = step
-            done.add(step)
-            moves += step is Step.SWITCH
-            step = step_after(step)
-
-    assert done == set(Step)
-    assert moves == 1
-
-
-@given(versions, versions)
-def test_only_the_same_minor_restores_and_never_an_earlier_patch(
-    made: tuple[int, int, int], runs: tuple[int, int, int]
-) -> None:
-    try:
-        check_version(".".join(map(str, made)), ".".join(map(str, runs)))
-        is_taken = True
-    except SpecInvalid:
-        is_taken = False
-
-    assert is_taken == (made[:2] == runs[:2] and made <= runs)
+@given(seed=st.integers(0, 2**32))
+def test_no_order_of_calls_shows_what_was_refused_or_loses_what_was_acknowledged(seed: int) -> None:
+    asyncio.run(Restored(random.Random(seed)).run())

@@ -6,14 +6,21 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.retention import DAY_MS, FAILED_AT_MOST, FAILED_DAYS, Candidate, Rules, judge
+from agentmemory_operator.snapshots.rules.retention import (
+    DAY_MS,
+    FAILED_AT_MOST,
+    FAILED_DAYS,
+    Candidate,
+    RetentionRules,
+    judge,
+)
 
 NOW_MS = 1_795_000_000_000
 # Around two years back, thick in the last days, so that days, weeks and months have several and one.
 times = st.one_of(st.integers(NOW_MS - 10 * DAY_MS, NOW_MS), st.integers(NOW_MS - 800 * DAY_MS, NOW_MS))
 figures = st.integers(0, 4)
 rules_given = st.builds(
-    Rules,
+    RetentionRules,
     keep_last=figures,
     daily=figures,
     weekly=figures,
@@ -37,20 +44,22 @@ candidates = st.builds(
 herds = st.lists(candidates, max_size=40, unique_by=lambda one: one.name)
 
 
-def kept_of(herd: list[Candidate], rules: Rules, now_ms: int = NOW_MS) -> list[Candidate]:
+def kept_of(herd: list[Candidate], rules: RetentionRules, now_ms: int = NOW_MS) -> list[Candidate]:
     kept = {verdict.name for verdict in judge(herd, rules, now_ms=now_ms) if verdict.is_kept}
     return [one for one in herd if one.name in kept]
 
 
 @given(herds, rules_given)
-def test_what_was_kept_is_kept_again(herd: list[Candidate], rules: Rules) -> None:
+def test_what_was_kept_is_kept_again(herd: list[Candidate], rules: RetentionRules) -> None:
     kept = kept_of(herd, rules)
 
     assert kept_of(kept, rules) == kept
 
 
 @given(herds, rules_given, st.randoms(use_true_random=False))
-def test_the_order_of_the_snapshots_does_not_matter(herd: list[Candidate], rules: Rules, random: Random) -> None:
+def test_the_order_of_the_snapshots_does_not_matter(
+    herd: list[Candidate], rules: RetentionRules, random: Random
+) -> None:
     mixed = list(herd)
     random.shuffle(mixed)
 
@@ -59,7 +68,7 @@ def test_the_order_of_the_snapshots_does_not_matter(herd: list[Candidate], rules
 
 @given(herds, rules_given)
 def test_a_pin_a_hand_a_reader_and_a_run_under_way_keep_whatever_the_figures_say(
-    herd: list[Candidate], rules: Rules
+    herd: list[Candidate], rules: RetentionRules
 ) -> None:
     kept = kept_of(herd, rules)
 
@@ -70,7 +79,7 @@ def test_a_pin_a_hand_a_reader_and_a_run_under_way_keep_whatever_the_figures_say
 
 
 @given(herds, rules_given)
-def test_the_last_verified_one_that_the_server_can_restore_stays(herd: list[Candidate], rules: Rules) -> None:
+def test_the_last_verified_one_that_the_server_can_restore_stays(herd: list[Candidate], rules: RetentionRules) -> None:
     kept = kept_of(herd, rules)
     proven = [one for one in herd if one.has_succeeded and one.is_verified and one.is_finished and not one.is_going]
     restorable = [one for one in proven if one.is_restorable]
@@ -83,7 +92,9 @@ def test_the_last_verified_one_that_the_server_can_restore_stays(herd: list[Cand
 
 
 @given(herds, rules_given)
-def test_while_nothing_is_known_of_the_version_nothing_proven_goes(herd: list[Candidate], rules: Rules) -> None:
+def test_while_nothing_is_known_of_the_version_nothing_proven_goes(
+    herd: list[Candidate], rules: RetentionRules
+) -> None:
     unsure = [replace(one, is_restorable=None) for one in herd]
 
     kept = kept_of(unsure, rules)
@@ -93,7 +104,7 @@ def test_while_nothing_is_known_of_the_version_nothing_proven_goes(herd: list[Ca
 
 
 @given(herds, rules_given)
-def test_each_has_a_reason_and_is_told_of_once(herd: list[Candidate], rules: Rules) -> None:
+def test_each_has_a_reason_and_is_told_of_once(herd: list[Candidate], rules: RetentionRules) -> None:
     verdicts = judge(herd, rules, now_ms=NOW_MS)
 
     assert sorted(verdict.name for verdict in verdicts) == sorted(one.name for one in herd)
@@ -102,7 +113,7 @@ def test_each_has_a_reason_and_is_told_of_once(herd: list[Candidate], rules: Rul
 
 
 @given(herds, rules_given, st.integers(0, 400))
-def test_what_goes_now_goes_later_too(herd: list[Candidate], rules: Rules, days: int) -> None:
+def test_what_goes_now_goes_later_too(herd: list[Candidate], rules: RetentionRules, days: int) -> None:
     """A run that comes late removes no less; else what a killed run left would depend on when it goes on."""
     rules = replace(rules, max_age_days=None)
 
@@ -110,7 +121,7 @@ def test_what_goes_now_goes_later_too(herd: list[Candidate], rules: Rules, days:
 
 
 @given(herds, rules_given)
-def test_there_are_never_more_than_the_figures_say(herd: list[Candidate], rules: Rules) -> None:
+def test_there_are_never_more_than_the_figures_say(herd: list[Candidate], rules: RetentionRules) -> None:
     good = [
         replace(one, is_scheduled=True, is_finished=True, is_pinned=False, is_going=False, users=(), is_restorable=True)
         for one in herd
@@ -123,7 +134,7 @@ def test_there_are_never_more_than_the_figures_say(herd: list[Candidate], rules:
 
 
 @given(herds, rules_given)
-def test_nothing_that_failed_long_ago_outlives_a_newer_success(herd: list[Candidate], rules: Rules) -> None:
+def test_nothing_that_failed_long_ago_outlives_a_newer_success(herd: list[Candidate], rules: RetentionRules) -> None:
     kept = kept_of(herd, rules)
     good = [one.time_ms for one in herd if one.is_good and one.is_scheduled and one.is_finished and not one.is_going]
 

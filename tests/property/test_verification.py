@@ -6,11 +6,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.domain.records import TOMBSTONE_KEY, tombstone_of
-from agentmemory_operator.domain.samples import compare_points, is_unchanged
-from agentmemory_operator.domain.verification import SKEW_MS, Recorded, compare_count, was_there
+from agentmemory_operator.memories.rules.comparison import Equality, compare_points, is_unchanged
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, tombstone_of
+from agentmemory_operator.snapshots.rules.verdict import SURELY_BEFORE_MS, Recorded, compare_count, was_there
 
-BEGUN_MS = 10 * SKEW_MS
+BEGUN_MS = 10 * SURELY_BEFORE_MS
 Points = dict[str, dict[str, Any]]
 acts = st.lists(st.tuples(st.sampled_from(("store", "change", "delete")), st.integers(0, 9)), max_size=12)
 
@@ -35,7 +35,7 @@ def alive(points: Points) -> int:
 
 
 def deleted_since(points: Points) -> int:
-    return sum(point["payload"].get(TOMBSTONE_KEY, 0) >= BEGUN_MS - SKEW_MS for point in points.values())
+    return sum(point["payload"].get(TOMBSTONE_KEY, 0) >= BEGUN_MS - SURELY_BEFORE_MS for point in points.values())
 
 
 @given(acts, acts, acts, acts)
@@ -52,7 +52,7 @@ def test_a_snapshot_taken_amid_writes_is_never_found_wrong(long_ago, before, aft
     recorded = Recorded(begun_ms=BEGUN_MS, before=counted[0], after=counted[1])
 
     assert compare_count(alive(copy), recorded, deleted_since(points)).is_good
-    assert not compare_points(copy.values(), points.values(), has_keyword=False).differing
+    assert not compare_points(copy.values(), points.values(), Equality(has_keyword=False)).differing
     assert all(id_ in copy for id_, p in points.items() if was_there(p["payload"]["updatedAt"], BEGUN_MS))
 
 
@@ -65,7 +65,7 @@ def test_a_damaged_point_that_nobody_wrote_since_is_always_found(long_ago, later
     damaged = chance.choice(sorted(copy))
     copy[damaged]["payload"] = copy[damaged]["payload"] | {"type": "damaged"}
 
-    compared = compare_points(copy.values(), points.values(), has_keyword=False)
+    compared = compare_points(copy.values(), points.values(), Equality(has_keyword=False))
 
     is_judged = is_unchanged(copy[damaged]["payload"], points[damaged]["payload"])
     assert [id_ for id_, _ in compared.differing] == ([damaged] if is_judged else [])
@@ -81,4 +81,4 @@ def test_a_lost_point_that_nobody_wrote_since_is_always_missed(long_ago, later, 
 
     absent = [id_ for id_, p in points.items() if id_ not in copy and was_there(p["payload"]["updatedAt"], BEGUN_MS)]
 
-    assert absent == ([lost] if points[lost]["payload"]["updatedAt"] < BEGUN_MS - SKEW_MS else [])
+    assert absent == ([lost] if points[lost]["payload"]["updatedAt"] < BEGUN_MS - SURELY_BEFORE_MS else [])

@@ -13,19 +13,21 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agentmemory_operator.domain.cleanup import Removal
-from agentmemory_operator.domain.records import TOMBSTONE_KEY
-from agentmemory_operator.domain.taxonomy import MemoryType
 from agentmemory_operator.errors import Conflict, NotFound
-from agentmemory_operator.ports import Json
-from agentmemory_operator.services.chains import SWEEP_AFTER_MS
-from agentmemory_operator.services.cleanup import Cleanup
-from agentmemory_operator.services.removals import Going
-from agentmemory_operator.services.stored import Stored
-from tests.support.agents import EVERYTHING, SIZE, World, agent_of, settings_of
-from tests.support.point_memory import PointMemory
+from agentmemory_operator.lifecycle.cleanup import Cleanup
+from agentmemory_operator.lifecycle.removals import Going
+from agentmemory_operator.lifecycle.rules.cleanup import Removal
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
+from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
+from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of
+from tests.support.engine.point_memory import BETWEEN, PointMemory
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
 KEYED: dict[str, Any] = {"type": "fact", "key": "k"}
@@ -62,7 +64,7 @@ class Turn:
 
 
 class SteppingStore:
-    """Passes a call on when its process is let go on."""
+    """Passes a call on when its process is let go on; between two points of one call it waits too."""
 
     def __init__(self, store: PointMemory, turn: Turn) -> None:
         self._store = store
@@ -71,6 +73,7 @@ class SteppingStore:
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         async def call(*args: Any, **more: Any) -> Any:
             await self._turn.wait()
+            BETWEEN.set(self._turn.wait)
             return await getattr(self._store, name)(*args, **more)
 
         return call
@@ -82,7 +85,7 @@ class Writing(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.new_event_loop()
-        self.store = PointMemory()
+        self.store = PointMemory(lists_by_id=False)
         ranking = replace(EVERYTHING, types=TYPES)
         agent_settings = replace(settings_of("model", ranking=ranking), deduplicate=True)
         self.world = World(agent_of(agent_settings, self.store))  # type: ignore[arg-type] # what writers use of it
@@ -92,6 +95,10 @@ class Writing(RuleBasedStateMachine):
         self.may_be_deleted: set[str] = set()
         self.requests: dict[str, set[str]] = {"first note": {""}}
         self.run(self.world.add("first note", type="note", vector=VECTOR))
+
+    @initialize(backwards=st.booleans())
+    def read_in_this_order(self, backwards: bool) -> None:
+        self.store.reads_backwards = backwards
 
     def run(self, work: Awaitable[Any]) -> Any:
         return self.loop.run_until_complete(work)  # type: ignore[arg-type]
@@ -162,7 +169,7 @@ class Writing(RuleBasedStateMachine):
         rows = sorted((row for row in self.rows("fact") + self.rows("note")), key=lambda row: row["createdAt"])
         memory_id = rows[choice % len(rows)]["id"]
         self.may_be_deleted.add(memory_id)
-        self.start(lambda world: world.memories.delete(world.agent, memory_id, user_id="u"))
+        self.start(lambda world: delete_head(world.agent, memory_id, user_id="u"))
 
     @precondition(lambda self: self.has_room and self.earlier())
     @rule(choice=st.integers(0, 20))
@@ -172,11 +179,7 @@ class Writing(RuleBasedStateMachine):
         row = deepcopy(rows[choice % len(rows)])
         self.may_be_deleted.add(row["id"])
         going = Going(((row, Removal.CHAIN),))
-        self.start(
-            lambda world: Cleanup(world.clock, world.chains, world.windows, least_rest_s=0).take_out(
-                world.agent, [going]
-            )
-        )
+        self.start(lambda world: Cleanup(world.clock, least_rest_s=0).take_out(world.agent, [going]))
 
     def earlier(self) -> list[Json]:
         return [row for row in self.rows("fact") + self.rows("note") if row.get("supersededById")]
@@ -185,7 +188,7 @@ class Writing(RuleBasedStateMachine):
     @rule()
     def sweep(self) -> None:
         self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
-        self.start(lambda world: world.chains.sweep(world.agent))
+        self.start(lambda world: chains.sweep(world.agent))
 
     @precondition(lambda self: self.processes)
     @rule(choice=st.integers(0, MAX_ALIVE - 1), calls=st.sampled_from([1, 1, 1, 2, 5]))
@@ -225,7 +228,7 @@ class Writing(RuleBasedStateMachine):
         assert not self.processes
         for _ in range(2):
             self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
-            self.run(self.world.chains.sweep(self.world.agent))
+            self.run(chains.sweep(self.world.agent))
         for type_ in ("fact", "note"):
             self.check_chain(type_)
         self.check_outcomes()
@@ -250,8 +253,8 @@ class Writing(RuleBasedStateMachine):
     def check_outcomes(self) -> None:
         for process in self.ended:
             outcome = process.task.result() if process.task.exception() is None else process.task.exception()
-            assert outcome is None or isinstance(outcome, int | Stored | Conflict | NotFound | Counter), outcome
-            if isinstance(outcome, Stored) and outcome.id not in self.may_be_deleted:
+            assert outcome is None or isinstance(outcome, int | StoredMemory | Conflict | NotFound | Counter), outcome
+            if isinstance(outcome, StoredMemory) and outcome.id not in self.may_be_deleted:
                 row = self.store.payloads[outcome.id]
                 assert (TOMBSTONE_KEY not in row, row["content"]) == (True, process.content)
 

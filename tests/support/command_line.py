@@ -1,15 +1,19 @@
-"""The command line without what lies behind it."""
+"""The command line without what lies behind it, and on a terminal."""
 
+import os
+import pty
+import subprocess
 from typing import Any
 
 import typer
 
-from agentmemory_operator.entrypoints.asking import Asking
-from agentmemory_operator.entrypoints.cleanups import Cleanups
-from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
-from agentmemory_operator.entrypoints.downloads import Downloads
-from agentmemory_operator.entrypoints.inspection import Inspection
-from agentmemory_operator.entrypoints.jobs import OpenJobs
+from agentmemory_operator.entrypoints.cli.ask import Asking
+from agentmemory_operator.entrypoints.cli.cleanup import Cleanups
+from agentmemory_operator.entrypoints.cli.commands import AgentSource, Verbs, build_cli
+from agentmemory_operator.entrypoints.cli.jobs import OpenJobs
+from agentmemory_operator.entrypoints.cli.look import Inspection
+from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
+from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
 
 
 def command_line(
@@ -33,12 +37,33 @@ def command_line(
             api_files=absent,
             dev=absent,
             devserver=absent,
-            default_source=Source.FILES,
+            default_source=AgentSource.FILES,
             inspection=inspection or Inspection(absent, absent, None, None),
             cleanups=Cleanups(absent, absent),
             open_objects=absent,
             open_jobs=open_jobs or absent,
             downloads=downloads or Downloads(absent, absent),
             asking=Asking(absent, "http://127.0.0.1:9", None),
+            open_installed=absent,
         )
     )
+
+
+def on_terminal(*arguments: str, answer: str, **environment: str) -> tuple[int, str, str]:
+    """Run `agentmemory` with a terminal as its input, type an answer; return exit status, output, errors."""
+    typed, terminal = pty.openpty()
+    try:
+        os.write(typed, f"{answer}\n".encode())
+        done = subprocess.run(
+            [*AGENTMEMORY, *arguments],
+            stdin=terminal,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=clean_environment() | environment,
+            timeout=60,
+        )
+    finally:
+        os.close(terminal)
+        os.close(typed)
+    return done.returncode, done.stdout, done.stderr

@@ -1,16 +1,19 @@
 """The commands that a page of the documentation shows: lines after `$ ` in its console blocks."""
 
+import ast
+import functools
 import os
 import pathlib
 import re
 import subprocess
 import sys
 
-from tests.support.workspace import Workspace
+from tests.support.cluster.workspace import Workspace
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 # There are no Deployments, nor a namespace of the product, where the operator runs as a process.
 NEEDS_PODS = "agentmemory-system"
+NAMED_TESTS = re.compile(r"`((?:devserver/)?tests/[\w/]+\.py)::(\w+)`")
 
 
 def commands_of(page: str, heading: str = "") -> list[str]:
@@ -55,3 +58,11 @@ def run_page(workspace: Workspace, page: str, heading: str, *, folder: pathlib.P
         printed.append(done.stdout)
     assert printed, f"{page} shows no command under {heading!r}"
     return printed
+
+
+@functools.cache
+def names_in(path: str) -> frozenset[str]:
+    """Return the names of the tests in a file, those in classes too."""
+    nodes = ast.walk(ast.parse((DOCS.parent / path).read_text()))
+    found = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(name for name in found if name.startswith("test_"))

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from conftest import LONGEST
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # Folders of one machine, and hosts that packages or images are fetched from by one machine only.
 MACHINE_PATHS = re.compile(r"(?<![\w./-])/(home|Users|root|work|workspace|mnt|builds)/[\w.-]+")
@@ -52,7 +54,7 @@ def test_operator_is_the_standard_library_s_from_the_root_too() -> None:
 
 
 def test_no_module_has_the_name_of_a_drawer() -> None:
-    names = {pathlib.PurePath(name).stem for name in tracked() if name.startswith("operator/")}
+    names = {pathlib.PurePath(name).stem for name in tracked() if name.startswith(("devserver/", "operator/"))}
 
     assert names.isdisjoint({"utils", "util", "helpers", "common", "manager", "misc"})
 
@@ -74,3 +76,16 @@ def test_the_locked_requirements_name_no_index() -> None:
 
     assert locked
     assert [name for name, text in locked.items() if "index-url" in text or "://" in text] == []
+
+
+def test_each_of_the_longest_files_is_there() -> None:
+    assert [file for file in LONGEST if not (ROOT / file).is_file()] == []
+
+
+def test_each_module_that_the_tests_readme_names_is_there() -> None:
+    tests = ROOT / "tests"
+    named = re.findall(r"`([\w/]+\.py)\b", (tests / "README.md").read_text())
+
+    assert len(named) > 20
+    found = [name for name in named if any((place / name).is_file() for place in (ROOT, tests, tests / "support"))]
+    assert found == named

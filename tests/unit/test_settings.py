@@ -20,6 +20,24 @@ def test_in_a_cluster_authentication_and_json_are_the_default() -> None:
     assert settings.max_caller_rate == 200
 
 
+@pytest.mark.parametrize(
+    ("said", "is_in_cluster", "wanted"),
+    [
+        ("", False, None),
+        ("", True, "Require"),
+        ("Warn", True, "Warn"),
+        ("Warn", False, "Warn"),
+        ("Require", False, "Require"),
+    ],
+)
+def test_secrets_say_where_they_may_go_in_a_cluster_and_wherever_it_is_asked_for(
+    said: str, is_in_cluster: bool, wanted: str | None
+) -> None:
+    environ = {"AGENTMEMORY_SECRET_HOSTS": said, "KUBERNETES_SERVICE_HOST": "10.0.0.1" if is_in_cluster else ""}
+
+    assert Settings.from_env(environ).secret_hosts == wanted
+
+
 def test_every_variable_is_read() -> None:
     settings = Settings.from_env(
         {
@@ -32,13 +50,16 @@ def test_every_variable_is_read() -> None:
             "AGENTMEMORY_LOG_FORMAT": "json",
             "AGENTMEMORY_MAX_REQUESTS": "7",
             "AGENTMEMORY_MAX_BODY_MIB": "9",
+            "AGENTMEMORY_EMBEDDING_CACHE_MIB": "10",
             "AGENTMEMORY_MAX_CALLER_RATE": "11",
             "AGENTMEMORY_MAX_SCRATCH_GIB": "13",
             "AGENTMEMORY_MAX_REBUILD_GIB": "14",
             "AGENTMEMORY_SHARED_BUCKETS": "backups, https://minio:9000/backups",
+            "AGENTMEMORY_SECRET_HOSTS": "Warn",
             "OPENAI_API_KEY": "ok",
             "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
             "AGENTMEMORY_URL": "http://api/",
+            "AGENTMEMORY_CLUSTER_ID": "4f0c-uid",
             "AGENTMEMORY_MODELS": "models",
             "AGENTMEMORY_MODEL_DOWNLOADS": "yes",
         }
@@ -55,12 +76,15 @@ def test_every_variable_is_read() -> None:
         openai_api_key="ok",
         max_requests=7,
         max_body_mib=9,
+        embedding_cache_mib=10,
         max_caller_rate=11,
         max_scratch_gib=13,
         max_rebuild_gib=14,
         shared_buckets=frozenset({"backups", "https://minio:9000/backups"}),
+        secret_hosts="Warn",
         exports_traces=True,
         api_url="http://api",
+        cluster_id="4f0c-uid",
         models=pathlib.Path("models"),
         may_download_models=True,
     )
@@ -83,8 +107,12 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ({"AGENTMEMORY_MAX_REQUESTS": "0"}, "AGENTMEMORY_MAX_REQUESTS='0' is no whole number from 1"),
         ({"AGENTMEMORY_MAX_CALLER_RATE": "-1"}, "AGENTMEMORY_MAX_CALLER_RATE='-1' is no whole number from 0"),
         ({"AGENTMEMORY_MAX_BODY_MIB": "64Mi"}, "AGENTMEMORY_MAX_BODY_MIB='64Mi' is no whole number from 1"),
+        ({"AGENTMEMORY_SECRET_HOSTS": "require"}, "AGENTMEMORY_SECRET_HOSTS='require' is unknown: use Require, Warn"),
         (COLLECTOR | {"OTEL_TRACES_EXPORTER": "zipkin"}, "OTEL_TRACES_EXPORTER='zipkin' is not built: use otlp"),
         (COLLECTOR | {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}, "OTEL_EXPORTER_OTLP_PROTOCOL='grpc' is not built"),
+        ({"AGENTMEMORY_CLUSTER_ID": "my cluster"}, "AGENTMEMORY_CLUSTER_ID='my cluster' is no id of a cluster: give 1"),
+        ({"AGENTMEMORY_CLUSTER_ID": "-"}, "AGENTMEMORY_CLUSTER_ID='-' is no id of a cluster"),
+        ({"AGENTMEMORY_CLUSTER_ID": "x" * 64}, "is no id of a cluster"),
         ({"QDRANT_URL": "q:6333"}, "QDRANT_URL='q:6333' is no URL: write it as http://"),
     ],
 )

@@ -19,7 +19,7 @@ from detect_secrets.plugins.stripe import StripeDetector
 from detect_secrets.plugins.telegram_token import TelegramBotTokenDetector
 from detect_secrets.plugins.twilio import TwilioKeyDetector
 
-from agentmemory_operator.domain.scrubbing import Kind, Rule
+from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule
 
 # What each finds, and of what one has to be in the text, in lower case; none where a form has no such part.
 DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = (
@@ -39,10 +39,10 @@ DETECTORS: tuple[tuple[Kind, type[RegexBasedDetector], tuple[str, ...]], ...] = 
 )
 
 
-def library_rules() -> tuple[Rule, ...]:
-    """Return a rule for each pattern of the detectors."""
+def library_rules() -> tuple[SecretRule, ...]:
+    """A rule for each pattern of the detectors."""
     return tuple(
-        Rule(kind=kind, pattern=pattern, is_whole=detector is not AWSKeyDetector, hints=hints, is_token=True)
+        SecretRule(kind=kind, pattern=pattern, is_whole=detector is not AWSKeyDetector, hints=hints, is_token=True)
         for kind, detector, hints in DETECTORS
         for pattern in detector().denylist
     )

@@ -1,10 +1,9 @@
 """A client of the retrieval API, for programs and for the command line; imports nothing else of this package."""
 
-from agentmemory_operator.client.asynchronous import AsyncMemoryClient
+from agentmemory_operator.client.clients import AsyncMemoryClient, MemoryClient
 from agentmemory_operator.client.context import estimate_tokens, format_context
 from agentmemory_operator.client.exchange import DEFAULT_URL
 from agentmemory_operator.client.problems import ApiError, ApiUnreachable, FieldProblem
-from agentmemory_operator.client.synchronous import MemoryClient
 from agentmemory_operator.client.values import (
     AgentSummary,
     Found,

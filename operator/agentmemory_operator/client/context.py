@@ -6,12 +6,12 @@ from agentmemory_operator.client.values import Memory
 
 
 def estimate_tokens(text: str) -> int:
-    """Return how many tokens a text has, 4 characters each, rounded up: for a limit, where no tokenizer is at hand."""
+    """How many tokens a text has, 4 characters each, rounded up: for a limit, where no tokenizer is at hand."""
     return -(-len(text) // 4)
 
 
 def render_line(memory: Memory | str) -> str:
-    """Return a memory as a list item; lines after the first are indented, so that they stay part of it."""
+    """A memory as a list item; lines after the first are indented, so that they stay part of it."""
     content = memory if isinstance(memory, str) else memory.content
     return "- " + content.strip().replace("\n", "\n  ")
 
@@ -23,7 +23,7 @@ def format_context(
     measure: Callable[[str], int] = len,
     render: Callable[[Memory | str], str] = render_line,
 ) -> str:
-    r"""Return as many memories as fit, in their order, which is best first; none is cut.
+    r"""As many memories as fit, in their order, which is best first; none is cut.
 
     One that does not fit is left out, and shorter ones after it may still fit. Nothing fits: the text is empty.
 

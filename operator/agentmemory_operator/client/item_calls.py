@@ -1,11 +1,10 @@
-"""The calls about items: memories under keys of namespaces; docs/keyed.md explains each."""
+"""The calls about items: memories under keys of namespaces; each is a method of both clients. docs/keyed.md."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, TypedDict
-from uuid import uuid4
+from functools import partial
+from typing import Any, TypedDict, Unpack
 
-from agentmemory_operator.client.exchange import Call, path_of
+from agentmemory_operator.client.exchange import Call, Listing, new_key, path_of
 from agentmemory_operator.client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
 
@@ -22,9 +21,14 @@ class ItemOptions(TypedDict, total=False):
 
 
 def put_item(
-    agent: str, namespace: Sequence[str], content: str, *, idempotency_key: str | None, options: ItemOptions
+    agent: str,
+    namespace: Sequence[str],
+    content: str,
+    *,
+    idempotency_key: str | None = None,
+    **options: Unpack[ItemOptions],
 ) -> Call[ItemStored]:
-    """Return the call that puts an item."""
+    """Store an item, durably, in the place of what lies under its key."""
     given: dict[str, Any] = {**options}
     place: dict[str, Any] = {name: given.pop(name) for name in ("key", "user_id") if name in given}
     return Call(
@@ -32,43 +36,36 @@ def put_item(
         path=path_of(agent, "items"),
         parameters={"namespace": list(namespace), **place},
         body={"content": content, **given},
-        key=idempotency_key or str(uuid4()),
-        read=lambda answer: read_value(ItemStored, answer),
+        key=idempotency_key or new_key(),
+        read=partial(read_value, ItemStored),
     )
 
 
-def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None) -> Call[Memory]:
-    """Return the call that reads an item."""
+def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[Memory]:
+    """An item."""
     parameters = _place(namespace, user_id) | {"key": key}
-    path = path_of(agent, "items")
-    return Call(method="GET", path=path, parameters=parameters, read=lambda answer: read_value(Memory, answer))
+    return Call(method="GET", path=path_of(agent, "items"), parameters=parameters, read=partial(read_value, Memory))
 
 
-def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None) -> Call[None]:
-    """Return the call that deletes an item; one that a lost attempt deleted is no error."""
+def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[None]:
+    """Delete an item."""
     parameters = _place(namespace, user_id) | {"key": key}
     path = path_of(agent, "items")
+    # One that a lost attempt deleted is no error.
     return Call(method="DELETE", path=path, parameters=parameters, read=lambda answer: None, gone=lambda: None)
 
 
-def list_keys(agent: str, namespace: Sequence[str], *, user_id: str | None) -> Call[KeysPage]:
-    """Return the call that reads the first page of the keys of a namespace."""
-    path = path_of(agent, "keys")
-    return Call(
-        method="GET",
-        path=path,
-        parameters=_place(namespace, user_id),
-        read=lambda answer: read_value(KeysPage, answer),
-    )
+def keys(agent: str, namespace: Sequence[str], *, user_id: str | None = None) -> Listing[str]:
+    """The keys of a namespace; pages are read as they are needed."""
+    parameters = _place(namespace, user_id)
+    read = partial(read_value, KeysPage)
+    return Listing(Call(method="GET", path=path_of(agent, "keys"), parameters=parameters, read=read))
 
 
-def next_keys(call: Call[KeysPage], cursor: str) -> Call[KeysPage]:
-    """Return the call that reads the page after."""
-    return replace(call, parameters={**(call.parameters or {}), "cursor": cursor})
-
-
-def list_namespaces(agent: str, prefix: Sequence[str], *, user_id: str | None) -> Call[tuple[NamespaceSize, ...]]:
-    """Return the call that lists a user's namespaces that begin with a prefix."""
+def namespaces(
+    agent: str, prefix: Sequence[str] = (), *, user_id: str | None = None
+) -> Call[tuple[NamespaceSize, ...]]:
+    """A user's namespaces that have items, by name."""
     return Call(
         method="GET",
         path=path_of(agent, "namespaces"),

@@ -10,7 +10,8 @@ import json
 import operator
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from langgraph.store.base import (
     BaseStore,
@@ -26,11 +27,11 @@ from langgraph.store.base import (
     get_text_at_path,
 )
 
-from agentmemory_operator.client import exchange, item_calls
-from agentmemory_operator.client.asynchronous import AsyncMemoryClient
-from agentmemory_operator.client.exchange import Call, SearchOptions
+import agentmemory_operator.client.item_calls as item_calls
+import agentmemory_operator.client.memory_calls as memory_calls
+from agentmemory_operator.client.clients import AsyncMemoryClient, MemoryClient
+from agentmemory_operator.client.exchange import DEFAULT_URL, Call, Token
 from agentmemory_operator.client.problems import ApiError
-from agentmemory_operator.client.synchronous import MemoryClient
 from agentmemory_operator.client.values import Found, Memory
 
 T = TypeVar("T")
@@ -74,8 +75,8 @@ class AgentMemoryStore(BaseStore):
         agent: str,
         *,
         user_id: str,
-        url: str = exchange.DEFAULT_URL,
-        token: exchange.Token = None,
+        url: str = DEFAULT_URL,
+        token: Token = None,
         fields: Sequence[str] = ("$",),
         threshold: float | None = None,
     ) -> None:
@@ -108,14 +109,14 @@ class AgentMemoryStore(BaseStore):
         await self._async_client.close()
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Return the result of each operation: reads see what was there before the writes of the batch."""
+        """The result of each operation: reads see what was there before the writes of the batch."""
         listed, results = list(ops), dict[int, Result]()
         for part in _in_order(listed):
             results |= {place: self._run(self._steps(op)) for place, op in part.items()}
         return [results.get(place) for place in range(len(listed))]
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Return the result of each operation: reads see what was there before the writes of the batch."""
+        """The result of each operation: reads see what was there before the writes of the batch."""
         listed, results = list(ops), dict[int, Result]()
         for part in _in_order(listed):
             done = await asyncio.gather(*(self._arun(self._steps(op)) for op in part.values()))
@@ -123,32 +124,22 @@ class AgentMemoryStore(BaseStore):
         return [results.get(place) for place in range(len(listed))]
 
     def _run(self, steps: Steps[T]) -> T:
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    result = self._client.run(call)
-                except ApiError as error:
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(result)
-        except StopIteration as done:
-            value: T = done.value
-            return value
+        outcome: Any = None
+        while isinstance(step := _advance(steps, outcome), Call):
+            try:
+                outcome = self._client.run(step)
+            except ApiError as error:
+                outcome = error
+        return step.value
 
     async def _arun(self, steps: Steps[T]) -> T:
-        try:
-            call = next(steps)
-            while True:
-                try:
-                    result = await self._async_client.run(call)
-                except ApiError as error:
-                    call = steps.throw(error)
-                else:
-                    call = steps.send(result)
-        except StopIteration as done:
-            value: T = done.value
-            return value
+        outcome: Any = None
+        while isinstance(step := _advance(steps, outcome), Call):
+            try:
+                outcome = await self._async_client.run(step)
+            except ApiError as error:
+                outcome = error
+        return step.value
 
     def _steps(self, op: Op) -> Steps[Result]:
         match op:
@@ -180,8 +171,9 @@ class AgentMemoryStore(BaseStore):
         text = _text_of(value, self._fields if op.index is None else op.index)
         content = (text or json.dumps(value, ensure_ascii=False))[:CONTENT_MAX]
         metadata = {_METADATA: {"value": value, "index": text is not None}}
-        options: item_calls.ItemOptions = {"key": op.key, "user_id": place.user_id, "metadata": metadata}
-        yield item_calls.put_item(self._agent, place.prefix, content, idempotency_key=None, options=options)
+        yield item_calls.put_item(
+            self._agent, place.prefix, content, key=op.key, user_id=place.user_id, metadata=metadata
+        )
 
     def _delete(self, op: PutOp) -> Steps[None]:
         place = self._place(op.namespace)
@@ -200,40 +192,40 @@ class AgentMemoryStore(BaseStore):
         return found[op.offset : wanted]
 
     def _ranked(self, op: SearchOp, tree: _Tree, wanted: int) -> Steps[list[SearchItem]]:
-        """Return the best items; more are asked for until enough of them meet what the API cannot compare."""
+        """The best items; more are asked for until enough of them meet what the API cannot compare."""
         known = {"key": {"ne": None}, f"metadata.{_METADATA}.index": {"ne": False}}
         filters = known | _filters_of(op.filter or {})
-        options: SearchOptions = {"namespace": tree.prefix, "filters": filters, "include_scopes": []}
+        options: memory_calls.SearchOptions = {"namespace": tree.prefix, "filters": filters, "include_scopes": []}
         if self._threshold is not None:
             options["threshold"] = self._threshold
         top_k = max(wanted, 1)
         while True:
             options["top_k"] = min(top_k, TOP_K_MAX)
-            answer = yield exchange.search(self._agent, tree.user_id, op.query, options=options)
+            answer = yield memory_calls.search(self._agent, tree.user_id, op.query, **options)
             found = [item for item in map(_search_item, answer.results) if _matches(item.value, op.filter)]
             if len(found) >= wanted or len(answer.results) < top_k or top_k >= TOP_K_MAX:
                 return found[:wanted]
             top_k *= 4
 
     def _listed(self, op: SearchOp, tree: _Tree, wanted: int) -> Steps[list[SearchItem]]:
-        """Return items, newest first, without a score."""
+        """Items, newest first, without a score."""
         limit = PAGE if op.filter else min(wanted + 1, PAGE)
-        options: exchange.ListOptions = {"namespace": tree.prefix, "limit": limit}
-        call, found = exchange.list_memories(self._agent, tree.user_id, options=options), list[SearchItem]()
+        call = memory_calls.page(self._agent, tree.user_id, namespace=tree.prefix, limit=limit)
+        found = list[SearchItem]()
         while True:
             page = yield call
             items = [_search_item(memory) for memory in page.results if memory.key is not None]
             found += [item for item in items if _matches(item.value, op.filter)]
             if len(found) >= wanted or page.next_cursor is None:
                 return found[:wanted]
-            call = exchange.next_page(call, page.next_cursor)
+            call = call.after(cursor=page.next_cursor)
 
     def _list_namespaces(self, op: ListNamespacesOp) -> Steps[list[Namespace]]:
         conditions = op.match_conditions or ()
         prefixes = [condition.path for condition in conditions if condition.match_type == "prefix"]
         found: set[Namespace] = set()
         for tree in self._trees(_literal(prefixes[0]) if prefixes else ()):
-            sizes = yield item_calls.list_namespaces(self._agent, tree.prefix, user_id=tree.user_id)
+            sizes = yield item_calls.namespaces(self._agent, tree.prefix, user_id=tree.user_id)
             found |= {_outside(size.namespace) for size in sizes}
         matching = {namespace for namespace in found if all(_is_met(condition, namespace) for condition in conditions)}
         cut = sorted({namespace[: op.max_depth] for namespace in matching})
@@ -245,14 +237,27 @@ class AgentMemoryStore(BaseStore):
         return _Tree((OWN_ROOT, *namespace), self._user_id)
 
     def _trees(self, prefix: Namespace) -> list[_Tree]:
-        """Return what a prefix covers: one user's, where it is too short to name one the store's own user's."""
+        """What a prefix covers: one user's, where it is too short to name one the store's own user's."""
         if prefix in ((), (USER_ROOT,)):
             return [self._place(prefix), _Tree((USER_ROOT, self._user_id), self._user_id)]
         return [self._place(prefix)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Done(Generic[T]):
+    value: T
+
+
+def _advance(steps: Steps[T], outcome: Any) -> Call[Any] | _Done[T]:
+    """The next call, given what the last one came to: None before the first, an ApiError is raised in place."""
+    try:
+        return steps.throw(outcome) if isinstance(outcome, ApiError) else steps.send(outcome)
+    except StopIteration as done:
+        return _Done(done.value)
+
+
 def _in_order(ops: Sequence[Op]) -> list[dict[int, Op]]:
-    """Return the reads, then the writes, each with its place; of several writes to one key only the last."""
+    """The reads, then the writes, each with its place; of several writes to one key only the last."""
     last = {(op.namespace, op.key): place for place, op in enumerate(ops) if isinstance(op, PutOp)}
     writes = {place: ops[place] for place in last.values()}
     reads: dict[int, Op] = {place: op for place, op in enumerate(ops) if not isinstance(op, PutOp)}
@@ -264,12 +269,12 @@ def _names_user(namespace: Namespace) -> bool:
 
 
 def _outside(namespace: Namespace) -> Namespace:
-    """Return a namespace as LangGraph knows it."""
+    """A namespace as LangGraph knows it."""
     return namespace[1:] if namespace[:1] == (OWN_ROOT,) else namespace
 
 
 def _literal(path: Sequence[str]) -> Namespace:
-    """Return the parts before the first wildcard."""
+    """The parts before the first wildcard."""
     parts = tuple(path)
     return parts[: parts.index("*")] if "*" in parts else parts
 
@@ -283,7 +288,7 @@ def _is_met(condition: MatchCondition, namespace: Namespace) -> bool:
 
 
 def _text_of(value: Mapping[str, Any], index: Sequence[str] | bool) -> str | None:
-    """Return what is embedded of a value; None where nothing is to be."""
+    """What is embedded of a value; None where nothing is to be."""
     if index is False:
         return None
     paths = ("$",) if index is True else index
@@ -292,7 +297,7 @@ def _text_of(value: Mapping[str, Any], index: Sequence[str] | bool) -> str | Non
 
 
 def _value_of(memory: Memory) -> dict[str, Any]:
-    """Return the value of an item; of one that came another way its content and metadata."""
+    """The value of an item; of one that came another way its content and metadata."""
     ours = memory.metadata.get(_METADATA)
     if isinstance(ours, dict) and isinstance(ours.get("value"), dict):
         return dict(ours["value"])
@@ -314,7 +319,7 @@ def _search_item(memory: Memory) -> SearchItem:
 
 
 def _filters_of(filter_: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the conditions that the API can look at; every one is looked at again here."""
+    """The conditions that the API can look at; every one is looked at again here."""
     conditions = {name: _condition_of(condition) for name, condition in filter_.items() if _NAME.fullmatch(name)}
     return {
         f"metadata.{_METADATA}.value.{name}": condition for name, condition in conditions.items() if condition != {}
@@ -322,7 +327,7 @@ def _filters_of(filter_: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _condition_of(condition: Any) -> Any:
-    """Return a condition in the API's words, {} for what it has none for."""
+    """A condition in the API's words, {} for what it has none for."""
     if not isinstance(condition, dict):
         return condition if condition is None or _is_plain(condition) else {}
     names = {"$eq": "eq", "$ne": "ne"} | {name: name[1:] for name in _BOUNDS}
@@ -346,7 +351,7 @@ def _matches(value: Mapping[str, Any], filter_: Mapping[str, Any] | None) -> boo
 
 
 def _compare(value: Any, condition: Any) -> bool:
-    """Tell whether a value is what a condition says: operators, an object's fields, a list's entries, or itself."""
+    """Whether a value is what a condition says: operators, an object's fields, a list's entries, or itself."""
     if isinstance(condition, dict):
         if any(name.startswith("$") for name in condition):
             return all(_holds(value, name, bound) for name, bound in condition.items())

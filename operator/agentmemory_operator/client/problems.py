@@ -20,6 +20,8 @@ class ApiError(Exception):
         status: of HTTP.
         type: path of the page that explains this kind of error; empty where something before the API answered.
         detail: what is wrong, and the way out.
+        errors: the first wrong fields.
+        more_errors: how many more there are.
         request_id: to be found in the API's log.
     """
 
@@ -30,6 +32,7 @@ class ApiError(Exception):
         self.detail = str(document.get("detail", ""))
         self.request_id = str(document.get("request_id", ""))
         self.errors = tuple(FieldProblem(error["field"], error["message"]) for error in document.get("errors", ()))
+        self.more_errors = int(document.get("more_errors", 0))
         super().__init__(f"{status} {self.title}: {self.detail}" if self.title else f"{status} {self.detail}")
 
 
@@ -38,7 +41,7 @@ class ApiUnreachable(Exception):
 
 
 def problem_of(status: int, body: bytes) -> ApiError:
-    """Return the error of an answer, whatever its body is."""
+    """The error of an answer, whatever its body is."""
     try:
         document = json.loads(body)
     except ValueError:

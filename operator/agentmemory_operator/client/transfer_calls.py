@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from agentmemory_operator.client.exchange import path_of
+from agentmemory_operator.client.exchange import Connection, path_of
 from agentmemory_operator.client.problems import ApiError, ApiUnreachable
 from agentmemory_operator.client.values import Imported, LineError, read_value
 
@@ -25,7 +25,7 @@ class Lines:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Iterable[dict[str, Any]]:
-        """Return the memories that are whole now.
+        """The memories that are whole now.
 
         Raises:
             ApiError: the export broke off.
@@ -50,22 +50,26 @@ class Lines:
             raise ApiUnreachable("the export broke off before its end: export anew")
 
 
-def export_request(agent: str, user_id: str, *, vectors: bool) -> dict[str, Any]:
-    """Return the arguments of an httpx request for an export."""
+def export_request(connection: Connection, agent: str, user_id: str, *, vectors: bool) -> dict[str, Any]:
+    """The arguments of an httpx request for an export."""
     parameters = {"user_id": user_id, "vectors": json.dumps(vectors)}
-    return {"method": "GET", "url": path_of(agent, "export"), "params": parameters, "timeout": TIMEOUT_S}
+    return _request(connection, "GET", path_of(agent, "export"), parameters)
 
 
-def import_request(agent: str, user_id: str, *, include_erased: bool) -> dict[str, Any]:
-    """Return the arguments of an httpx request for an import, without what is sent."""
+def import_request(connection: Connection, agent: str, user_id: str, *, include_erased: bool) -> dict[str, Any]:
+    """The arguments of an httpx request for an import, without what is sent."""
     parameters = {"user_id": user_id, "include_erased": json.dumps(include_erased)}
-    headers = {"Content-Type": MEDIA_TYPE}
-    path = path_of(agent, "import")
-    return {"method": "POST", "url": path, "params": parameters, "headers": headers, "timeout": TIMEOUT_S}
+    sent = _request(connection, "POST", path_of(agent, "import"), parameters)
+    return sent | {"headers": {"Content-Type": MEDIA_TYPE, **sent["headers"]}}
+
+
+def _request(connection: Connection, method: str, path: str, parameters: dict[str, str]) -> dict[str, Any]:
+    headers = connection.authorization
+    return {"method": method, "url": path, "params": parameters, "headers": headers, "timeout": TIMEOUT_S}
 
 
 def read_imported(document: dict[str, Any]) -> Imported:
-    """Return what an import came to."""
+    """What an import came to."""
     errors = [
         LineError(line=one["line"], error=ApiError(one["error"]["status"], one["error"])) for one in document["errors"]
     ]

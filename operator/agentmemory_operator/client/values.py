@@ -267,23 +267,23 @@ class AgentSummary:
 
 
 def read_value(type_: type[T], document: Json) -> T:
-    """Return a value of flat fields: lists become tuples, times datetimes."""
+    """A value of flat fields: lists become tuples, times datetimes."""
     known = {field.name for field in fields(type_)}  # type: ignore[arg-type] # a dataclass
     return type_(**{name: _value(name, value) for name, value in document.items() if name in known})
 
 
 def read_search(document: Json) -> SearchResult:
-    """Return the answer of a search."""
+    """The answer of a search."""
     return read_value(SearchResult, document | {"results": [read_value(Found, found) for found in document["results"]]})
 
 
 def read_page(document: Json) -> Page:
-    """Return a page of memories."""
+    """A page of memories."""
     return read_value(Page, document | {"results": [read_value(Memory, memory) for memory in document["results"]]})
 
 
 def read_tree(document: Json) -> Tree:
-    """Return a memory with all that is below it."""
+    """A memory with all that is below it."""
     return read_value(Tree, document | {"root": _read_node(document["root"])})
 
 
@@ -292,12 +292,12 @@ def _read_node(document: Json) -> TreeNode:
 
 
 def read_receipts(document: Json) -> ReceiptsPage:
-    """Return a page of receipts."""
+    """A page of receipts."""
     return read_value(ReceiptsPage, document | {"results": [read_value(Receipt, one) for one in document["results"]]})
 
 
 def read_kept(document: Json) -> Kept:
-    """Return a working memory that was kept."""
+    """A working memory that was kept."""
     evicted = document.get("evicted")
     return read_value(Kept, document | {"evicted": evicted and read_value(Memory, evicted)})
 

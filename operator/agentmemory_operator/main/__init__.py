@@ -9,11 +9,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from agentmemory_operator.entrypoints.asking import Asking
-from agentmemory_operator.entrypoints.cleanups import Cleanups
-from agentmemory_operator.entrypoints.cli import Source, Verbs, build_cli
-from agentmemory_operator.entrypoints.downloads import Downloads
-from agentmemory_operator.entrypoints.inspection import Inspection
+from agentmemory_operator.entrypoints.cli.ask import Asking
+from agentmemory_operator.entrypoints.cli.cleanup import Cleanups
+from agentmemory_operator.entrypoints.cli.commands import AgentSource, Verbs, build_cli
+from agentmemory_operator.entrypoints.cli.look import Inspection
+from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import SettingInvalid, Settings
@@ -26,6 +26,7 @@ def run() -> None:
     """Run the command line; the entry point of `agentmemory` and `kubectl-agentmemory`."""
     try:
         settings = Settings.from_env(os.environ)
+        _room("egress").policy_of(settings)
     except SettingInvalid as exc:
         sys.exit(f"agentmemory: {exc}")
     configure_logging(settings.log_level, settings.log_format)
@@ -35,31 +36,36 @@ def run() -> None:
 def _verbs(settings: Settings) -> Verbs:
     url, key = settings.qdrant_url, settings.qdrant_api_key
     inspection = Inspection(
-        lambda endpoint: _room("stores").open_collections(endpoint),
-        lambda name: _room("stores").open_cluster(name),
+        lambda endpoint: _room("stores").open_collections(settings, endpoint),
+        lambda name: _room("stores").open_cluster(name, settings.cluster_id),
         url,
         key,
+        settings.secret_hosts,
     )
     return Verbs(
         operator=lambda options: _room("operator").run_operator(settings, options),
         api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
-        api_files=lambda options, manifests: _room("api").run_api_files(settings, options, manifests),
+        api_files=lambda options, manifests, data: _room("api").run_api_files(settings, options, manifests, data),
         dev=lambda manifests, data, port, qdrant: _room("development").run_dev(settings, manifests, data, port, qdrant),
         devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
-        default_source=Source.KUBERNETES if has_kubernetes(settings) else Source.FILES,
+        default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
         inspection=inspection,
         cleanups=Cleanups(
-            lambda endpoint: _room("stores").open_points(endpoint), lambda name: _room("stores").open_cluster(name)
+            lambda endpoint: _room("stores").open_points(settings, endpoint),
+            lambda name: _room("stores").open_cluster(name, settings.cluster_id),
+            settings.secret_hosts,
         ),
         open_objects=lambda: _room("stores").objects_of_cluster(),
         open_jobs=lambda context, manifests: _room("stores").open_jobs(context, manifests),
         downloads=Downloads(
-            lambda endpoint: _room("stores").open_snapshots(endpoint),
-            lambda bucket: _room("stores").open_objects(bucket),
+            lambda endpoint: _room("stores").open_snapshots(settings, endpoint),
+            lambda bucket: _room("stores").open_bucket(settings, bucket),
             url,
             key,
+            settings.secret_hosts,
         ),
         asking=Asking(open_client, settings.api_url, settings.token),
+        open_installed=lambda context: _room("stores").open_installed(context),
     )
 
 
@@ -80,6 +86,6 @@ def _room(name: str) -> ModuleType:
 
 
 def has_kubernetes(settings: Settings) -> bool:
-    """Tell whether there is a cluster or a kubeconfig."""
+    """Whether there is a cluster or a kubeconfig."""
     kubeconfig = os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return settings.is_in_cluster or any(Path(part).is_file() for part in kubeconfig.split(os.pathsep))

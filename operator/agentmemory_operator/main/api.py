@@ -5,47 +5,54 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
-from agentmemory_operator.adapters.asgi_server import serving
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
-from agentmemory_operator.adapters.fastembed_reranker import FastEmbedReranker
-from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes_handover import KubernetesHandover
-from agentmemory_operator.adapters.kubernetes_lease import own_namespace
-from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
-from agentmemory_operator.adapters.kubernetes_transport import KubernetesTransport, load_configuration
-from agentmemory_operator.adapters.manifest_folder import ManifestFolder
-from agentmemory_operator.domain.collection import EmbeddingSource
-from agentmemory_operator.domain.effective import AgentSettings
-from agentmemory_operator.domain.secret_rules import OWN_RULES
+from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
+from agentmemory_operator.adapters.folder.cluster_id import find_cluster_id
+from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.http.asgi_server import serving
+from agentmemory_operator.adapters.kubernetes.claims import follow_claims
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
+from agentmemory_operator.adapters.kubernetes.lease import own_namespace
+from agentmemory_operator.adapters.kubernetes.tokens import KubernetesTokenReviews
+from agentmemory_operator.adapters.kubernetes.transport import API, KubernetesTransport, load_configuration
+from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.directory import AgentDirectory
+from agentmemory_operator.agents.feed import ApiFeed
+from agentmemory_operator.agents.readiness import Readiness
+from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache
+from agentmemory_operator.connections.handover import HandedOverSecrets
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.point_stores import PointStores
+from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
-from agentmemory_operator.entrypoints.api.pressure import MIB, Limits
+from agentmemory_operator.entrypoints.api.limits import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import compose
-from agentmemory_operator.entrypoints.cli import ApiOptions
-from agentmemory_operator.entrypoints.following import follow, follow_folder, sources
-from agentmemory_operator.entrypoints.operating import cancel
+from agentmemory_operator.entrypoints.cli.commands import ApiOptions
+from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, follow_folder, sources
+from agentmemory_operator.entrypoints.operator.operating import cancel
+from agentmemory_operator.main.egress import beside_api_server, egress_of
 from agentmemory_operator.main.embedding import Embedders
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.ports import ClusterReader, Embedder, HandoverStore, PointStore, Secrets, TokenReviews
-from agentmemory_operator.services.api_metering import ApiMeter
-from agentmemory_operator.services.callers import Callers
-from agentmemory_operator.services.chains import Chains
-from agentmemory_operator.services.directory import AgentDirectory
-from agentmemory_operator.services.embedding_cache import CachedEmbedder
-from agentmemory_operator.services.feeds import ApiFeed
-from agentmemory_operator.services.handover import HandedOverSecrets
-from agentmemory_operator.services.links import Endpoint
-from agentmemory_operator.services.objects import ObjectTable
-from agentmemory_operator.services.point_stores import PointStores
-from agentmemory_operator.services.standing import Standing
-from agentmemory_operator.services.sweeper import Sweeper
-from agentmemory_operator.services.windows import Windows
+from agentmemory_operator.memories.repair import Sweeper
+from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
+from agentmemory_operator.ports.access import TokenReviews
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.kubernetes import ClusterReader, HandoverStore, Secrets
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.runtime.cache import ObjectTable
+from agentmemory_operator.runtime.cluster_identity import ClusterIdentity
+from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.settings import AgentSettings
 
 API_SERVICE = "agentmemory-api"
 # Where two find the same, the library's says of which kind it is.
@@ -69,7 +76,7 @@ class Api:
     """The retrieval half: directory and use cases.
 
     Args:
-        cluster: where API keys and labels of namespaces are read.
+        cluster: where API keys, labels of namespaces and the cluster's id are read.
         open_store: makes the store of an endpoint.
         meter: what is measured of it and of its stores.
         in_cluster: what only a cluster has; without it Secrets are read themselves.
@@ -89,27 +96,39 @@ class Api:
         self._settings = settings
         self._meter = meter
         self._embedders = Embedders(settings, meter)
+        self._cache = EmbeddingCache(settings.embedding_cache_mib * MIB)
+        secrets, takes_older = GuardedSecrets(cluster, settings.secret_hosts), settings.secret_hosts != "Require"
         self._secrets_of: Callable[[str], Secrets] = lambda slug: (
-            HandedOverSecrets(in_cluster.handover_store, slug) if in_cluster else cluster
+            HandedOverSecrets(in_cluster.handover_store, slug, takes_older) if in_cluster else secrets
         )
         clock, table = SystemClock(), ObjectTable()
         self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
         secrets_of = self._secrets_of if in_cluster else None
-        stores = PointStores(table, cluster, open_store, namespaces=cluster, secrets_of=secrets_of)
+        stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=secrets_of)
+        self._identity = ClusterIdentity(cluster.cluster_id)
         directory = AgentDirectory(
-            stores.store_for, self._open_embedder, stores.capabilities_of, secret_rules=SECRET_RULES
+            *(stores.store_for, self._open_embedder, stores.capabilities_of),
+            secret_rules=SECRET_RULES,
+            cluster_id=self._identity.cluster_id,
+            clock=clock,
         )
-        self.feed = ApiFeed(table, directory, stores.forget)
+        self.feed = ApiFeed(table, directory, stores.forget_agent)
         reranker = FastEmbedReranker(self._embedders.files)
         self.services = compose(directory, reranker, clock=clock, meter=meter, writer=uuid4().hex[:8])
-        self.standing = Standing(sources(namespaces), directory, stores.store_for)
-        self._sweeper = Sweeper(directory, Chains(clock), Windows(clock))
+        claimed = (CLAIMS,) if in_cluster else ()
+        self.standing = Readiness(
+            [*sources(namespaces), *claimed],
+            directory,
+            stores.store_for,
+            is_identified=lambda: self._identity.is_known,
+        )
+        self._sweeper = Sweeper(directory)
 
     async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
         embedder = await self._embedders.open(
             source, settings.embedding, namespace=settings.namespace, secrets=self._secrets_of(settings.slug)
         )
-        return CachedEmbedder(embedder, entries=settings.embedding.cache_entries, meter=self._meter)
+        return CachedEmbedder(embedder, cache=self._cache, entries=settings.embedding.cache_entries, meter=self._meter)
 
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[str]:
@@ -122,7 +141,8 @@ class Api:
             caller_rate=settings.max_caller_rate,
         )
         app = create_app(self.services, guard, standing=self.standing, limits=limits)
-        beside = [asyncio.create_task(work) for work in (self._sweeper.run(), self.standing.run())]
+        works = (self._identity.run(), self._sweeper.run(), self.standing.run())
+        beside = [asyncio.create_task(work) for work in works]
         try:
             async with serving(app, host=host, port=port) as url:
                 yield url
@@ -132,19 +152,20 @@ class Api:
 
 async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
     """Run the retrieval API on the objects of a cluster."""
-    configuration = await load_configuration()
+    configuration = await load_configuration(API)
     async with AsyncExitStack() as stack:
-        cluster = KubernetesCluster(configuration)
+        cluster = KubernetesCluster(configuration, cluster_id=settings.cluster_id)
         stack.push_async_callback(cluster.close)
         reviews = KubernetesTokenReviews(configuration)
         stack.push_async_callback(reviews.close)
         transport = KubernetesTransport(configuration)
         stack.push_async_callback(transport.close)
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
+        settings = beside_api_server(settings, configuration.host)
         api = Api(
             settings,
             cluster,
-            Stores(stack, meter=meter).points,
+            Stores(stack, meter=meter, egress=egress_of(settings)).points,
             meter=meter,
             in_cluster=InCluster(
                 reviews=reviews,
@@ -153,18 +174,27 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
             namespaces=options.namespaces,
         )
         following = [asyncio.create_task(follow(api, cluster, *source)) for source in sources(options.namespaces)]
+        namespace = options.lease_namespace or own_namespace()
+        claims = follow_claims(cluster, namespace, lambda: api.standing.heard(CLAIMS))
+        following.append(asyncio.create_task(follow_claimed(api, claims)))
         stack.push_async_callback(cancel, *following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
         say(f"API {url}")
         await until_stopped(*following)
 
 
-async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path) -> None:
-    """Run the retrieval API on a folder of manifests; their collections exist already."""
+async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path, data: Path) -> None:
+    """Run the retrieval API on a folder of manifests; their collections exist already.
+
+    Args:
+        data: the folder of who made them, whose id their markers name.
+    """
     async with AsyncExitStack() as stack:
-        folder = ManifestFolder(manifests, keeps_status=False)
+        identify = partial(find_cluster_id, data)
+        folder = ManifestFolder(manifests, keeps_status=False, identify=lambda: settings.cluster_id or identify())
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
-        stores = Stores(stack, url=settings.qdrant_url, api_key=settings.qdrant_api_key, meter=meter)
+        url, key = settings.qdrant_url, settings.qdrant_api_key
+        stores = Stores(stack, url=url, api_key=key, meter=meter, egress=egress_of(settings))
         api = Api(settings, folder, stores.points, meter=meter)
         following = asyncio.create_task(follow_folder(folder, api, None))
         stack.push_async_callback(cancel, following)

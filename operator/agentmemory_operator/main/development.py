@@ -2,85 +2,142 @@
 
 import asyncio
 import importlib
+from collections.abc import Callable
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from agentmemory_operator.adapters.asgi_server import serving
-from agentmemory_operator.adapters.manifest_folder import ManifestFolder
-from agentmemory_operator.adapters.qdrant_calls import CallWatch
-from agentmemory_operator.entrypoints.following import follow_folder, pass_on
-from agentmemory_operator.entrypoints.operating import cancel
+from agentmemory_operator.adapters.folder.claims import FileClaims
+from agentmemory_operator.adapters.folder.cluster_id import keep_cluster_id
+from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.http.asgi_server import serving
+from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.collections.former_markers import FORMER_ID, adopt_former, adopting
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.connections.secret_hosts import GuardedSecrets
+from agentmemory_operator.entrypoints.operator.following import follow_folder, pass_on
+from agentmemory_operator.entrypoints.operator.operating import cancel
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api
+from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.main.embedding import RebuildEmbedders
-from agentmemory_operator.main.operator import Operator
+from agentmemory_operator.main.operator import Operator, OperatorPorts
 from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.services.api_metering import ApiMeter
-from agentmemory_operator.services.metering import call_counter
+from agentmemory_operator.runtime.metrics import call_counter
+from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.settings import Settings
+
+# Of each call before anything is served.
+DEADLINE_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class StandIn:
+    """The server in the place of every connection's.
+
+    Attributes:
+        name: what it is, for people.
+        former_id: the cluster's id in markers of the dev Qdrant's first versions; None for a server that is not ours.
+    """
+
+    name: str
+    url: str
+    api_key: str | None
+    former_id: str | None
 
 
 async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qdrant: str | None) -> None:
     """Run dev Qdrant, reconcile of a folder and API in one process, until it is told to stop."""
     async with AsyncExitStack() as stack:
-        url, key = qdrant or settings.qdrant_url, settings.qdrant_api_key
-        stands_in = "a server that you run" if url else "the dev Qdrant"
-        if url is None:
-            app = import_devserver().create_app(data)
-            url, key = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0)), None
+        stand_in = await _open_stand_in(qdrant or settings.qdrant_url, settings.qdrant_api_key, data, stack)
+        cluster_id = settings.cluster_id or keep_cluster_id(data)
         tracer = open_tracer(settings, stack, service="agentmemory-dev")
-        meter, folder = ApiMeter(tracer), ManifestFolder(manifests)
+        meter = ApiMeter(tracer)
+        folder = ManifestFolder(manifests, identify=lambda: cluster_id, former_id=stand_in.former_id)
         # Nobody else writes here, and nobody asks for the counts: what is wanted are the traces.
         watch = CallWatch(before_write=lambda: None, count_call=call_counter().add, tracer=tracer)
-        stores = Stores(stack, url=url, api_key=key, watch=watch, meter=meter)
-        operator = Operator(folder, folder, stores.collections, tracer=tracer)
-        cleaning = operator.clean_up(stores.points)
-        operator.open_servers(
-            stores.server,
-            stores.objects,
-            max_scratch_gib=settings.max_scratch_gib,
-            max_rebuild_gib=settings.max_rebuild_gib,
-            snapshots_at_once=settings.snapshots_at_once,
-        )
-        embedders = RebuildEmbedders(settings, folder)
+        egress = egress_of(settings)
+        stores = Stores(stack, url=stand_in.url, api_key=stand_in.api_key, watch=watch, meter=meter, egress=egress)
+        open_server = await _adopt(stand_in, stores, cluster_id)
+        secrets = GuardedSecrets(folder, settings.secret_hosts)
+        embedders = RebuildEmbedders(settings, secrets)
         stack.push_async_callback(embedders.close)
-        operator.rebuild_with(embedders.open, cleaning, at_once=settings.rebuilds_at_once)
         api = Api(settings, folder, stores.points, meter=meter)
-        tasks = [
-            asyncio.create_task(work)
-            for work in (operator.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
-        ]
+        ports = OperatorPorts(
+            cluster=folder,
+            secrets=secrets,
+            claim_store=FileClaims(data / "claims.json"),
+            collections=stores.collections,
+            points=stores.points,
+            server=open_server,
+            objects=stores.objects,
+            embedder=embedders.open,
+            egress=egress,
+        )
+        operator = Operator(ports, settings, publish=api.feed.take_claims, tracer=tracer)
+        works = (operator.run(), follow_folder(folder, api, operator), pass_on(folder, api, operator))
+        tasks = [asyncio.create_task(work) for work in works]
         stack.push_async_callback(cancel, *tasks)
         api_url = await stack.enter_async_context(api.serving(LOOPBACK, port))
-        say(f"{stands_in} stands in for every QdrantConnection, whatever its url says")
-        say(f"Qdrant {url}")
+        say(f"{stand_in.name} stands in for every QdrantConnection, whatever its url says")
+        say(f"Qdrant {stand_in.url}")
         say(f"API {api_url}")
         await until_stopped(*tasks)
 
 
+async def _open_stand_in(url: str | None, api_key: str | None, data: Path, stack: AsyncExitStack) -> StandIn:
+    """The server that is named, else the dev Qdrant, begun for as long as the stack is open."""
+    if url:
+        return StandIn("a server that you run", url, api_key, None)
+    app = import_devserver().create_app(data)
+    own = await stack.enter_async_context(serving(app, host=LOOPBACK, port=0))
+    return StandIn("the dev Qdrant", own, None, FORMER_ID)
+
+
+async def _adopt(stand_in: StandIn, stores: Stores, cluster_id: str) -> Callable[[Endpoint], Server]:
+    """What opens a server; the dev Qdrant's markers of before come to bear the cluster's id."""
+    if stand_in.former_id is None:
+        return stores.server
+    await adopt_former(stores.server(Endpoint(stand_in.url, stand_in.api_key, DEADLINE_S)), cluster_id)
+    return partial(_adopting, stores, cluster_id)
+
+
+def _adopting(stores: Stores, cluster_id: str, endpoint: Endpoint) -> Server:
+    return adopting(stores.server(endpoint), cluster_id)
+
+
 async def run_devserver(data: Path, port: int, version: str) -> None:
-    """Run only the dev Qdrant server, until it is told to stop."""
-    server = asyncio.create_task(import_devserver().serve(data, port=port, qdrant_version=version))
+    """Run only the dev Qdrant server, until it is told to stop.
+
+    Raises:
+        AgentMemoryError: it does not answer as that version, or is not installed.
+    """
+    devserver = import_devserver()
+    server = asyncio.create_task(devserver.serve(data, port=port, qdrant_version=version))
     try:
         await until_stopped(server)
+    except devserver.VersionNotServed as exc:
+        raise AgentMemoryError(str(exc)) from exc
     finally:
         await cancel(server)
 
 
 def import_devserver() -> ModuleType:
-    """Import the dev Qdrant server: its engine is an optional extra, so only the two verbs that need it do.
+    """Import the dev Qdrant server, a distribution of its own: only the two verbs that need it do.
 
     Raises:
-        AgentMemoryError: the extra is not installed; says how to get it.
+        AgentMemoryError: it is not installed; says how to get it.
     """
     try:
-        return importlib.import_module("agentmemory_operator.devserver")
+        return importlib.import_module("qdrant_devserver.server")
     except ModuleNotFoundError as exc:
-        if exc.name != "qdrant_edge":
+        if exc.name != "qdrant_devserver":
             raise
         raise AgentMemoryError(
-            "the dev Qdrant needs the engine qdrant-edge: install 'agentmemory-operator[devserver]' (no image has it),"
+            "the dev Qdrant is not installed: install 'agentmemory-operator[dev]' (no image has it),"
             " or run `agentmemory dev` with --qdrant URL"
         ) from exc

@@ -4,21 +4,22 @@ from functools import partial
 from typing import Protocol, runtime_checkable
 from weakref import WeakSet
 
-from agentmemory_operator.adapters.embedders import build_embedder
-from agentmemory_operator.adapters.onnx_models import ModelFiles
-from agentmemory_operator.domain.collection import EmbeddingSource
-from agentmemory_operator.domain.effective import EmbeddingSettings, effective_embedding
-from agentmemory_operator.domain.resources import AgentMemory
+from agentmemory_operator.adapters.embedding.choice import build_embedder
+from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.connections.embedders import EmbeddingMeter, MeteredEmbedder, RekeyedEmbedder
+from agentmemory_operator.connections.rules.handover import embedding_key
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
-from agentmemory_operator.ports import Embedder, Secrets
-from agentmemory_operator.services.metered_embedder import EmbeddingMeter, MeteredEmbedder
-from agentmemory_operator.services.rebuild_metering import RebuildMeter
-from agentmemory_operator.services.rekeyed_embedder import RekeyedEmbedder
+from agentmemory_operator.main.egress import egress_of
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.kubernetes import Secrets
+from agentmemory_operator.rebuilds.budget import RebuildMeter
 from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource, effective_embedding
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 
 
 @runtime_checkable
-class Closable(Protocol):
+class ClosableEmbedder(Protocol):
     """An embedder with connections."""
 
     async def aclose(self) -> None:
@@ -38,8 +39,9 @@ class Embedders:
         # In a cluster a manifest's baseURL must not receive a key that the object does not name.
         self._own_key = None if settings.is_in_cluster else settings.openai_api_key
         self._meter = meter
+        self._egress = egress_of(settings)
         # Those whose Secret has changed are no more.
-        self._built: WeakSet[Closable] = WeakSet()
+        self._built: WeakSet[ClosableEmbedder] = WeakSet()
 
     async def close(self) -> None:
         """Close the connections of all that were opened."""
@@ -49,23 +51,23 @@ class Embedders:
     async def open(
         self, source: EmbeddingSource, settings: EmbeddingSettings, *, namespace: str, secrets: Secrets
     ) -> Embedder:
-        """Return the embedder of a source.
+        """The embedder of a source.
 
         Args:
             namespace: where the Secret lies that the source may name.
 
         Raises:
-            SpecInvalid: its key is not there, or the provider has no such model or size.
+            SpecInvalid: its key is not there, or not for the service, or the provider has no such model or size.
         """
 
         def make(api_key: str | None) -> Embedder:
-            embedder = build_embedder(source, settings, api_key=api_key, files=self.files)
-            if isinstance(embedder, Closable):
+            embedder = build_embedder(source, settings, api_key=api_key, files=self.files, egress=self._egress)
+            if isinstance(embedder, ClosableEmbedder):
                 self._built.add(embedder)
             return embedder
 
-        if source.secret_name and source.secret_key:
-            read_key = partial(secrets.read, namespace, source.secret_name, source.secret_key)
+        if key := embedding_key(source):
+            read_key = partial(secrets.read, namespace, key.name, key.key, to=key.to)
             embedder: Embedder = RekeyedEmbedder(await read_key(), read_key, make)
         else:
             embedder = make(self._own_key)
@@ -76,7 +78,7 @@ class RebuildEmbedders:
     """Opens what embeds for rebuilds; what was opened once serves every later run, with its connections.
 
     Args:
-        secrets: where keys are read, in the namespace of their object.
+        secrets: where keys are read, in the namespace of their object, for their service alone.
     """
 
     def __init__(self, settings: Settings, secrets: Secrets) -> None:
@@ -87,7 +89,7 @@ class RebuildEmbedders:
         self.close = self._embedders.close
 
     async def open(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
-        """Return the embedder of a rebuild's target.
+        """The embedder of a rebuild's target.
 
         Raises:
             RebuildPaused: it cannot be opened before somebody has mended something.

@@ -4,9 +4,9 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack
 
-from agentmemory_operator.entrypoints.operating import cancel
+from agentmemory_operator.entrypoints.operator.operating import cancel
 from agentmemory_operator.ports.tracing import Tracer
-from agentmemory_operator.services.tracing import NO_TRACES
+from agentmemory_operator.runtime.metrics import NO_TRACES
 from agentmemory_operator.settings import Settings
 
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"
@@ -25,7 +25,7 @@ async def until_stopped(*tasks: asyncio.Task[None]) -> None:
 
 
 def default_host(settings: Settings) -> str:
-    """Return every address in a cluster, loopback elsewhere."""
+    """Every address in a cluster, loopback elsewhere."""
     return EVERYWHERE if settings.is_in_cluster else LOOPBACK
 
 
@@ -35,7 +35,7 @@ def say(line: str) -> None:
 
 
 def open_tracer(settings: Settings, stack: AsyncExitStack, *, service: str) -> Tracer:
-    """Return what makes traces, closed with the stack."""
+    """What makes traces, closed with the stack."""
     if not settings.exports_traces:
         return NO_TRACES
     # The SDK is imported only where traces are wanted.

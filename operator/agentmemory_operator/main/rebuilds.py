@@ -2,37 +2,37 @@
 
 from collections.abc import Callable
 
-from agentmemory_operator.domain.rebuilding import Record, Step
-from agentmemory_operator.services.aliases import AliasLocks
-from agentmemory_operator.services.catching_up import catch_up, restore_source
-from agentmemory_operator.services.copying import Copying
-from agentmemory_operator.services.draining import Drain
-from agentmemory_operator.services.moving import Move
-from agentmemory_operator.services.objects import Key, key_of_memory
-from agentmemory_operator.services.plain_moves import keep
-from agentmemory_operator.services.rebuild_convergence import Convergence
-from agentmemory_operator.services.rebuild_verification import RebuildVerification
-from agentmemory_operator.services.rebuilds import StepWork
-from agentmemory_operator.services.servers import Server
-from agentmemory_operator.services.settling import settle
+from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.previous import restore_source
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.rebuilds.catch_up import catch_up
+from agentmemory_operator.rebuilds.controller import StepWork
+from agentmemory_operator.rebuilds.converge import Convergence
+from agentmemory_operator.rebuilds.copy import Copying
+from agentmemory_operator.rebuilds.drain import Drain, settle
+from agentmemory_operator.rebuilds.move import Move
+from agentmemory_operator.rebuilds.plain import keep
+from agentmemory_operator.rebuilds.verify import RebuildVerification
+from agentmemory_operator.runtime.cache import Key, key_of_memory
 
 
-def rebuild_steps(locks: AliasLocks, is_cleaned: Callable[[Key], bool]) -> dict[Step, StepWork]:
-    """Return what is done in each step but the first."""
+def rebuild_steps(locks: AliasLocks, is_cleaned: Callable[[Key], bool]) -> dict[RebuildStep, StepWork]:
+    """What is done in each step but the first."""
     converge = Convergence()
     move = Move(locks, lambda task: is_cleaned(key_of_memory(task.memory)))
     return {
-        Step.COPY: Copying(),
-        Step.CATCH_UP: catch_up,
-        Step.CONVERGE: converge,
-        Step.VERIFY: move.announced_beside(RebuildVerification(converge)),
-        Step.KEEP: keep,
-        Step.MOVE: move,
-        Step.DRAIN: Drain(),
-        Step.SETTLE: settle,
+        RebuildStep.COPY: Copying(),
+        RebuildStep.CATCH_UP: catch_up,
+        RebuildStep.CONVERGE: converge,
+        RebuildStep.VERIFY: move.announced_beside(RebuildVerification(converge)),
+        RebuildStep.KEEP: keep,
+        RebuildStep.MOVE: move,
+        RebuildStep.DRAIN: Drain(),
+        RebuildStep.SETTLE: settle,
     }
 
 
-async def abandon(server: Server, record: Record) -> None:
+async def abandon(server: Server, record: RebuildRecord) -> None:
     """Take back what a rebuild that is given up did to its source."""
     await restore_source(server, record.source)

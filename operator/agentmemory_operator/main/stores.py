@@ -2,26 +2,29 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
-from weakref import WeakSet
+from typing import Any
+from weakref import WeakSet, WeakValueDictionary
 
-from agentmemory_operator.adapters.kubeconfig import load_context
-from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
-from agentmemory_operator.adapters.kubernetes_transport import load_configuration
-from agentmemory_operator.adapters.manifest_files import ManifestFiles
-from agentmemory_operator.adapters.qdrant_calls import CallWatch
-from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
-from agentmemory_operator.adapters.qdrant_points import QdrantPoints
-from agentmemory_operator.adapters.qdrant_shard_snapshots import QdrantShardSnapshots
-from agentmemory_operator.adapters.qdrant_snapshots import QdrantSnapshots
-from agentmemory_operator.ports import AgentMemories, PointStore
-from agentmemory_operator.ports.jobs import JobObjects
+from agentmemory_operator.adapters.folder.edits import ManifestFiles
+from agentmemory_operator.adapters.http.egress import UNCHECKED, USUAL, Egress
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, KubernetesInstallation
+from agentmemory_operator.adapters.kubernetes.transport import CLI, load_configuration, load_context
+from agentmemory_operator.adapters.qdrant.calls import CallWatch, ReadRetries
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.main.egress import egress_of
+from agentmemory_operator.ports.kubernetes import AgentMemories, JobObjects
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
+from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.ports.tracing import EngineMeter
-from agentmemory_operator.services.links import Endpoint
-from agentmemory_operator.services.servers import Server
+from agentmemory_operator.settings import Settings
 
 
 class Stores:
@@ -31,6 +34,7 @@ class Stores:
         url, api_key: a server in the place of every connection's, for development.
         watch: what is done around each control call; what it does before a write, it does for points too.
         meter: told of each call for points.
+        egress: says what connections and buckets may name; the server in their place is not of an object.
     """
 
     def __init__(
@@ -41,26 +45,36 @@ class Stores:
         api_key: str | None = None,
         watch: CallWatch | None = None,
         meter: EngineMeter | None = None,
+        egress: Egress = USUAL,
     ) -> None:
         # Those whose connection has changed are closed by whoever used them, and are no more.
         self._open: WeakSet[QdrantCollections | QdrantPoints | QdrantSnapshots | QdrantShardSnapshots] = WeakSet()
+        # By URL, for as long as a store of it is open.
+        self._retries: WeakValueDictionary[str, ReadRetries] = WeakValueDictionary()
         stack.push_async_callback(self._close)
         self._url = url
         self._api_key = api_key
         self._watch = watch
         self._meter = meter
+        self._egress, self._qdrant_egress = egress, UNCHECKED if url else egress
 
     def collections(self, endpoint: Endpoint) -> QdrantCollections:
-        """Return the control store of an endpoint."""
+        """The control store of an endpoint."""
         place = self._place(endpoint)
-        store = QdrantCollections(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
+        store = QdrantCollections(
+            place.url,
+            api_key=place.api_key,
+            timeout_s=place.timeout_s,
+            ca_pem=place.ca_pem,
+            egress=self._qdrant_egress,
+        )
         if self._watch is not None:
             store.watch_calls(self._watch)
         self._open.add(store)
         return store
 
     def points(self, endpoint: Endpoint) -> PointStore:
-        """Return the point store of an endpoint."""
+        """The point store of an endpoint."""
         place = self._place(endpoint)
         before_write = self._watch.before_write if self._watch else lambda: None
         store = QdrantPoints(
@@ -70,22 +84,26 @@ class Stores:
             ca_pem=place.ca_pem,
             meter=self._meter,
             before_write=before_write,
+            writing=self._watch.writing if self._watch else nullcontext,
+            egress=self._qdrant_egress,
+            retries=self._retries.setdefault(place.url, ReadRetries()),
         )
         self._open.add(store)
         return store
 
     def server(self, endpoint: Endpoint) -> Server:
-        """Return everything of an endpoint's server."""
+        """Everything of an endpoint's server."""
         place = self._place(endpoint)
-        snapshots = _snapshots(place)
+        snapshots = _snapshots(place, self._qdrant_egress)
         if self._watch is not None:
             snapshots.watch_calls(self._watch)
         self._open.add(snapshots)
         return Server(place, self.collections(endpoint), snapshots, self.points(endpoint))
 
     def objects(self, bucket: Bucket) -> ObjectStore:
-        """Return a bucket, which whoever opened it closes."""
-        return open_objects(bucket, before_write=self._watch.before_write if self._watch else lambda: None)
+        """A bucket, which whoever opened it closes."""
+        before_write = self._watch.before_write if self._watch else lambda: None
+        return open_objects(bucket, before_write=before_write, egress=self._egress)
 
     async def _close(self) -> None:
         for store in list(self._open):
@@ -95,62 +113,91 @@ class Stores:
         return Endpoint(self._url, self._api_key, endpoint.timeout_s) if self._url else endpoint
 
 
-def _snapshots(place: Endpoint) -> QdrantSnapshots | QdrantShardSnapshots:
+def _snapshots(place: Endpoint, egress: Egress) -> QdrantSnapshots | QdrantShardSnapshots:
+    opened_by: dict[str, Any] = {
+        "api_key": place.api_key,
+        "timeout_s": place.timeout_s,
+        "ca_pem": place.ca_pem,
+        "egress": egress,
+    }
     if place.nodes:
-        return QdrantShardSnapshots(
-            place.url, place.nodes, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem
-        )
-    return QdrantSnapshots(place.url, api_key=place.api_key, timeout_s=place.timeout_s, ca_pem=place.ca_pem)
+        return QdrantShardSnapshots(place.url, place.nodes, **opened_by)
+    return QdrantSnapshots(place.url, **opened_by)
 
 
 @contextlib.asynccontextmanager
 async def objects_of_cluster() -> AsyncIterator[AgentMemories]:
     """Open the objects of the cluster that the kubeconfig names."""
-    cluster = KubernetesCluster(await load_configuration())
+    cluster = KubernetesCluster(await load_configuration(CLI))
     try:
         yield cluster
     finally:
         await cluster.close()
 
 
+def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:
+    """What opens the stores of a verb: of an object's server, or of the one that the environment names."""
+    return Stores(stack, egress=UNCHECKED if endpoint.url == settings.qdrant_url else egress_of(settings))
+
+
 @contextlib.asynccontextmanager
-async def open_collections(endpoint: Endpoint) -> AsyncIterator[QdrantCollections]:
+async def open_collections(settings: Settings, endpoint: Endpoint) -> AsyncIterator[QdrantCollections]:
     """Open the collections of one server."""
     async with AsyncExitStack() as stack:
-        yield Stores(stack).collections(endpoint)
+        yield _stores_of(settings, endpoint, stack).collections(endpoint)
 
 
 @contextlib.asynccontextmanager
-async def open_points(endpoint: Endpoint) -> AsyncIterator[PointStore]:
+async def open_points(settings: Settings, endpoint: Endpoint) -> AsyncIterator[PointStore]:
     """Open the points of one server."""
     async with AsyncExitStack() as stack:
-        yield Stores(stack).points(endpoint)
+        yield _stores_of(settings, endpoint, stack).points(endpoint)
 
 
 @contextlib.asynccontextmanager
-async def open_snapshots(endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
+async def open_snapshots(settings: Settings, endpoint: Endpoint) -> AsyncIterator[SnapshotStore]:
     """Open the snapshots of one server."""
     async with AsyncExitStack() as stack:
-        yield Stores(stack).server(endpoint).snapshots
+        yield _stores_of(settings, endpoint, stack).server(endpoint).snapshots
 
 
-def open_objects(bucket: Bucket, *, before_write: Callable[[], None] = lambda: None) -> ObjectStore:
+def open_bucket(settings: Settings, bucket: Bucket) -> ObjectStore:
+    """Open a bucket for a verb, which closes it."""
+    return open_objects(bucket, egress=egress_of(settings))
+
+
+def open_objects(
+    bucket: Bucket, *, before_write: Callable[[], None] = lambda: None, egress: Egress = USUAL
+) -> ObjectStore:
     """Open a bucket, which whoever opens it closes."""
     # 10 MiB of memory that most have no use for.
-    from agentmemory_operator.adapters.s3_objects import S3Objects
+    from agentmemory_operator.adapters.s3.objects import S3Objects
 
-    return S3Objects(bucket, before_write=before_write)
+    return S3Objects(bucket, before_write=before_write, egress=egress)
 
 
 @contextlib.asynccontextmanager
-async def open_cluster(context: str | None) -> AsyncIterator[tuple[KubernetesCluster, str]]:
-    """Open the cluster of a context, with the context's namespace."""
+async def open_cluster(
+    context: str | None, cluster_id: str | None = None
+) -> AsyncIterator[tuple[KubernetesCluster, str]]:
+    """Open the cluster of a context, with the context's namespace; `cluster_id` stands for kube-system's uid."""
     configuration, namespace = await load_context(context)
-    cluster = KubernetesCluster(configuration)
+    cluster = KubernetesCluster(configuration, cluster_id=cluster_id)
     try:
         yield cluster, namespace
     finally:
         await cluster.close()
+
+
+@contextlib.asynccontextmanager
+async def open_installed(context: str | None) -> AsyncIterator[KubernetesInstallation]:
+    """Open what is installed in the cluster of a context."""
+    configuration, _ = await load_context(context)
+    installed = KubernetesInstallation(configuration)
+    try:
+        yield installed
+    finally:
+        await installed.close()
 
 
 @contextlib.asynccontextmanager

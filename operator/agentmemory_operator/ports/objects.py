@@ -1,6 +1,6 @@
-"""Object storage: one bucket and prefix, with what opens it."""
+"""Files elsewhere: object storage, one bucket and prefix with what opens it, and web servers."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -40,7 +40,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StoredObject:
     """One object.
 
     Attributes:
@@ -56,6 +56,11 @@ class Stored:
     modified_ms: int = 0
 
 
+def every_key(key: str) -> bool:
+    """Tell that a key is meant."""
+    return True
+
+
 class ObjectStore(Protocol):
     """Objects below one prefix of a bucket; keys are relative to it.
 
@@ -68,7 +73,7 @@ class ObjectStore(Protocol):
         """Close the connections."""
         ...
 
-    async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> Stored:
+    async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
         """Store a stream in constant memory; the object is there whole or not at all.
 
         Args:
@@ -80,8 +85,8 @@ class ObjectStore(Protocol):
         """
         ...
 
-    async def head(self, key: str) -> Stored | None:
-        """Return what is known of an object, None where there is none."""
+    async def head(self, key: str) -> StoredObject | None:
+        """What is known of an object, None where there is none."""
         ...
 
     def get(self, key: str, *, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -96,10 +101,30 @@ class ObjectStore(Protocol):
         """Delete an object; one that is gone is no error."""
         ...
 
-    def list(self, prefix: str) -> AsyncIterator[Stored]:
+    def list(self, prefix: str) -> AsyncIterator[StoredObject]:
         """Yield the objects whose keys begin so; `sha256` is not told."""
         ...
 
-    async def abort_uploads(self, prefix: str, *, older_than_ms: int) -> int:
-        """Drop what uploads begun so long ago have left unfinished; return how many there were."""
+    async def abort_uploads(
+        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
+    ) -> int:
+        """Drop what uploads begun so long ago have left unfinished; return how many there were.
+
+        Args:
+            prefix: what their keys begin with.
+            is_meant: told a whole key, tells whether it is one of them.
+        """
+        ...
+
+
+class WebFiles(Protocol):
+    """Files that anybody can fetch who knows their address."""
+
+    def open(self, url: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open the bytes at an https address.
+
+        Raises:
+            StorageUnavailable: the server cannot be reached or trusted, answers 5xx or 429, or broke off.
+            StorageRejected: there is no such file, or it may not be fetched, or it is elsewhere.
+        """
         ...

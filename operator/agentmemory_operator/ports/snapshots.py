@@ -5,7 +5,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from agentmemory_operator.ports import Json
+from agentmemory_operator.collections.rules.collection import Tenant
+from agentmemory_operator.ports.base import Json
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +66,7 @@ class SnapshotStore(Protocol):
         ...
 
     async def files(self, physical: str) -> list[SnapshotFile]:
-        """Return the collection's snapshots, none where the collection is gone: they cannot be reached then."""
+        """The collection's snapshots, none where the collection is gone: they cannot be reached then."""
         ...
 
     def download(self, physical: str, name: str) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
@@ -98,19 +99,23 @@ class SnapshotStore(Protocol):
         ...
 
     async def own_location(self, physical: str, name: str) -> str:
-        """Return the URL under which the server itself reaches one of its snapshots."""
+        """The URL under which the server itself reaches one of its snapshots."""
         ...
 
     async def collections(self) -> list[str]:
-        """Return the names of all collections, sorted."""
+        """The names of all collections, sorted."""
         ...
 
-    async def create_placeholder(self, physical: str) -> None:
-        """Make an empty collection that says of itself that it is a placeholder; one that exists is no error."""
+    async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
+        """Make an empty collection that says of itself that it is a placeholder; one that exists is no error.
+
+        Args:
+            owner: whose snapshots it keeps in reach; None is whom the store was opened for.
+        """
         ...
 
     async def metadata(self, physical: str) -> Json | None:
-        """Return a collection's metadata, None where it does not exist."""
+        """A collection's metadata, None where it does not exist."""
         ...
 
     async def write_metadata(self, physical: str, changes: Json) -> None:

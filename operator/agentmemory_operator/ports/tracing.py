@@ -62,3 +62,7 @@ class EngineMeter(Protocol):
     def engine(self, operation: str) -> AbstractContextManager[EngineCall]:
         """Measure one call; `operation` is one of few."""
         ...
+
+    def repeated(self, operation: str) -> None:
+        """Count a read that timed out and is tried once more."""
+        ...

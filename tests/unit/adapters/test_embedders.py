@@ -2,14 +2,13 @@ import pathlib
 
 import pytest
 
-from agentmemory_operator.adapters.embedders import build_embedder
-from agentmemory_operator.adapters.fastembed_embedder import FastEmbedEmbedder
-from agentmemory_operator.adapters.onnx_models import ModelFiles
-from agentmemory_operator.adapters.openai_embedder import OpenAIEmbedder
-from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
-from agentmemory_operator.domain.collection import EmbeddingSource
-from agentmemory_operator.domain.effective import EmbeddingSettings
+from agentmemory_operator.adapters.embedding.choice import build_embedder
+from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedEmbedder
+from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder
+from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.errors import RequestInvalid, SpecInvalid
+from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 
 SETTINGS = EmbeddingSettings(provider="wordllama", model=None, dimensions=256)
 

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.kubernetes_cluster import WATCH_TIMEOUT_S, KubernetesCluster
-from tests.support.http_server import serve
+from agentmemory_operator.adapters.kubernetes.cluster import WATCH_TIMEOUT_S, KubernetesCluster
+from tests.support.web.http_server import serve
 
 LIST = {"items": [], "metadata": {"resourceVersion": "1"}}
 BOOKMARK = {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "2"}}}

@@ -1,8 +1,18 @@
-"""What is kept of an object that Kubernetes sends."""
+"""What is kept of an object that Kubernetes sends, and what it tells of one whose status was written."""
 
 import json
+from typing import Any
 
-from agentmemory_operator.adapters.kubernetes_cluster import kept_part
+import pytest
+from kubernetes.aio import client
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, kept_part
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from tests.support.web.http_server import serve
 
 SENT = json.dumps(
     {
@@ -26,3 +36,26 @@ def test_objects_share_their_equal_texts() -> None:
 
     assert one["message"] is other["message"]
     assert [id(key) for key in one] == [id(key) for key in other]
+
+
+@pytest.mark.parametrize(
+    ("code", "body", "version"),
+    [
+        (200, {"metadata": {"name": "a", "resourceVersion": "8"}, "status": {}}, "8"),
+        (404, {"message": "not found"}, ""),
+        (422, {"message": "the server rejected our request due to an error in our request"}, ""),
+    ],
+    ids=["it is there", "it is gone", "another one has its name"],
+)
+async def test_a_written_status_comes_with_the_version_that_the_watch_will_bring(
+    code: int, body: dict[str, Any], version: str
+) -> None:
+    async def answer(request: Request) -> Response:
+        return JSONResponse(body, status_code=code)
+
+    with serve(Starlette(routes=[Route("/{path:path}", answer, methods=["PATCH"])])) as url:
+        cluster = KubernetesCluster(client.Configuration(host=url))
+        found = await cluster.write_status("AgentMemory", Metadata(name="a", uid="u"), {"agent": "a"})
+        await cluster.close()
+
+    assert found == version

@@ -1,4 +1,4 @@
-"""What cannot be a token for us is refused without asking the API server; here there is none to ask."""
+"""What cannot be a token for us is refused without asking the API server, and what it says is not just believed."""
 
 import base64
 import json
@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 from kubernetes.aio import client
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
-from agentmemory_operator.adapters.kubernetes_tokens import KubernetesTokenReviews
+from agentmemory_operator.adapters.kubernetes.tokens import TOKEN_REVIEWS, KubernetesTokenReviews
 from agentmemory_operator.errors import TransientError
+from agentmemory_operator.spec.access import Caller
+from tests.support.web.http_server import serve
 
 SOON = 4_102_444_800  # the year 2100: the same in each process that collects these tests
 
@@ -72,3 +78,35 @@ async def test_without_an_api_server_a_token_for_us_is_neither_good_nor_bad(
     assert told.value.retry_after_s > 0
     assert "tokens cannot be checked: Kubernetes cannot be reached" in caplog.text
     assert sent not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("status", "is_good"),
+    [
+        ({"authenticated": True, "audiences": ["agentmemory"]}, True),
+        ({"authenticated": True, "audiences": ["https://kubernetes.default.svc"]}, False),
+        ({"authenticated": True, "audiences": []}, False),
+        ({"authenticated": True}, False),
+        ({"authenticated": False, "audiences": ["agentmemory"]}, False),
+        ({"authenticated": "true", "audiences": ["agentmemory"]}, False),
+    ],
+)
+async def test_a_token_counts_only_where_the_api_server_vouches_for_our_audience(
+    status: dict[str, Any], is_good: bool
+) -> None:
+    """An API server that knows no audiences answers for its own, whatever the claims of the token say."""
+    user = {"username": "system:serviceaccount:agents:bot"}
+    asked: list[Any] = []
+
+    async def answer(request: Request) -> JSONResponse:
+        asked.append(await request.json())
+        return JSONResponse({"status": {"user": user} | status}, status_code=201)
+
+    with serve(Starlette(routes=[Route(TOKEN_REVIEWS, answer, methods=["POST"])])) as url:
+        reviews = KubernetesTokenReviews(client.Configuration(host=url))
+        reviewed = await reviews.review(token({"aud": ["agentmemory"], "exp": SOON}))
+        await reviews.close()
+
+    assert asked[0]["spec"]["audiences"] == ["agentmemory"]
+    assert reviewed.caller == (Caller("agents", "bot") if is_good else None)
+    assert is_good or "not valid" in reviewed.refusal

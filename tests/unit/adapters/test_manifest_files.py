@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.adapters.manifest_files import ManifestFiles
-from agentmemory_operator.adapters.manifest_folder import ManifestFolder
-from agentmemory_operator.domain.resources import API_VERSION, Metadata
+from agentmemory_operator.adapters.folder.edits import ManifestFiles
+from agentmemory_operator.adapters.folder.objects import ManifestFolder
 from agentmemory_operator.errors import AgentMemoryError, NotFound
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
 
 SNAPSHOT = "MemorySnapshot"
 

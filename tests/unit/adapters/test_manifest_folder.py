@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.adapters.manifest_folder import WATCH_EVENT, ManifestFolder
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.resources import Metadata
-from agentmemory_operator.errors import NotFound, SecretMissing, SpecInvalid
-from agentmemory_operator.ports import Event
-from agentmemory_operator.services.objects import ObjectTable
+from agentmemory_operator.adapters.folder.objects import WATCH_EVENT, ManifestFolder
+from agentmemory_operator.connections.rules.secret_hosts import HOSTS, KeptSecret
+from agentmemory_operator.errors import NotFound, SpecInvalid, TransientError
+from agentmemory_operator.ports.kubernetes import Event
+from agentmemory_operator.runtime.cache import ObjectTable
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 
 API = "agentmemory.dev/v1alpha1"
 A = {"apiVersion": API, "kind": "AgentMemory", "metadata": {"name": "a"}, "spec": {"connectionRef": {"name": "main"}}}
@@ -255,6 +256,9 @@ GOOD_B = yaml.safe_dump(manifest("b"))
         "? {a: b}\n: c",
         "\t- x: [",
         "[" * 5_000 + "]" * 5_000,
+        yaml.safe_dump(manifest()).replace("kind: AgentMemory", "kind: Agentmemory"),
+        yaml.safe_dump(manifest()).replace(API, "v1"),
+        "a: &a [*a]",
     ],
 )
 async def test_a_half_written_file_keeps_its_last_content(
@@ -322,6 +326,23 @@ async def test_a_document_that_is_no_object_is_left_out_and_named(
     assert "a.yaml: a document is no Kubernetes object" in caplog.text
 
 
+async def test_the_items_of_a_list_are_objects_and_kinds_of_others_are_theirs(folder: Folder) -> None:
+    others = {"apiVersion": "example.com/v1", "kind": "MemorySnapshot", "metadata": {"name": "c"}}
+    folder.write("a.yaml", {"apiVersion": "v1", "kind": "List", "items": [manifest(), manifest("b"), others]})
+
+    assert in_short(await folder.start()) == [("ADDED", "AgentMemory", "a"), ("ADDED", "AgentMemory", "b")]
+
+
+async def test_folders_in_it_are_named_as_not_read(folder: Folder, caplog: pytest.LogCaptureFixture) -> None:
+    (folder.path / "more").mkdir()
+
+    with caplog.at_level(logging.WARNING):
+        await folder.start()
+
+    assert f"{folder.path / 'more'} is not read" in caplog.text
+    assert ".status" not in caplog.text
+
+
 @pytest.mark.parametrize("spec", [None, 5, "text", [], {"unknown": 1}, {"connectionRef": 5}, {"agent": ["x"]}])
 async def test_a_spec_of_any_kind_reaches_the_passes_and_is_refused_there(folder: Folder, spec: Any) -> None:
     folder.write("a.yaml", manifest(spec=spec))
@@ -359,27 +380,38 @@ async def test_a_secret_manifest_gives_its_value_and_is_no_event(folder: Folder,
     folder.write("s.yaml", secret(**content))
 
     assert await folder.start() == []
-    assert await folder.adapter.read("agents", "keys", "k") == "s3cret"
+    found = await folder.adapter.read_secret("agents", "keys")
+    assert found == KeptSecret({"k": "s3cret"})
+    assert "s3cret" not in repr(found)
+
+
+async def test_a_secret_manifest_says_where_its_values_may_go(folder: Folder) -> None:
+    document = secret(stringData={"k": "v"})
+    document["metadata"]["annotations"] = {HOSTS: "api.openai.com"}
+    folder.write("s.yaml", document)
+    await folder.start()
+
+    assert await folder.adapter.read_secret("agents", "keys") == KeptSecret({"k": "v"}, "api.openai.com")
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "key"),
+    ("content", "name", "found"),
     [
-        ({}, "keys", "k"),
-        ({"stringData": {"k": "v"}}, "keys", "other"),
-        ({"stringData": {"k": "v"}}, "others", "k"),
-        ({"data": {"k": "not base64!"}}, "keys", "k"),
-        ({"data": {"k": "/w=="}}, "keys", "k"),
+        ({}, "keys", KeptSecret({})),
+        ({"stringData": {"k": "v"}}, "others", None),
+        ({"data": {"k": "not base64!", "l": "dg=="}}, "keys", KeptSecret({"l": "v"})),
+        ({"data": {"k": "/w=="}}, "keys", KeptSecret({})),
+        ({"data": {"k": 7}}, "keys", KeptSecret({})),
+        ({"data": ["k"], "stringData": "k"}, "keys", KeptSecret({})),
     ],
 )
-async def test_a_secret_that_is_not_there_is_named(
-    folder: Folder, content: dict[str, Any], name: str, key: str
+async def test_what_is_no_value_is_not_in_a_secret(
+    folder: Folder, content: dict[str, Any], name: str, found: KeptSecret | None
 ) -> None:
     folder.write("s.yaml", secret(**content))
     await folder.start()
 
-    with pytest.raises(SecretMissing, match=f"agents/{name}"):
-        await folder.adapter.read("agents", name, key)
+    assert await folder.adapter.read_secret("agents", name) == found
 
 
 async def test_a_secret_leaves_with_its_manifest(folder: Folder) -> None:
@@ -388,8 +420,7 @@ async def test_a_secret_leaves_with_its_manifest(folder: Folder) -> None:
     (folder.path / "s.yaml").unlink()
     folder.adapter.scan()
 
-    with pytest.raises(SecretMissing):
-        await folder.adapter.read("agents", "keys", "k")
+    assert await folder.adapter.read_secret("agents", "keys") is None
 
 
 async def test_the_status_folder_never_holds_a_secret(folder: Folder) -> None:
@@ -413,8 +444,9 @@ async def test_events_are_logged_by_their_weight(folder: Folder, caplog: pytest.
 
 
 async def test_the_folder_names_its_cluster(folder: Folder) -> None:
-    assert await folder.adapter.cluster_id() == "development"
-    assert await ManifestFolder(folder.path, cluster_id="other").cluster_id() == "other"
+    assert await ManifestFolder(folder.path, identify=lambda: "other").cluster_id() == "other"
+    with pytest.raises(TransientError, match="without the id of a cluster"):
+        await folder.adapter.cluster_id()
 
 
 @contextlib.asynccontextmanager
@@ -516,17 +548,3 @@ async def test_an_object_of_a_manifest_is_not_deleted(folder: Folder) -> None:
     await folder.adapter.delete_object("AgentMemory", metadata_of(event))
 
     assert folder.adapter.scan() == []
-
-
-async def test_an_agent_that_is_closed_or_opened_is_passed_on_and_no_other_status_is(folder: Folder) -> None:
-    folder.write("all.yaml", A)
-    (event,) = await folder.start()
-    closed = {"closed": {"restore": "undo"}}
-
-    for status in ({"agent": "a"}, closed, closed | {"agent": "a"}, {}):
-        await folder.adapter.write_status("AgentMemory", metadata_of(event), status)
-
-    passed = [await asyncio.wait_for(folder.adapter.caused(), 1) for _ in range(2)]
-    assert in_short(passed) == [("MODIFIED", "AgentMemory", "a")] * 2
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(folder.adapter.caused(), 0.05)

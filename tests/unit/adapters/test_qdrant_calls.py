@@ -1,9 +1,11 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from agentmemory_operator.adapters.qdrant_calls import CallWatch, is_write
-from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant.calls import MOST_TRIES, READS_A_TRY, CallWatch, ReadRetries, is_write
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.errors import LeadershipLost, StoreUnavailable
-from agentmemory_operator.services.tracing import NO_TRACES
+from agentmemory_operator.runtime.metrics import NO_TRACES
 
 NOBODY = "http://127.0.0.1:1"
 
@@ -44,3 +46,34 @@ async def test_a_write_that_is_not_allowed_is_never_sent_and_reading_goes_on() -
         await store.count("a")
     await store.close()
     assert counted == [("POST", "unreachable")]
+
+
+@given(lost=st.lists(st.booleans(), max_size=400))
+def test_at_most_a_tenth_of_the_reads_and_one_are_tried_again(lost: list[bool]) -> None:
+    retries, tries = ReadRetries(), 0
+    for number, is_lost in enumerate(lost, 1):
+        retries.asked()
+        if is_lost and retries.take():
+            tries += 1
+            retries.answered()
+
+        assert tries <= number / READS_A_TRY + 1
+
+
+def test_what_long_peace_has_saved_up_is_bounded() -> None:
+    retries = ReadRetries()
+    for _ in range(1000):
+        retries.asked()
+
+    assert [retries.take() for _ in range(MOST_TRIES + 1)] == [True] * MOST_TRIES + [False]
+
+
+def test_there_is_none_while_nothing_answers() -> None:
+    retries = ReadRetries()
+    retries.lost()
+
+    assert not retries.take()
+
+    retries.answered()
+
+    assert retries.take()

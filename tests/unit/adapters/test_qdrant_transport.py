@@ -6,9 +6,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from agentmemory_operator.adapters.qdrant_collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.errors import StoreUnavailable
-from tests.support.http_server import serve
+from tests.support.web.http_server import serve
 
 
 async def test_calls_to_a_local_server_share_one_connection() -> None:
@@ -30,11 +30,11 @@ async def test_calls_to_a_local_server_share_one_connection() -> None:
 
 async def test_a_server_that_does_not_answer_in_time_is_said_so() -> None:
     async def handle(_: Request) -> JSONResponse:
-        await asyncio.sleep(2)
+        await asyncio.sleep(0.5)
         return JSONResponse({})
 
     with serve(Starlette(routes=[Route("/{path:path}", handle, methods=["DELETE"])])) as url:
-        store = QdrantCollections(url, timeout_s=1)
+        store = QdrantCollections(url, timeout_s=0.2)
         with pytest.raises(StoreUnavailable, match="no answer in time"):
             await store.delete("a")
         await store.close()

@@ -3,7 +3,7 @@ import socket
 
 import pytest
 
-from agentmemory_operator.adapters.wordllama_embedder import WordLlamaEmbedder
+from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder
 from agentmemory_operator.errors import SpecInvalid
 
 

@@ -35,3 +35,14 @@ def test_a_method_of_the_asynchronous_client_is_waited_for(name: str) -> None:
 
     assert inspect.iscoroutinefunction(method) or "AsyncIterator" in str(inspect.signature(method).return_annotation)
     assert not inspect.iscoroutinefunction(SYNCHRONOUS[name])
+
+
+def test_a_method_is_shown_with_the_parameters_of_its_call() -> None:
+    shown = str(inspect.signature(MemoryClient.history))
+
+    assert (
+        re.sub(r"[\w.]+\.(?=Memory)", "", shown)
+        == "(self, agent: str, user_id: str, memory_id: str) -> tuple[Memory, ...]"
+    )
+    assert MemoryClient.history.__name__ == "history"
+    assert "self" not in inspect.signature(MemoryClient().history).parameters

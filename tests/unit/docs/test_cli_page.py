@@ -9,14 +9,15 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from agentmemory_operator.domain.desired import desired_collection
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.entrypoints.plans import plan_sections
-from agentmemory_operator.entrypoints.tables import plain
-from agentmemory_operator.services.preview import previews_of
+from agentmemory_operator.collections.rules.desired import desired_collection
+from agentmemory_operator.controllers.preview import previews_of
+from agentmemory_operator.entrypoints.cli.plan_view import plan_sections
+from agentmemory_operator.entrypoints.cli.tables import plain
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.command_line import command_line
-from tests.support.fakes import FakeCollectionStore, memory_document
+from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.pages import DOCS, commands_of
+from tests.support.spec.documents import memory_document
 
 ROOT = DOCS.parent
 PAGES = ("cli.md", "approve.md", "debug.md", "delete.md", "runbook-restore.md", "snapshots.md", "restore.md")

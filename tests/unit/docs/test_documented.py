@@ -5,22 +5,63 @@ import pathlib
 import re
 
 import pytest
+import yaml
 
-from agentmemory_operator.domain.conditions import Reason
+from agentmemory_operator.spec.kinds.conditions import TYPES, Reason
+from tests.support.spec.golden import LOADER
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PACKAGE = ROOT / "operator" / "agentmemory_operator"
 PAGE = (ROOT / "docs" / "conditions.md").read_text()
 ROWS = {match[1]: match[0] for match in re.finditer(r"^\| `(\w+)` \|.*\|$", PAGE, re.M)}
+EVENTS = {
+    name
+    for names in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|", PAGE.split("## Events")[1], re.M)
+    for name in re.findall(r"\w+", names)
+}
 RAISED = {"SpecInvalid", "NotOwned"}
 
 
-def literal_reasons(*folders: str) -> set[str]:
-    """Return the reasons that the given layers write as text in `SpecInvalid(...)` and `NotOwned(...)`."""
+def told_types() -> dict[str, set[str]]:
+    """Return the types of conditions that the page lists, by kind."""
+    listed = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", PAGE.split("## Reasons")[0], re.M)
+    kinds = {type_: on.replace("both kinds", "AgentMemory, QdrantConnection") for type_, on in listed}
+    return {kind: {type_ for type_, on in kinds.items() if kind in on} for kind in TYPES}
+
+
+def test_every_type_of_condition_is_listed_with_its_kinds() -> None:
+    assert told_types() == {kind: set(types) for kind, types in TYPES.items()}
+
+
+def test_no_pass_sets_a_condition_of_another_type() -> None:
+    source = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+
+    assert set(re.findall(r"State\(\s*\"(\w+)\"", source)) <= {type_ for types in TYPES.values() for type_ in types}
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_the_schema_of_a_kind_names_its_own_types_of_conditions(kind: str) -> None:
+    documents = [yaml.load(path.read_text(), Loader=LOADER) for path in (ROOT / "crds").glob("*.yaml")]
+    (crd,) = (document["spec"] for document in documents if document["spec"]["names"]["kind"] == kind)
+    version = crd["versions"][-1]["schema"]["openAPIV3Schema"]
+    told = version["properties"]["status"]["properties"]["conditions"]["items"]["properties"]["type"]["description"]
+    others = {type_ for types in TYPES.values() for type_ in types} - set(TYPES[kind])
+
+    assert [type_ for type_ in TYPES[kind] if f"{type_} (" not in told] == []
+    assert [type_ for type_ in others if re.search(rf"\b{type_} \(", told)] == []
+
+
+def rooms() -> list[pathlib.Path]:
+    """Return the modules of the rooms, whose reasons are the status's."""
+    others = {"adapters", "client", "entrypoints", "main"}
+    return [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in others]
+
+
+def literal_reasons() -> set[str]:
+    """Return the reasons that rooms write as text in `SpecInvalid(...)` and `NotOwned(...)`."""
     calls = [
         node
-        for folder in folders
-        for path in sorted((PACKAGE / folder).rglob("*.py"))
+        for path in rooms()
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in RAISED and node.args
     ]
@@ -42,11 +83,11 @@ def test_no_reason_is_explained_that_does_not_exist() -> None:
 
 
 def test_every_reason_that_a_pass_can_meet_is_of_the_closed_set() -> None:
-    assert literal_reasons("domain", "services") <= set(Reason)
+    assert literal_reasons() <= set(Reason)
 
 
 def test_every_reason_is_used() -> None:
-    used = literal_reasons("domain", "services") | {"SecretNotFound"}
+    used = literal_reasons() | {"SecretNotFound"}
     source = "".join(path.read_text() for path in PACKAGE.rglob("*.py"))
 
     unused = [reason for reason in Reason if reason not in used and f"Reason.{reason.name}" not in source]
@@ -55,18 +96,7 @@ def test_every_reason_is_used() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason",
-    sorted(
-        set(
-            re.findall(
-                r'Event\("\w+", "(\w+)"',
-                "".join(
-                    (PACKAGE / "services" / f"{name}.py").read_text()
-                    for name in ("passes", "news", "release", "cleaning")
-                ),
-            )
-        )
-    ),
+    "reason", sorted({found for path in rooms() for found in re.findall(r'Event\("\w+", "(\w+)"', path.read_text())})
 )
 def test_every_event_is_explained(reason: str) -> None:
-    assert reason in ROWS
+    assert reason in EVENTS | ROWS.keys()

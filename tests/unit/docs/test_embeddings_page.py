@@ -4,11 +4,11 @@ import re
 
 import yaml
 
-from agentmemory_operator.adapters.openai_embedder import SHORTENABLE
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.rules import FASTEMBED_DEFAULT_MODEL, FASTEMBED_MODELS
-from tests.support.fakes import memory_document
+from agentmemory_operator.adapters.embedding.openai_embedder import SHORTENABLE
+from agentmemory_operator.spec.kinds.cel import FASTEMBED_DEFAULT_MODEL, FASTEMBED_MODELS
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.pages import DOCS
+from tests.support.spec.documents import memory_document
 
 PAGE = (DOCS / "embeddings.md").read_text()
 

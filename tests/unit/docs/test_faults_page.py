@@ -1,22 +1,15 @@
 """Each fault of the page has a test, and the tests of faults are on the page."""
 
-import ast
 import pathlib
-import re
 
 import pytest
+
+from tests.support.pages import NAMED_TESTS as NAMED
+from tests.support.pages import names_in
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 ROWS = [line for line in (ROOT / "docs" / "faults.md").read_text().splitlines() if line.startswith("| ")]
 FAULTS = [row.strip("|").split("|") for row in ROWS if not row.startswith("| fault |")]
-NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
-
-
-def names_in(path: str) -> set[str]:
-    """Return the names of the tests in a file, those in classes too."""
-    nodes = ast.walk(ast.parse((ROOT / path).read_text()))
-    found = (node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
-    return {name for name in found if name.startswith("test_")}
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=lambda row: row[0].strip())

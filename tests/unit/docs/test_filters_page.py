@@ -5,8 +5,14 @@ import re
 
 import pytest
 
-from agentmemory_operator.domain.criteria import FIELDS
-from agentmemory_operator.domain.criteria_reading import CONDITIONS_MAX, DEPTH_MAX, OPERATORS, TEXT_MAX, read_filters
+from agentmemory_operator.memories.rules.criteria import FIELDS
+from agentmemory_operator.memories.rules.criteria_json import (
+    CONDITIONS_MAX,
+    DEPTH_MAX,
+    OPERATORS,
+    TEXT_MAX,
+    read_filters,
+)
 from tests.support.pages import DOCS
 
 PAGE = (DOCS / "filters.md").read_text()

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from agentmemory_operator.domain.presets import PRESETS, RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets import PRESETS, RETRIEVAL_INDEXES
 from tests.support.pages import DOCS
 
 TESTS = pathlib.Path(__file__).parents[2]

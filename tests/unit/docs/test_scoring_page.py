@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from agentmemory_operator.domain.presets import CORTEX
-from agentmemory_operator.domain.syntax import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS
-from agentmemory_operator.domain.typed_expressions import ARITIES, LARGEST_SCORE, checked_expression
-from agentmemory_operator.domain.variables import NAMES, RANGES, SIMILARITIES
-from agentmemory_operator.entrypoints.validation import findings_in
+from agentmemory_operator.entrypoints.cli.validate import checked
+from agentmemory_operator.spec.expression.syntax import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS
+from agentmemory_operator.spec.expression.typing import ARITIES, LARGEST_SCORE, checked_expression
+from agentmemory_operator.spec.expression.variables import NAMES, RANGES, SIMILARITIES
+from agentmemory_operator.spec.presets import CORTEX
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "scoring.md").read_text()
@@ -51,4 +51,4 @@ def test_the_expression_on_the_page_is_accepted() -> None:
 
 
 def test_the_example_is_accepted() -> None:
-    assert list(findings_in(ROOT / "examples" / "scoring" / "expression.yaml")) == []
+    assert checked([ROOT / "examples" / "scoring" / "expression.yaml"], is_recursive=False).findings == []

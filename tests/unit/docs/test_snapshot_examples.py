@@ -6,8 +6,8 @@ import re
 import pytest
 import yaml
 
-from agentmemory_operator.domain.manifests import errors_of
-from agentmemory_operator.entrypoints.validation import findings_in
+from agentmemory_operator.entrypoints.cli.validate import checked
+from agentmemory_operator.spec.kinds.parse import errors_of
 from tests.support.pages import DOCS
 
 EXAMPLES = sorted((DOCS.parent / "examples" / "snapshots").glob("*.yaml"))
@@ -24,7 +24,7 @@ WHOLE = [(page, block) for page, block in BLOCKS if "apiVersion: agentmemory.dev
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
 def test_an_example_is_valid(path: pathlib.Path) -> None:
-    assert list(findings_in(path)) == []
+    assert checked([path], is_recursive=False).findings == []
 
 
 @pytest.mark.parametrize(("page", "block"), WHOLE, ids=[page for page, _ in WHOLE])

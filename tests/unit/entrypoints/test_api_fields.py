@@ -1,8 +1,8 @@
 import pytest
 from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.entrypoints.api.fields import check_metadata, read_time
+from agentmemory_operator.spec.times import render_time
 
 
 @pytest.mark.parametrize(

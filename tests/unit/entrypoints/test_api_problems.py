@@ -5,25 +5,34 @@ import pytest
 from agentmemory_operator import errors
 from agentmemory_operator.entrypoints.api.problems import PROBLEM_OF, PROBLEMS, problem_of
 from agentmemory_operator.errors import (
+    AgentClosed,
     AgentMemoryError,
     BytesDiffer,
+    CollectionGone,
     CollectionMoved,
+    CollectionNotFound,
     Conflict,
     DeletionWaiting,
     EmbedderUnavailable,
     FieldError,
     LeadershipLost,
     NamespaceEnding,
+    NamespaceFull,
+    NoAnswer,
     NotFound,
     NotOwned,
     OutcomeUnknown,
     RebuildHeld,
     RebuildPaused,
     RebuildUnwanted,
+    RecoveryUnended,
     RequestInvalid,
     RerankerUnavailable,
     RestoreUnderWay,
     SecretMissing,
+    SecretNotUsable,
+    ServerFull,
+    ServerFullForNow,
     SpecInvalid,
     StorageRejected,
     StorageUnavailable,
@@ -42,10 +51,12 @@ from agentmemory_operator.errors import (
         (StoreRejected(400, "x"), 502, None),
         (SpecInvalid("InvalidSpec", "x"), 503, "30"),
         (SecretMissing("ns", "name", "key"), 503, "30"),
+        (SecretNotUsable("x"), 503, "30"),
         (NotOwned("SlugTaken", "x"), 503, "30"),
         (StoreUnavailable("x"), 503, "1"),
         (StoreUnavailable("x", retry_after_s=0), 503, "1"),
         (StoreUntrusted("x"), 503, "1"),
+        (AgentClosed("x", retry_after_s=10), 503, "10"),
         (EmbedderUnavailable("x", retry_after_s=2.1), 503, "3"),
         (OutcomeUnknown("x"), 504, "1"),
         (AgentMemoryError("x"), 500, None),
@@ -57,14 +68,31 @@ def test_each_error_has_its_status(error: AgentMemoryError, status: int, retry_a
     assert (problem.type.status, problem.headers.get("Retry-After")) == (status, retry_after)
 
 
+def test_the_caller_is_told_the_words_about_its_own_request() -> None:
+    refusal = StoreRejected(400, "Qdrant answered 400")
+    refusal.words = "Index required but not found"
+
+    assert problem_of(refusal).detail == "Qdrant answered 400: Index required but not found"
+
+
 def test_no_error_is_forgotten() -> None:
     raised = {cls for _, cls in inspect.getmembers(errors, inspect.isclass) if issubclass(cls, AgentMemoryError)}
 
     # Answered as their parents are: a SpecInvalid, a StoreUnavailable; a search goes on without a reranker; the others
     # only the operator meets.
-    of_operator = {StorageUnavailable, StorageRejected, BytesDiffer, NamespaceEnding}
-    unanswered = {SecretMissing, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost}
-    unanswered |= {CollectionMoved, RestoreUnderWay, RebuildHeld, RebuildPaused, RebuildUnwanted}
+    of_operator = {StorageUnavailable, StorageRejected, BytesDiffer, NamespaceEnding, CollectionNotFound}
+    of_operator |= {ServerFull, ServerFullForNow, NamespaceFull}
+    unanswered = {SecretMissing, SecretNotUsable, StoreUntrusted, RerankerUnavailable, DeletionWaiting, LeadershipLost}
+    unanswered |= {
+        NoAnswer,
+        CollectionGone,
+        CollectionMoved,
+        RecoveryUnended,
+        RestoreUnderWay,
+        RebuildHeld,
+        RebuildPaused,
+        RebuildUnwanted,
+    }
     assert raised - set(PROBLEM_OF) == unanswered | of_operator
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.domain.resources import API_VERSION, APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
-from tests.support.job_folder import NAMESPACE, JobFolder, condition
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
+from tests.support.job.job_folder import NAMESPACE, JobFolder, condition
 
 KIND, DIGEST = "AgentMemory", "0123456789ab"
 CHANGE = {

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from agentmemory_operator.entrypoints.cli import Shell
+from agentmemory_operator.entrypoints.cli.commands import Shell
 from tests.support.command_line import command_line
-from tests.support.manifests import ManifestCase, load_cases
-from tests.support.operator import clean_environment
+from tests.support.programs import clean_environment
+from tests.support.spec.golden import ManifestCase, load_cases
 
 RUNNER = CliRunner()
 
@@ -30,23 +30,38 @@ def validated(tmp_path: pathlib.Path, document: dict[str, Any]) -> tuple[int, st
     return run("validate", "-f", str(file))
 
 
-@pytest.mark.parametrize("case", load_cases("bad.yaml"), ids=lambda case: case.name)
-def test_validate_refuses_what_the_api_server_refuses_in_the_same_words(
-    tmp_path: pathlib.Path, case: ManifestCase
-) -> None:
-    status, told = validated(tmp_path, case.document)
+def validated_together(folder: pathlib.Path, cases: list[ManifestCase]) -> tuple[int, dict[str, str]]:
+    """Return the exit status for a folder of manifests, and what is said of each by the case's name."""
+    names = {folder / f"{number:03}.yaml": case.name for number, case in enumerate(cases)}
+    for path, case in zip(names, cases, strict=True):
+        path.write_text(yaml.safe_dump(case.document))
+    status, told = run("validate", "-f", str(folder))
+    said = dict.fromkeys(names.values(), "")
+    for path, finding in re.findall(rf"^({re.escape(str(folder))}/\d+\.yaml):\d+ (.*)$", told, re.M):
+        said[names[pathlib.Path(path)]] += f"{finding}\n"
+    return status, said
 
-    assert status == 1, told
-    assert re.match(rf"{re.escape(str(tmp_path))}/manifest\.yaml:\d+ ", told)
-    assert [word for word in case.words if word not in told] == [], told
+
+def test_validate_refuses_what_the_api_server_refuses_in_the_same_words(tmp_path: pathlib.Path) -> None:
+    cases = load_cases("bad.yaml")
+
+    status, said = validated_together(tmp_path, cases)
+
+    assert status == 1
+    assert [case.name for case in cases if not said[case.name]] == []
+    missing = {case.name: [word for word in case.words if word not in said[case.name]] for case in cases}
+    assert {name: (words, said[name]) for name, words in missing.items() if words} == {}
 
 
-@pytest.mark.parametrize("case", load_cases("good.yaml"), ids=lambda case: case.name)
-def test_validate_takes_what_the_api_server_takes(tmp_path: pathlib.Path, case: ManifestCase) -> None:
-    status, told = validated(tmp_path, case.document)
+def test_one_bad_manifest_alone_is_refused(tmp_path: pathlib.Path) -> None:
+    assert validated(tmp_path, load_cases("bad.yaml")[0].document)[0] == 1
+
+
+def test_validate_takes_what_the_api_server_takes(tmp_path: pathlib.Path) -> None:
+    status, said = validated_together(tmp_path, load_cases("good.yaml"))
 
     assert status == 0
-    assert [line for line in told.splitlines() if not line.startswith("warning: ")] == []
+    assert [name for name, found in said.items() if found] == []
 
 
 def test_schema_prints_json() -> None:

@@ -11,18 +11,18 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from agentmemory_operator.entrypoints.downloads import Downloads
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.main.stores import open_jobs
 from agentmemory_operator.ports.objects import AccessKey, Bucket
-from agentmemory_operator.services.links import Endpoint
 from tests.support.command_line import command_line
-from tests.support.job_folder import JobFolder, condition
-from tests.support.object_storage import MemoryObjects
+from tests.support.engine.stored_files import MemoryObjects
+from tests.support.job.job_folder import JobFolder, condition
 
 CONTENT = [b"first part, ", b"second part"]
 SHA256 = hashlib.sha256(b"".join(CONTENT)).hexdigest()
-QDRANT = {"type": "Qdrant", "physical": "agent_memory_bot__1", "name": "a.snapshot"}
+QDRANT = {"type": "Qdrant", "physical": "agent_memory_bot__1", "name": "agent_memory_bot__1-1.snapshot"}
 MADE = {
     "conditions": [condition("Succeeded", "True")],
     "sizeBytes": 23,
@@ -42,6 +42,7 @@ class Files:
     def __init__(self, content: list[Any]) -> None:
         self._content = content
         self.asked: list[tuple[str, str, str]] = []
+        self.owner = {"clusterId": "c", "namespace": "agents"}
 
     def downloads(self, storage: MemoryObjects | None = None) -> Downloads:
         @asynccontextmanager
@@ -55,6 +56,9 @@ class Files:
             return storage
 
         return Downloads(opened, open_objects)
+
+    async def metadata(self, physical: str) -> dict[str, Any]:
+        return {"agentmemory": self.owner}
 
     @asynccontextmanager
     async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -92,7 +96,7 @@ def test_the_file_has_the_snapshot_s_bytes(folder: JobFolder) -> None:
 
     assert done.exit_code == 0, done.output
     assert (folder.path / "got").read_bytes() == b"".join(CONTENT)
-    assert files.asked == [("http://127.0.0.1:6333", "agent_memory_bot__1", "a.snapshot")]
+    assert files.asked == [("http://127.0.0.1:6333", "agent_memory_bot__1", QDRANT["name"])]
     assert "SHA-256 as recorded" in done.output
 
 
@@ -163,3 +167,27 @@ def test_a_copy_in_object_storage_is_taken_unless_a_server_is_named(folder: JobF
     assert asked_before == []
     assert len(files.asked) == 1
     assert (folder.path / "got").read_bytes() == b"".join(CONTENT)
+
+
+@pytest.mark.parametrize(
+    ("place", "namespace"),
+    [
+        ({}, "alpha"),
+        ({"physical": "agent_memory_victim__1"}, "agents"),
+        ({"name": "../agent_memory_victim__1-1.snapshot"}, "agents"),
+        ({"physical": "..", "name": "..-1.snapshot"}, "agents"),
+    ],
+    ids=["its collection is another namespace's", "of another collection", "in another folder", "no collection"],
+)
+def test_a_file_that_only_a_status_calls_the_snapshot_s_is_not_written(
+    folder: JobFolder, place: dict[str, str], namespace: str
+) -> None:
+    files = Files(CONTENT)
+    files.owner["namespace"] = namespace
+    folder.report("MemorySnapshot", "before", **MADE | {"locations": [QDRANT | place]})
+
+    done = download(folder, files, "--qdrant", "http://127.0.0.1:6333")
+
+    assert done.exit_code == 1
+    assert "is no snapshot of an agent of namespace agents" in " ".join(done.output.split())
+    assert (files.asked, list(folder.path.glob("got"))) == ([], [])

@@ -1,7 +1,7 @@
 import pytest
 from starlette.testclient import TestClient
 
-from agentmemory_operator.entrypoints.health import STUCK_S, Probes, create_health_app
+from agentmemory_operator.entrypoints.operator.health import STUCK_S, Probes, create_health_app
 
 
 def client(*, stuck_s: float = 0.0, is_ready: bool = True) -> TestClient:

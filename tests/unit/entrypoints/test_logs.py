@@ -1,13 +1,16 @@
 import asyncio
 import json
 import logging
+import pathlib
+import re
 import sys
 
 import pytest
 
-from agentmemory_operator.entrypoints.logs import JsonFormatter, configure_logging
-from agentmemory_operator.services.objects import Key
-from agentmemory_operator.services.workqueue import WorkQueue
+import agentmemory_operator
+from agentmemory_operator.entrypoints.logs import TEXT_FORMAT, JsonFormatter, TextFormatter, configure_logging
+from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.runtime.queue import WorkQueue
 
 
 def record(message: str, *args: object, **extra: object) -> logging.LogRecord:
@@ -38,6 +41,93 @@ def test_an_exception_is_told_in_the_same_line() -> None:
     assert "ValueError: odd" in entry["exception"]
 
 
+@pytest.mark.parametrize(
+    ("logger", "level", "is_shown"),
+    [
+        ("agentmemory_operator.memories.anything", logging.DEBUG, True),
+        ("httpcore2.http11", logging.DEBUG, False),
+        ("urllib3.connectionpool", logging.DEBUG, False),
+        ("kubernetes.aio.client.rest", logging.DEBUG, False),
+        ("kopf._core.reactor.running", logging.INFO, True),
+        ("httpx", logging.INFO, False),
+    ],
+)
+def test_no_library_tells_what_it_says_at_debug(
+    capsys: pytest.CaptureFixture[str], logger: str, level: int, is_shown: bool
+) -> None:
+    """It has headers, bodies and addresses in it."""
+    before = logging.getLogger().handlers[:]
+    configure_logging("debug", "text")
+    logging.getLogger(logger).log(level, "a header")
+    logging.getLogger().handlers[:] = before
+
+    assert ("a header" in capsys.readouterr().err) == is_shown
+
+
+RECORD_BEGINS = re.compile(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} ")
+FORGED = "2026-01-01 00:00:00,000 INFO    agentmemory_operator.entrypoints.api.edge DELETE /v1/agents/a 204"
+# What ends a line for this reader or that one (str.splitlines), or makes a terminal show something else.
+HOSTILE = ["\n", "\r", "\r\n", "\v", "\f", "\x1c", "\x85", "\u2028", "\u2029", "\x1b[2K\x1b[1G", "\u202e", "\x7f", "\0"]
+
+
+@pytest.mark.parametrize("between", HOSTILE, ids=ascii)
+@pytest.mark.parametrize("formatter", [TextFormatter(TEXT_FORMAT), JsonFormatter()], ids=["text", "json"])
+def test_no_words_in_a_record_begin_another(formatter: logging.Formatter, between: str) -> None:
+    words = f"/v1/agents/a{between}{FORGED}"
+    told = record("%(method)s %(path)s", {"method": "GET", "path": words}, request={"path": words})
+    told.name = words
+
+    line = formatter.format(told)
+
+    assert line.isprintable()
+    assert line.count("\\") >= len(between.replace("[2K", "").replace("[1G", ""))
+    assert RECORD_BEGINS.match(line) or json.loads(line)["request"]["path"] == words
+
+
+@pytest.mark.parametrize("between", HOSTILE, ids=ascii)
+def test_no_words_in_an_exception_begin_another(between: str) -> None:
+    try:
+        try:
+            raise KeyError("inner")
+        except KeyError as inner:
+            raise ValueError(f"odd{between}{FORGED}") from inner
+    except ValueError:
+        failed = record("failed%s", between, stack_info=f"Stack{between}{FORGED}")
+        failed.exc_info = sys.exc_info()
+
+    first, *rest = TextFormatter(TEXT_FORMAT).format(failed).split("\n")
+
+    assert RECORD_BEGINS.match(first)
+    assert all(line.startswith("  | ") and line.isprintable() for line in rest)
+    assert not [line for line in "\n".join(rest).splitlines() if RECORD_BEGINS.match(line)]
+    text = "\n".join(rest)
+    # As it was raised, readable line for line, its cause with it.
+    assert "  | Traceback (most recent call last):\n  |   File " in text
+    assert "  | KeyError: 'inner'\n" in text
+    assert "  | ValueError: odd" in text
+    entry = json.loads(JsonFormatter().format(failed))
+    assert f"ValueError: odd{between}{FORGED}" in entry["exception"]
+
+
+def test_records_of_others_go_the_same_way(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvicorn's own log of requests too, where somebody turns it on."""
+    # A server that another test ran in this process may have turned it off.
+    for name, value in (("propagate", True), ("disabled", False)):
+        monkeypatch.setattr(logging.getLogger("uvicorn.access"), name, value)
+        monkeypatch.setattr(logging.getLogger("uvicorn"), name, value)
+    before = logging.getLogger().handlers[:]
+    configure_logging("info", "text")
+    access = logging.getLogger("uvicorn.access")
+    access.setLevel(logging.INFO)
+
+    access.info('%s - "%s %s HTTP/%s" %d', "127.0.0.1:1", "GET", f"/x\n{FORGED}", "1.1", 404)
+    logging.getLogger().handlers[:] = before
+    access.setLevel(logging.WARNING)
+
+    [line] = capsys.readouterr().err.splitlines()
+    assert rf"/x\n{FORGED}" in line
+
+
 async def test_every_line_of_a_pass_names_its_object(capsys: pytest.CaptureFixture[str]) -> None:
     before = logging.getLogger().handlers[:]
     configure_logging("info", "json")
@@ -50,7 +140,7 @@ async def test_every_line_of_a_pass_names_its_object(capsys: pytest.CaptureFixtu
         seen[:] = passed
 
     seen: list[str] = []
-    queue: WorkQueue[Key] = WorkQueue(handle, workers=1)
+    queue: WorkQueue[Key] = WorkQueue(handle, share=1)
     running = asyncio.create_task(queue.run())
     for name in ("one", "two"):
         queue.request(Key("AgentMemory", "agents", name))
@@ -63,3 +153,15 @@ async def test_every_line_of_a_pass_names_its_object(capsys: pytest.CaptureFixtu
     lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     reference = {"kind": "AgentMemory", "namespace": "agents"}
     assert [line.get("object") for line in lines] == [reference | {"name": "one"}, reference | {"name": "two"}, None]
+
+
+def test_every_module_logs_under_its_own_name() -> None:
+    package = pathlib.Path(agentmemory_operator.__file__).parent
+    made = {
+        (str(path.relative_to(package)), line)
+        for path in package.rglob("*.py")
+        for line in path.read_text().splitlines()
+        if "getLogger(" in line
+    }
+
+    assert {path for path, line in made if line != "log = logging.getLogger(__name__)"} == {"entrypoints/logs.py"}

@@ -2,9 +2,9 @@
 
 from typing import Any, cast
 
-from agentmemory_operator.adapters.kubernetes_cluster import KubernetesCluster
-from agentmemory_operator.entrypoints.operating import fill
-from agentmemory_operator.services.feeds import OperatorFeed
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.entrypoints.operator.operating import fill
+from agentmemory_operator.runtime.feed import OperatorFeed
 
 BEGUN = {"startTime": "2026-11-22T03:00:00Z"}
 ENDED = BEGUN | {"endTime": "2026-11-22T03:01:00Z"}

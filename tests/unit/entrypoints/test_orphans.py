@@ -7,14 +7,19 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.desired import desired_collection
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.orphans import Holding, Orphan, OrphanKind
-from agentmemory_operator.entrypoints.orphans import Server, adopting_manifest, orphans_document, orphans_sections
-from agentmemory_operator.entrypoints.tables import plain
-from agentmemory_operator.services.orphans import Findings
-from tests.support.fakes import memory_document
-from tests.support.plans import ALIAS
+from agentmemory_operator.collections.rules.desired import desired_collection
+from agentmemory_operator.controllers.orphans import Findings
+from agentmemory_operator.controllers.rules.orphans import Holding, Orphan, OrphanKind
+from agentmemory_operator.entrypoints.cli.orphans_view import (
+    AskedServer,
+    adopting_manifest,
+    orphans_document,
+    orphans_sections,
+)
+from agentmemory_operator.entrypoints.cli.tables import plain
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.spec.documents import memory_document
+from tests.support.spec.plans import ALIAS
 
 PHYSICAL = f"{ALIAS}__1"
 EMBEDDINGS: list[dict[str, Any]] = [
@@ -41,9 +46,9 @@ def left_by(kind: OrphanKind = OrphanKind.OBJECT_GONE, **spec: Any) -> Orphan:
     )
 
 
-def server(*orphans: Orphan, connection: tuple[str, str] | None = ("agents", "main"), foreign: int = 0) -> Server:
+def server(*orphans: Orphan, connection: tuple[str, str] | None = ("agents", "main"), foreign: int = 0) -> AskedServer:
     since = {("agents", "probe"): "2026-11-21T03:00:00Z"}
-    return Server("http://qdrant:6333", connection, True, Findings(orphans, foreign, since))
+    return AskedServer("http://qdrant:6333", connection, True, Findings(orphans, foreign, since))
 
 
 def entry(orphan: Orphan, connection: tuple[str, str] | None = ("agents", "main")) -> dict[str, Any]:

@@ -9,12 +9,12 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from agentmemory_operator.domain.desired import desired_collection
-from agentmemory_operator.domain.effective import AgentSettings, effective_settings
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.presets import PRESETS
-from agentmemory_operator.domain.resources import TypeSpec
-from agentmemory_operator.domain.taxonomy import MemoryType
+from agentmemory_operator.collections.rules.desired import desired_collection
+from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
+from agentmemory_operator.spec.kinds.agent_memory import TypeSpec
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import PRESETS
 from tests.support.command_line import command_line
 
 LISTED = [name for name in PRESETS if PRESETS[name][-1].types]

@@ -1,36 +1,358 @@
-"""How much is let in at once."""
+"""How much is let in at once, and of whom."""
+
+import asyncio
+import contextlib
+from collections.abc import Hashable, Iterator
 
 import pytest
 
-from agentmemory_operator.entrypoints.api.pressure import Limits, Pressure
+from agentmemory_operator.entrypoints.api import in_flight as module
+from agentmemory_operator.entrypoints.api.in_flight import MOST_RUNNING, SMALL_BYTES, Hold
+from agentmemory_operator.entrypoints.api.limits import Limits
+from agentmemory_operator.entrypoints.api.pressure import Pressure, key_of
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
+from agentmemory_operator.entrypoints.api.receiving import Receiving, Timed
+from agentmemory_operator.runtime.rules.fair_shares import Pace, TimeShares
+from agentmemory_operator.spec.access import ANYBODY, Caller
+
+LARGE = 100 * SMALL_BYTES
 
 
-def test_bytes_are_counted_together_and_given_back() -> None:
-    pressure = Pressure(Limits(body_bytes=100))
-    with pressure.admit() as first, pressure.admit() as second:
-        first.take(60)
-        second.take(40)
-        with pytest.raises(ProblemRaised, match="are being worked on"):
-            second.take(1)
-        assert pressure.body_bytes == 100
+class Sender:
+    """What a body is received from; the test says what comes."""
 
-    assert (pressure.body_bytes, pressure.requests) == (0, 0)
+    def __init__(self) -> None:
+        self.pieces: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue()
 
+    async def __call__(self) -> dict[str, object]:
+        body, more = await self.pieces.get()
+        return {"type": "http.request", "body": body, "more_body": more}
 
-def test_a_body_alone_may_be_larger_than_the_bound() -> None:
-    with Pressure(Limits(body_bytes=100)).admit() as alone:
-        alone.take(90)
-        alone.take(90)
-
-        assert alone.body_bytes == 180
+    def send(self, size: int, *, more: bool = True) -> None:
+        self.pieces.put_nowait((b"x" * size, more))
 
 
-def test_no_more_requests_than_the_bound_are_let_in() -> None:
+class Upload:
+    """A request whose body comes in pieces."""
+
+    def __init__(self, pressure: Pressure, key: str) -> None:
+        self._context = pressure.admit(key)
+        self.hold: Hold = self._context.__enter__()
+        self.sender = Sender()
+        self.receiving = Receiving(self.sender, self.hold)
+
+    async def take(self, size: int, *, more: bool = True) -> None:
+        self.sender.send(size, more=more)
+        await self.receiving()
+
+    def wait(self) -> "asyncio.Task[object]":
+        """Wait for a piece."""
+        return asyncio.create_task(self.receiving())  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        self._context.__exit__(None, None, None)
+
+
+class AlwaysTooMuch(TimeShares):
+    """Says of everybody that he takes too much."""
+
+    def takes_too_much(self, key: Hashable, now_s: float) -> bool:
+        return True
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@contextlib.contextmanager
+def nothing_left(pressure: Pressure) -> Iterator[None]:
+    """Check that what ended took up nothing."""
+    yield
+    counts = (pressure.requests, pressure.receiving, pressure.body_bytes, pressure.large_bytes, pressure.exports)
+    assert counts == (0, 0, 0, 0, 0)
+    assert pressure.shares == {}
+
+
+async def test_what_was_declared_or_is_awaited_costs_no_bytes() -> None:
+    pressure = Pressure(Limits(body_bytes=LARGE))
+    with nothing_left(pressure):
+        idle = [Upload(pressure, "greedy") for _ in range(100)]
+        other = Upload(pressure, "other")
+        await other.take(2 * LARGE, more=False)
+
+        assert pressure.body_bytes == 2 * LARGE
+        for upload in [*idle, other]:
+            upload.end()
+
+
+async def test_a_request_is_under_way_once_its_body_is_complete() -> None:
     pressure = Pressure(Limits(requests=1))
-    with pressure.admit():
-        with pytest.raises(ProblemRaised, match="1 requests are under way"), pressure.admit():
-            raise AssertionError
+    with nothing_left(pressure):
+        first, second = Upload(pressure, "a"), Upload(pressure, "b")
+        await first.take(10)
+        assert (pressure.receiving, pressure.requests) == (2, 0)
+
+        await second.take(10, more=False)
+        assert (pressure.receiving, pressure.requests) == (1, 1)
+        with pytest.raises(ProblemRaised, match="1 in all, are under way"):
+            await first.take(10, more=False)
+        first.end()
+        second.end()
+
+
+async def test_a_caller_has_as_many_under_way_as_are_free_and_another_still_has_some() -> None:
+    pressure = Pressure(Limits(requests=10))
+    with contextlib.ExitStack() as stack, nothing_left(pressure):
+        for _ in range(5):
+            await stack.enter_context(pressure.admit("greedy")).enter()
+        with pytest.raises(ProblemRaised, match="5 requests of this caller") as refused:
+            await stack.enter_context(pressure.admit("greedy")).enter()
+        assert refused.value.problem.headers == {"Retry-After": "1"}
+
+        await stack.enter_context(pressure.admit("other")).enter()
+        stack.close()
+
+
+async def test_of_too_many_bodies_of_a_caller_the_slowest_is_dropped() -> None:
+    pressure = Pressure(Limits(receiving=5))
+    with nothing_left(pressure):
+        slow, fast, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
+        waiting = [slow.wait(), other.wait()]
+        await asyncio.sleep(0.01)
+        waiting.append(fast.wait())
+        await turns()
+
+        third = Upload(pressure, "greedy")
+        await turns()
+
+        with pytest.raises(ProblemRaised, match="and this is the slowest"):
+            await waiting[0]
+        assert not waiting[1].done()
+        assert not waiting[2].done()
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for upload in (slow, fast, other, third):
+            upload.end()
+
+
+async def test_who_comes_new_takes_the_place_of_the_slowest_of_who_has_most() -> None:
+    pressure = Pressure(Limits(receiving=4))
+    with nothing_left(pressure):
+        uploads = [Upload(pressure, key) for key in ("a", "b", "b", "c")]
+        waiting = [upload.wait() for upload in uploads]
+        await turns()
+
+        uploads.append(Upload(pressure, "new"))
+        await turns()
+
+        assert [task.done() for task in waiting].count(True) == 1
+        assert not waiting[0].done()
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        for upload in uploads:
+            upload.end()
+
+
+async def test_where_there_is_no_room_who_has_most_of_it_loses_its_slowest_body() -> None:
+    pressure = Pressure(Limits(body_bytes=LARGE))
+    with nothing_left(pressure):
+        small, large, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
+        await small.take(2 * SMALL_BYTES)
+        await large.take(LARGE - 10 * SMALL_BYTES)
+        waiting = [small.wait(), large.wait()]
+        await turns()
+
+        await other.take(30 * SMALL_BYTES)
+        await turns()
+
+        with pytest.raises(ProblemRaised, match="the slowest of who has most of it"):
+            await waiting[0]
+        with pytest.raises(ProblemRaised, match="the slowest of who has most of it"):
+            await waiting[1]
+        assert pressure.body_bytes == 30 * SMALL_BYTES
+        for upload in (small, large, other):
+            upload.end()
+
+
+async def test_who_has_most_is_refused_and_a_small_body_never_is() -> None:
+    pressure = Pressure(Limits(body_bytes=LARGE))
+    with nothing_left(pressure):
+        first, second, third = Upload(pressure, "a"), Upload(pressure, "greedy"), Upload(pressure, "c")
+        await first.take(LARGE // 4)
+        await second.take(LARGE // 2)
+        with pytest.raises(ProblemRaised, match="on their way or being worked on"):
+            await second.take(LARGE)
+        await third.take(SMALL_BYTES, more=False)
+        for upload in (first, second, third):
+            upload.end()
+
+
+async def test_of_large_bodies_of_one_caller_a_second_waits_and_may_be_dropped_for_another() -> None:
+    pressure = Pressure(Limits(body_bytes=LARGE))
+    with nothing_left(pressure):
+        first, second, other = Upload(pressure, "greedy"), Upload(pressure, "greedy"), Upload(pressure, "other")
+        await first.take(LARGE // 2, more=False)
+        second.sender.send(LARGE // 2, more=False)
+        waiting = second.wait()
+        await turns()
+        assert not waiting.done()
+
+        await other.take(LARGE // 2, more=False)
+        with pytest.raises(ProblemRaised, match="the slowest of who has most"):
+            await waiting
+        for upload in (first, second, other):
+            upload.end()
+
+
+async def test_a_large_body_goes_on_when_the_one_before_is_done() -> None:
+    pressure = Pressure(Limits(body_bytes=LARGE))
+    with nothing_left(pressure):
+        first, second = Upload(pressure, "a"), Upload(pressure, "a")
+        await first.take(LARGE // 2, more=False)
+        second.sender.send(LARGE // 2, more=False)
+        waiting = second.wait()
+        await turns()
+
+        first.end()
+        await waiting
         assert pressure.requests == 1
-    with pressure.admit():
-        assert pressure.requests == 1
+        second.end()
+
+
+async def test_nobody_waits_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "TURN_S", 0.01)
+    pressure = Pressure(Limits(body_bytes=LARGE))
+    with nothing_left(pressure):
+        first, second = Upload(pressure, "a"), Upload(pressure, "a")
+        await first.take(LARGE // 2, more=False)
+        with pytest.raises(ProblemRaised, match="other requests of this caller took"):
+            await second.take(LARGE // 2, more=False)
+        first.end()
+        second.end()
+
+
+async def test_a_body_that_comes_too_slowly_is_refused_and_one_that_keeps_pace_goes_on() -> None:
+    pressure = Pressure(Limits(pace=Pace(bytes_s=1000, window_s=0.1)))
+    with nothing_left(pressure):
+        slow, steady = Upload(pressure, "a"), Upload(pressure, "a")
+        await slow.take(99)
+        for _ in range(4):
+            waiting = steady.wait()
+            await asyncio.sleep(0.08)
+            steady.sender.send(1000)
+            await waiting
+        with pytest.raises(ProblemRaised, match="99 bytes of the body came") as refused:
+            await slow.receiving()
+
+        assert refused.value.problem.type.status == 408
+        slow.end()
+        steady.end()
+
+
+async def test_the_time_in_which_nobody_asks_for_a_body_is_not_the_callers() -> None:
+    pressure = Pressure(Limits(pace=Pace(bytes_s=1000, window_s=0.05)))
+    with nothing_left(pressure):
+        upload = Upload(pressure, "a")
+        for _ in range(3):
+            await asyncio.sleep(0.06)
+            await upload.take(1)
+        upload.end()
+
+
+async def test_an_import_is_under_way_only_while_it_works_on_a_piece() -> None:
+    pressure = Pressure(Limits())
+    with nothing_left(pressure):
+        upload = Upload(pressure, "a")
+        upload.hold.is_in_pieces = True
+        await upload.take(1000)
+        async with upload.hold.turn():
+            assert (pressure.requests, pressure.receiving) == (1, 1)
+        upload.hold.give_back(1000)
+        assert (pressure.requests, pressure.receiving, pressure.body_bytes) == (0, 1, 0)
+
+        await upload.take(0, more=False)
+        assert pressure.requests == 0
+        upload.end()
+
+
+async def test_exports_have_places_of_their_own() -> None:
+    pressure = Pressure(Limits(exports=4))
+    with contextlib.ExitStack() as stack, nothing_left(pressure):
+        holds = [stack.enter_context(pressure.admit("greedy")) for _ in range(3)]
+        for hold in holds[:2]:
+            await hold.enter()
+            hold.begin_export()
+            hold.begin_export()
+        with pytest.raises(ProblemRaised, match="2 exports of this caller"):
+            holds[2].begin_export()
+        stack.enter_context(pressure.admit("other")).begin_export()
+        stack.close()
+
+
+async def test_a_caller_that_takes_most_of_a_busy_process_runs_a_few_at_a_time() -> None:
+    pressure = Pressure(Limits())
+
+    async def search(key: str, busy: list[int]) -> None:
+        with pressure.admit(key) as hold:
+            await hold.enter()
+            busy.append(pressure.shares["greedy"].running)
+            await asyncio.sleep(0.01)
+
+    with nothing_left(pressure):
+        pressure.times = AlwaysTooMuch()
+        running: list[int] = []
+        await asyncio.gather(*(search("greedy", running) for _ in range(40)))
+
+        assert max(running) == MOST_RUNNING
+        assert len(running) == 40
+
+
+async def test_the_time_of_work_is_counted_but_not_what_it_waits() -> None:
+    pressure = Pressure(Limits())
+    times = pressure.times
+
+    async def work() -> None:
+        await asyncio.sleep(0.05)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await asyncio.sleep(10)
+
+    await Timed(work(), times, "a")
+    assert 0 < sum(times._now.values()) + times._sum_before < 0.05
+
+    waiting = asyncio.ensure_future(_awaiting(Timed(asyncio.sleep(10), times, "a")))
+    await turns()
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+
+
+async def _awaiting(timed: Timed) -> None:
+    await timed
+
+
+def test_strangers_share_a_pool() -> None:
+    pressure = Pressure(Limits(strangers=1))
+    with pressure.stranger(), pytest.raises(ProblemRaised, match="unknown callers"), pressure.stranger():
+        raise AssertionError
+    with pressure.stranger():
+        assert pressure.strangers == 1
+
+
+@pytest.mark.parametrize(
+    ("caller", "one", "other", "is_same"),
+    [
+        (ANYBODY, "10.0.0.1", "10.0.0.2", False),
+        (ANYBODY, "10.0.0.1", "10.0.0.1", True),
+        (ANYBODY, "2001:db8::1", "2001:db8::2", True),
+        (ANYBODY, "2001:db8::1", "2001:db8:0:1::1", False),
+        (ANYBODY, "fe80::1%eth0", "fe80::2%eth0", True),
+        (ANYBODY, "no:address", None, False),
+        (Caller("agents", "bot"), "10.0.0.1", "10.0.0.2", True),
+    ],
+)
+def test_callers_are_told_apart(caller: Caller, one: str, other: str | None, is_same: bool) -> None:
+    assert (key_of(caller, one) == key_of(caller, other)) is is_same

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.domain.resources import API_VERSION, CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
-from agentmemory_operator.entrypoints import jobs, rebuilds
-from tests.support.job_folder import NAMESPACE, JobFolder, condition
+from agentmemory_operator.entrypoints.cli import jobs
+from agentmemory_operator.entrypoints.cli import rebuild as rebuilds
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
+from tests.support.job.job_folder import NAMESPACE, JobFolder, condition
 
 KIND = "AgentMemory"
 BEGUN = "2026-11-22T08:00:00.000Z"
@@ -183,8 +184,9 @@ def test_a_rollback_says_what_it_will_do_and_does_nothing_without_a_yes(folder: 
 
     done = folder.run("rebuild", "bot", "--rollback")
 
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "agent_memory_bot__1 becomes live again in the place of agent_memory_bot__2" in done.output
+    assert "add --yes" in done.output
     assert annotations_of(folder) == {}
 
 

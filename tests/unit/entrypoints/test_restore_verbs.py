@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.entrypoints import jobs, restores
-from agentmemory_operator.entrypoints.restores import last_restore
-from tests.support.job_folder import JobFolder, condition
+from agentmemory_operator.entrypoints.cli import jobs
+from agentmemory_operator.entrypoints.cli import restore as restores
+from agentmemory_operator.entrypoints.cli.restore import last_restore
+from tests.support.job.job_folder import JobFolder, condition
 
 KIND = "MemoryRestore"
 DONE = condition("Succeeded", "True", "Restored", "restored 7 memories")

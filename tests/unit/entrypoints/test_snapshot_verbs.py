@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.domain.snapshot_facts import RETENTION_LABEL, UNDER_RETENTION
-from agentmemory_operator.entrypoints import jobs, snapshot_deletion
-from agentmemory_operator.entrypoints.job_progress import outcome_of, stage_of
-from agentmemory_operator.entrypoints.snapshot_lists import places_of, state_of
-from tests.support.job_folder import JobFolder, condition
+from agentmemory_operator.entrypoints.cli import jobs
+from agentmemory_operator.entrypoints.cli import snapshot_delete as snapshot_deletion
+from agentmemory_operator.entrypoints.cli.job_progress import outcome_of, stage_of
+from agentmemory_operator.entrypoints.cli.snapshot_list import places_of, state_of
+from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, UNDER_RETENTION
+from tests.support.job.job_folder import JobFolder, condition
 
 KIND = "MemorySnapshot"
 
@@ -106,7 +107,7 @@ class TestCreate:
         async def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("agentmemory_operator.entrypoints.snapshots.follow", interrupt)
+        monkeypatch.setattr("agentmemory_operator.entrypoints.cli.snapshot.follow", interrupt)
         done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 130
@@ -252,8 +253,9 @@ class TestDelete:
 
         done = folder.run("snapshot", "delete", "one")
 
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert "Delete MemorySnapshot agents/one and its bytes (same disk)?" in done.output
+        assert "add --yes" in done.output
         assert folder.written(KIND)["metadata"].get("annotations") is None
 
     def test_an_object_that_no_operator_holds_is_not_deleted(

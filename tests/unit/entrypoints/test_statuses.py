@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.domain.effective import effective_settings
-from agentmemory_operator.domain.manifests import parse_agent_memory
-from agentmemory_operator.domain.outcomes import Reconciled
-from agentmemory_operator.domain.planning import Plan, plan_changes
-from agentmemory_operator.domain.reporting import converged_status, failed_status
-from agentmemory_operator.domain.safety import refuse
-from agentmemory_operator.entrypoints.statuses import status_document, status_sections
-from agentmemory_operator.entrypoints.tables import plain
-from tests.support.fakes import memory_document, observed_of
-from tests.support.plans import ALIAS, desired_of
+from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.plan import Plan, plan_changes
+from agentmemory_operator.collections.rules.refusals import refuse
+from agentmemory_operator.controllers.rules.status import converged_status, failed_status
+from agentmemory_operator.entrypoints.cli.status_view import status_document, status_sections
+from agentmemory_operator.entrypoints.cli.tables import plain
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.spec.documents import memory_document
+from tests.support.spec.plans import ALIAS, desired_of, observed_of
 
 NOW = "2026-11-21T03:00:00Z"
 NOTHING = Plan(f"{ALIAS}__1", ())

@@ -5,7 +5,7 @@ import io
 import pytest
 from rich.console import Console
 
-from agentmemory_operator.entrypoints.tables import Section, plain, show
+from agentmemory_operator.entrypoints.cli.tables import Section, plain, show
 
 SECTIONS = [
     Section("one: fine", "good", ("NAME", "POINTS"), (("long-name", "7"), ("x", "12")), notes=("a note [b]",)),

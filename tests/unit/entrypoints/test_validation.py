@@ -1,10 +1,14 @@
 """`agentmemory validate` names the file, the line, the field and the way out."""
 
 import pathlib
+import re
 
 import pytest
+from typer.testing import CliRunner
 
-from agentmemory_operator.entrypoints.validation import findings_in, manifest_files, warnings_in
+from agentmemory_operator.adapters.folder.manifests import MAX_BYTES
+from agentmemory_operator.entrypoints.cli.validate import checked, warnings_in
+from tests.support.command_line import command_line
 
 GOOD = """apiVersion: agentmemory.dev/v1alpha1
 kind: AgentMemory
@@ -33,7 +37,7 @@ spec:
 def findings(tmp_path: pathlib.Path, text: str) -> list[str]:
     file = tmp_path / "a.yaml"
     file.write_text(text)
-    return [str(finding).removeprefix(f"{tmp_path}/") for finding in findings_in(file)]
+    return [str(finding).removeprefix(f"{tmp_path}/") for finding in checked([file], is_recursive=False).findings]
 
 
 def test_a_good_manifest_has_no_findings(tmp_path: pathlib.Path) -> None:
@@ -75,18 +79,6 @@ def test_a_time_in_a_manifest_is_text_as_for_the_api_server(tmp_path: pathlib.Pa
     assert findings(tmp_path, annotated) == []
 
 
-def test_a_folder_is_its_manifests_by_name(tmp_path: pathlib.Path) -> None:
-    for name in ("b.yaml", "a.json", "README.md"):
-        (tmp_path / name).write_text("{}")
-
-    assert [path.name for path in manifest_files([tmp_path])] == ["a.json", "b.yaml"]
-
-
-def test_a_path_that_does_not_exist_is_an_error(tmp_path: pathlib.Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no such file or folder"):
-        list(manifest_files([tmp_path / "none"]))
-
-
 def test_a_scoring_expression_is_refused_with_its_line_and_a_caret_under_the_place(tmp_path: pathlib.Path) -> None:
     scoring = "  scoring:\n    model: Expression\n    expression: 0.5 * similarty\n"
     text = GOOD.replace("spec: {connectionRef: {name: main}}\n", "spec:\n  connectionRef: {name: main}\n" + scoring)
@@ -121,8 +113,9 @@ def warned(tmp_path: pathlib.Path, scoring: str, types: str | None) -> list[str]
     listed = f"\n  types: [{types}]" if types else ""
     spec = f"spec:\n  connectionRef: {{name: main}}\n  scoring: {scoring}{listed}"
     file.write_text(GOOD.replace("spec: {connectionRef: {name: main}}", spec))
-    assert list(findings_in(file)) == []
-    return [str(warning.error) for warning in warnings_in(file)]
+    found = checked([file], is_recursive=False)
+    assert found.findings == []
+    return [str(warning.error) for warning in warnings_in(found)]
 
 
 HIDES, OUTRANKED = "spec.scoring.scoreThreshold: 0.3 hides old memories", "a good match of"
@@ -186,7 +179,191 @@ def test_what_a_preset_costs_is_warned_of(tmp_path: pathlib.Path, preset: str, e
         GOOD.replace("{connectionRef: {name: main}}", f"{{connectionRef: {{name: main}}, preset: {preset}}}")
     )
 
-    told = [str(warning.error) for warning in warnings_in(file)]
+    told = [str(warning.error) for warning in warnings_in(checked([file], is_recursive=False))]
 
     assert len(told) == len(expected), told
     assert all(warning.startswith(words) for words, warning in zip(expected, told, strict=True))
+
+
+def validated(*arguments: object, given: str | bytes = "") -> tuple[int, list[str]]:
+    """Return the exit status of `agentmemory validate` and the lines that it prints, errors of the command too."""
+    done = CliRunner().invoke(command_line(), ["validate", *map(str, arguments)], input=given)
+    return done.exit_code, [line for line in done.output.splitlines() if not line.startswith("warning: ")]
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "says"),
+    [
+        (
+            "agentmemory.dev/v1alpha1",
+            "Agentmemory",
+            '2 kind: "Agentmemory" is no kind of agentmemory.dev: did you mean Ag',
+        ),
+        ("agentmemory.dev/v1alpha1", "QdrantConection", "2 kind: .* did you mean QdrantConnection"),
+        ("agentmemory.dev/v1alpha1", "Snapshot", "2 kind: .* did you mean MemorySnapshot"),
+        (
+            "agentmemory.dev/v1alpha1",
+            "Deployment",
+            "2 kind: .* use one of AgentMemory, QdrantConnection, MemorySnapshot",
+        ),
+        ("agentmemory.dev/v1alpha1", "x" * 5_000, "2 kind: "),
+        ("agentmemory.dev/v9", "Agentmemory", "2 kind: .* did you mean AgentMemory"),
+        ("agentmemory.dev/v1", "AgentMemory", '1 apiVersion: "agentmemory.dev/v1": give agentmemory.dev/v1alpha1'),
+        ("agentmemory.dev", "AgentMemory", '1 apiVersion: "agentmemory.dev": give agentmemory.dev/v1alpha1'),
+        ("v1", "AgentMemory", '1 apiVersion: "v1" has no kind "AgentMemory": for AgentMemory give agentmemory.dev/'),
+        ("apps/v1", "memorySnapshot", "1 apiVersion: .* for MemorySnapshot give agentmemory.dev/v1alpha1"),
+        ("agent-memory.dev/v1alpha1", "AgentMemory", "1 apiVersion: .* give agentmemory.dev/v1alpha1"),
+        ("''", "AgentMemory", "1 apiVersion: "),
+        ("5", "AgentMemory", "1 apiVersion: "),
+        ("v1", "''", "2 kind: "),
+    ],
+)
+def test_what_no_api_server_has_is_refused_and_the_nearest_named(
+    tmp_path: pathlib.Path, version: str, kind: str, says: str
+) -> None:
+    text = GOOD.replace("agentmemory.dev/v1alpha1", version).replace("kind: AgentMemory", f"kind: {kind}")
+
+    (found,) = findings(tmp_path, text)
+
+    assert re.match(rf"a.yaml:{says}", found), found
+
+
+@pytest.mark.parametrize(
+    ("version", "kind"),
+    [
+        ("v1", "Namespace"),
+        ("example.com/v1", "AgentMemory"),
+        ("agentmemory.io/v1", "MemorySnapshot"),
+        ("snapshot.storage.k8s.io/v1", "VolumeSnapshot"),
+    ],
+)
+def test_kinds_of_others_are_left_to_them(tmp_path: pathlib.Path, version: str, kind: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\n")
+
+    assert validated("-f", tmp_path) == (0, ["0 objects checked, 1 of other groups ignored, 0 errors"])
+
+
+LAUGHS = b"".join(b"a%d: &a%d [%s]\n" % (n, n, b",".join([b"*a%d" % (n - 1) if n else b"1"] * 99)) for n in range(9))
+LISTED = """apiVersion: v1
+kind: List
+items:
+- apiVersion: agentmemory.dev/v1alpha1
+  kind: AgentMemory
+  metadata: {name: probe}
+  spec: {connectionRef: {name: main}, nonsense: 1}
+- {apiVersion: v1, kind: Namespace, metadata: {name: agents}}
+- {apiVersion: agentmemory.dev/v1alpha1, kind: QdrantConection, metadata: {name: main}}
+- {apiVersion: v1, kind: List, items: []}
+- 5
+"""
+
+
+def test_each_item_of_a_list_is_an_object(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.yaml").write_text(LISTED)
+
+    status, told = validated("-f", tmp_path)
+
+    assert status == 1
+    assert [line.removeprefix(f"{tmp_path}/").split(": ")[0] for line in told] == [
+        "a.yaml:7 spec.nonsense",
+        "a.yaml:9 kind",
+        "a.yaml:10 kind",
+        "a.yaml:11 object",
+        "4 objects checked, 1 of other groups ignored, 4 errors",
+    ]
+
+
+def test_items_of_a_typed_list_are_of_its_kind(tmp_path: pathlib.Path) -> None:
+    text = (
+        "apiVersion: agentmemory.dev/v1alpha1\nkind: AgentMemoryList\nitems:\n- metadata: {name: probe}\n  spec: {}\n"
+    )
+
+    assert [line.split(": ")[0] for line in findings(tmp_path, text)] == ["a.yaml:5 spec.connectionRef"]
+
+
+@pytest.mark.parametrize("items", ["", "items: 5\n", "items: {a: 1}\n"])
+def test_a_list_that_lists_nothing_is_refused(tmp_path: pathlib.Path, items: str) -> None:
+    (found,) = findings(tmp_path, f"apiVersion: v1\nkind: List\n{items}")
+
+    assert found.startswith('a.yaml:2 kind: "List" only holds objects')
+
+
+def test_folders_in_a_folder_are_read_when_they_are_asked_for(tmp_path: pathlib.Path) -> None:
+    for name, text in {"b.yaml": GOOD, "a.json": "{}", "README.md": "[", "sub/deep/c.yml": BAD}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    (tmp_path / "sub" / "round").symlink_to(tmp_path)
+    (tmp_path / "a.json").unlink()
+
+    assert validated("-f", tmp_path) == (
+        0,
+        ["1 object checked, 0 of other groups ignored, 0 errors; 1 subfolder skipped: -R looks into them too"],
+    )
+    status, told = validated("-R", "-f", tmp_path)
+    assert (status, told[-1]) == (1, "2 objects checked, 1 of other groups ignored, 3 errors")
+    status, told = validated("-f", tmp_path / "sub")
+    assert (status, len(told)) == (1, 1)
+    assert "it has no manifest (a file that ends in .json, .yaml, .yml); -R looks into its 1 subfolder" in told[0]
+
+
+def test_nothing_to_check_is_an_error(tmp_path: pathlib.Path) -> None:
+    status, told = validated("-f", tmp_path)
+    assert (status, told) == (
+        1,
+        [f"agentmemory: {tmp_path}: it has no manifest (a file that ends in .json, .yaml, .yml)"],
+    )
+    (tmp_path / "a.yaml").write_text("# nothing\n---\n---\nnull\n")
+    assert validated("-f", tmp_path) == (1, [f"agentmemory: no object is in {tmp_path}"])
+    assert validated("-f", tmp_path / "none") == (
+        1,
+        [f"agentmemory: {tmp_path}/none: there is no such file or folder"],
+    )
+
+
+def test_standard_input_is_a_file_among_others(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "some.txt").write_text(GOOD)
+
+    status, told = validated("-f", "-", "-f", tmp_path / "some.txt", given=BAD)
+
+    assert status == 1
+    assert [line.split(": ")[0] for line in told] == [
+        "stdin:13 spec.types[0].halfLifeDays",
+        "stdin:15 spec.scoring.weights",
+        "stdin:16 spec.nonsense",
+        "2 objects checked, 1 of other groups ignored, 3 errors",
+    ]
+    assert validated("-f", "-", "-f", "-", given=GOOD)[0] == 1
+    assert validated("-f", "-", given="") == (1, ["agentmemory: no object is in -"])
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"\xff\xfe\x00", "1 file: is no UTF-8"),
+        (b"a: \x00", "1 YAML: "),
+        (b"a: 1\nb: !!python/object:os.system {}", "2 YAML: "),
+        (b"? {a: b}\n: c", "1 YAML: "),
+        (b"a: 0b_", "1 YAML: "),
+        (b"a: &a [*a]", "1 YAML: is nested too deeply"),
+        (b"a: 1\nkind: A\nkind: B", '3 YAML: "kind" is given twice: remove one, or put --- between two objects'),
+        (LAUGHS, "1 YAML: has more than"),
+        (b"#" * (MAX_BYTES + 1), "1 file: has more than 33554432 bytes"),
+    ],
+    ids=["not-utf8", "nul", "python", "key", "number", "itself", "twice", "laughs", "large"],
+)
+def test_what_cannot_be_read_is_one_finding_of_its_file(tmp_path: pathlib.Path, content: bytes, says: str) -> None:
+    (tmp_path / "a.yaml").write_bytes(content)
+    (tmp_path / "b.yaml").write_text(GOOD)
+
+    status, told = validated("-f", tmp_path)
+
+    assert (status, len(told), told[-1]) == (1, 2, "2 objects checked, 0 of other groups ignored, 1 error")
+    assert told[0].startswith(f"{tmp_path}/a.yaml:{says}")
+
+
+def test_the_name_of_a_file_shows_as_what_it_is(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a\n\x1b[2J.yaml").write_text("[")
+
+    _, told = validated("-f", tmp_path)
+
+    assert told[0].startswith(f"{tmp_path}/a\\n\\x1b[2J.yaml:1 YAML: ")

@@ -10,24 +10,22 @@ from typing import Any
 import orjson
 from starlette.responses import Response
 
-from agentmemory_operator.domain.effective import AgentSettings, Ranking
-from agentmemory_operator.domain.ranking_status import model_figures
-from agentmemory_operator.domain.records import MemoryRecord
-from agentmemory_operator.domain.scoring import Terms
-from agentmemory_operator.domain.scoring_models import name_of
-from agentmemory_operator.domain.statistics import STATES, Statistics
-from agentmemory_operator.domain.times import render_time
-from agentmemory_operator.domain.typed_expressions import Scoring
-from agentmemory_operator.services.directory import Agent
-from agentmemory_operator.services.hierarchies import Node, Tree
-from agentmemory_operator.services.histories import History
-from agentmemory_operator.services.item_writes import Outcome
-from agentmemory_operator.services.items import Put
-from agentmemory_operator.services.memories import Page
-from agentmemory_operator.services.recall import Found, SearchAnswer
-from agentmemory_operator.services.sessions import Ended
-from agentmemory_operator.services.stored import Stored
-from agentmemory_operator.services.working import Kept
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories.hierarchy import MemoryTree, Node
+from agentmemory_operator.memories.history import History
+from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.item_writes import Outcome
+from agentmemory_operator.memories.items import Put
+from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.memories.stored import MemoryPage
+from agentmemory_operator.memories.working import Ended, KeptMemory
+from agentmemory_operator.search.rules.counts import STATES, Statistics
+from agentmemory_operator.search.rules.score import ScoreTerms
+from agentmemory_operator.search.search import Hit, SearchAnswer
+from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking, model_figures
+from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.expression.typing import CheckedExpression
+from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]
 
@@ -43,12 +41,12 @@ _MODEL_FIGURES = ("weights", "utility_norm", "confidence", "priority", "horizons
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """Return the answer as JSON."""
+    """The answer as JSON."""
     return Response(orjson.dumps(content), status, media_type="application/json", headers=headers)
 
 
 def memory(record: MemoryRecord) -> Json:
-    """Return `MemoryOut`."""
+    """`MemoryOut`."""
     return {
         "id": record.id,
         "user_id": record.user_id,
@@ -89,7 +87,7 @@ def memory(record: MemoryRecord) -> Json:
 
 
 def search(answer: SearchAnswer, ranking: Ranking) -> Json:
-    """Return `SearchOut`."""
+    """`SearchOut`."""
     return {
         "results": [_found(found, answer, ranking) for found in answer.results],
         "generation": answer.generation,
@@ -101,8 +99,8 @@ def search(answer: SearchAnswer, ranking: Ranking) -> Json:
     }
 
 
-def stored(result: Stored) -> Json:
-    """Return `StoredOut`."""
+def stored(result: StoredMemory) -> Json:
+    """`StoredOut`."""
     return {
         "id": result.id,
         "event": result.event,
@@ -113,45 +111,45 @@ def stored(result: Stored) -> Json:
 
 
 def item_stored(put: Put) -> Json:
-    """Return `ItemStoredOut`."""
+    """`ItemStoredOut`."""
     message = _PUT_MESSAGES[put.outcome]
     stored = {"success": True, "memory_id": put.memory_id, "key": put.key, "message": message}
     return stored | {"warnings": put.warnings}
 
 
-def page(found: Page) -> Json:
-    """Return `PageOut`."""
+def page(found: MemoryPage) -> Json:
+    """`PageOut`."""
     return {"results": [memory(record) for record in found.records], "next_cursor": found.next_cursor}
 
 
 def history(found: History) -> Json:
-    """Return `HistoryOut`."""
+    """`HistoryOut`."""
     return {"results": [memory(record) for record in found.records], "truncated": found.is_truncated}
 
 
-def tree(found: Tree) -> Json:
-    """Return `TreeOut`."""
+def tree(found: MemoryTree) -> Json:
+    """`TreeOut`."""
     return {"root": _node(found.root), "truncated": found.is_truncated}
 
 
 def working(records: Sequence[MemoryRecord], *, slots: int) -> Json:
-    """Return `WorkingOut`."""
+    """`WorkingOut`."""
     return {"results": [memory(record) for record in records], "slots": slots}
 
 
-def kept(result: Kept) -> Json:
-    """Return `KeptOut`."""
+def kept(result: KeptMemory) -> Json:
+    """`KeptOut`."""
     evicted = None if result.evicted is None else memory(result.evicted)
     return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
 
 
 def ended(result: Ended) -> Json:
-    """Return `EndedOut`."""
+    """`EndedOut`."""
     return {"dropped": sum(result.counts.values()), "counts": result.counts}
 
 
 def stats(found: Statistics, user_id: str | None) -> Json:
-    """Return `StatsOut`."""
+    """`StatsOut`."""
     states = {state: found.of_state(state) for state in STATES}
     return {
         "user_id": user_id,
@@ -165,7 +163,7 @@ def stats(found: Statistics, user_id: str | None) -> Json:
 
 
 def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
-    """Return `AgentOut`; an agent is ready when its memories could be counted."""
+    """`AgentOut`; an agent is ready when its memories could be counted."""
     return {
         "agent": settings.slug,
         "namespace": settings.namespace,
@@ -177,7 +175,7 @@ def agent_line(settings: AgentSettings, *, memories: int | None) -> Json:
 
 
 def agent_detail(agent: Agent, *, memories: int) -> Json:
-    """Return `AgentDetailOut`."""
+    """`AgentDetailOut`."""
     ranking, source = agent.settings.ranking, agent.source
     types = [{name: getattr(type_, name) for name in _TYPE_FIELDS} for type_ in ranking.types]
     return agent_line(agent.settings, memories=memories) | {
@@ -198,7 +196,7 @@ def agent_detail(agent: Agent, *, memories: int) -> Json:
 
 
 def agents(lines: Sequence[Json]) -> Json:
-    """Return `AgentsOut`."""
+    """`AgentsOut`."""
     return {"results": lines}
 
 
@@ -206,7 +204,7 @@ def _node(node: Node) -> Json:
     return memory(node.record) | {"children": [_node(child) for child in node.children]}
 
 
-def _found(found: Found, answer: SearchAnswer, ranking: Ranking) -> Json:
+def _found(found: Hit, answer: SearchAnswer, ranking: Ranking) -> Json:
     rendered = memory(found.record)
     rendered["score"] = found.score
     if found.terms is not None:
@@ -214,7 +212,7 @@ def _found(found: Found, answer: SearchAnswer, ranking: Ranking) -> Json:
     return rendered
 
 
-def _terms(terms: Terms, ranking: Ranking) -> Json:
+def _terms(terms: ScoreTerms, ranking: Ranking) -> Json:
     return {
         "model": terms.model,
         "similarity": terms.similarity,
@@ -227,20 +225,20 @@ def _terms(terms: Terms, ranking: Ranking) -> Json:
     }
 
 
-def _model_terms(terms: Terms, ranking: Ranking) -> Json:
-    """Return the terms of the model; the weighted one's stand by themselves."""
+def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
+    """The terms of the model; the weighted one's stand by themselves."""
     if ranking.model is None:
         return {**terms.terms, "weights": _weights(ranking), "terms": None, "variables": None}
-    variables = terms.variables if isinstance(ranking.model, Scoring) else None
+    variables = terms.variables if isinstance(ranking.model, CheckedExpression) else None
     return {"recency": None, "utility": None, "weights": None, "terms": terms.terms, "variables": variables}
 
 
-def _match(found: Found) -> Json:
+def _match(found: Hit) -> Json:
     match = found.match
     return {"similarity": match.similarity, "keyword": match.keyword, "fused": match.fused} if match else {}
 
 
-def _standing(found: Found, answer: SearchAnswer) -> Json:
+def _standing(found: Hit, answer: SearchAnswer) -> Json:
     return {"rank_before": found.rank_before, "rerank": found.rerank, "candidates": _candidates(answer)}
 
 

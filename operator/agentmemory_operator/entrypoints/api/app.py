@@ -21,29 +21,27 @@ from agentmemory_operator.entrypoints.api import (
     openapi,
     routes,
     sessions,
-    tool_routes,
     transfers,
 )
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.auth import Guard
-from agentmemory_operator.entrypoints.api.bodies import field_errors
-from agentmemory_operator.entrypoints.api.documentation import add_docs
+from agentmemory_operator.entrypoints.api.bodies import invalid
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID, Edge
-from agentmemory_operator.entrypoints.api.openapi import describe
-from agentmemory_operator.entrypoints.api.pressure import Limits, Pressure
+from agentmemory_operator.entrypoints.api.limits import Limits
+from agentmemory_operator.entrypoints.api.openapi import add_docs, describe
+from agentmemory_operator.entrypoints.api.pressure import Pressure
 from agentmemory_operator.entrypoints.api.problems import (
     PROBLEMS,
     UNAVAILABLE,
     Problem,
     ProblemRaised,
     problem_of,
-    problem_of_fields,
     problem_of_status,
 )
 from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
-from agentmemory_operator.services.metrics import CONTENT_TYPE, Gauge, Metric, render
+from agentmemory_operator.runtime.metrics import CONTENT_TYPE, Gauge, Metric, render
 
 # In the order in which a request's path is compared: what is asked most comes first.
 ROUTERS = (
@@ -52,24 +50,24 @@ ROUTERS = (
     lineage.router,
     sessions.router,
     item_routes.router,
-    tool_routes.router,
+    routes.tools,
     forgetting.router,
     transfers.router,
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Standing(Protocol):
     """What the process serves from."""
 
     def why_not_ready(self) -> str | None:
-        """Return what keeps every agent from being served."""
+        """What keeps every agent from being served."""
         ...
 
     def age_s(self) -> float:
-        """Return how old the objects are."""
+        """How old the objects are."""
         ...
 
 
@@ -87,7 +85,7 @@ ALWAYS_READY: Standing = _AlwaysReady()
 def create_app(
     services: Services, guard: Guard, *, standing: Standing = ALWAYS_READY, limits: Limits | None = None
 ) -> FastAPI:
-    """Return the application.
+    """The application.
 
     While it runs it flushes the access counts; when it stops, after the last request, once more.
 
@@ -111,19 +109,13 @@ def create_app(
         # Not included: the framework would look for the route anew at each level, twice.
         app.router.routes.extend(router.routes)
     _add_probes(app, standing)
-    _add_metrics(app, [*services.meter.metrics(services.access_counts), *gauges_of(pressure, standing)])
+    measured = [*services.meter.metrics(), *services.access_counts.metrics(), *gauges_of(pressure, standing)]
+    _add_metrics(app, measured)
     _add_problem_pages(app)
     add_docs(app)
     _add_error_handlers(app)
     app.add_middleware(Edge, guard=guard, meter=services.meter, pressure=pressure, settings_age_s=standing.age_s)
-    described = None
-
-    def describe_once() -> dict[str, object]:
-        nonlocal described
-        described = described or openapi.document(app)
-        return described
-
-    app.openapi = describe_once  # type: ignore[method-assign]
+    _describe_once(app)
     return app
 
 
@@ -140,7 +132,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 def _report(flushing: asyncio.Task[None]) -> None:
     if not flushing.cancelled() and (error := flushing.exception()):
-        logger.error("access counts are no longer written", exc_info=error)
+        log.error("access counts are no longer written", exc_info=error)
+
+
+def _describe_once(app: FastAPI) -> None:
+    """Have the application make its document when it is first asked for."""
+    described = None
+
+    def describe_once() -> dict[str, object]:
+        nonlocal described
+        described = described or openapi.document(app)
+        return described
+
+    app.openapi = describe_once  # type: ignore[method-assign]
 
 
 def _add_probes(app: FastAPI, standing: Standing) -> None:
@@ -166,12 +170,18 @@ def _add_metrics(app: FastAPI, metrics: Sequence[Metric]) -> None:
 
 
 def gauges_of(pressure: Pressure, standing: Standing) -> list[Metric]:
-    """Return what is read when somebody asks."""
+    """What is read when somebody asks."""
     return [
         Gauge("agentmemory_api_requests_in_flight", "Requests under way.", (), lambda: {(): float(pressure.requests)}),
         Gauge(
+            "agentmemory_api_requests_receiving",
+            "Requests whose bodies are on their way.",
+            (),
+            lambda: {(): float(pressure.receiving)},
+        ),
+        Gauge(
             "agentmemory_api_body_bytes_in_flight",
-            "Bytes of bodies under way.",
+            "Bytes of bodies that came and are kept.",
             (),
             lambda: {(): float(pressure.body_bytes)},
         ),
@@ -207,7 +217,7 @@ def _add_error_handlers(app: FastAPI) -> None:
     async def of_parameters(request: Request, error: RequestValidationError) -> Response:
         # The location starts with where the parameter stands: query, path, header.
         errors = [one | {"loc": tuple(one["loc"])[1:]} for one in error.errors()]
-        return problem_of_fields(field_errors(errors)).response(request.scope[REQUEST_ID])
+        return problem_of(invalid(errors)).response(request.scope[REQUEST_ID])
 
     @app.exception_handler(HTTPException)
     async def of_framework(request: Request, error: HTTPException) -> Response:
@@ -217,7 +227,7 @@ def _add_error_handlers(app: FastAPI) -> None:
 
 
 def _methods_of(app: FastAPI, request: Request) -> list[str]:
-    """Return the methods that the request's path has."""
+    """The methods that the request's path has."""
     scopes = {method: {**request.scope, "method": method} for method in METHODS}
     return [
         method for method, scope in scopes.items() if any(route.matches(scope)[0] is Match.FULL for route in app.routes)

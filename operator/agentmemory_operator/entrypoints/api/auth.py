@@ -3,21 +3,35 @@
 import hmac
 import ipaddress
 import logging
+from collections.abc import Mapping
 from typing import Protocol
 
-from agentmemory_operator.domain.access import ANYBODY, Caller
+from agentmemory_operator.agents.callers import Callers
 from agentmemory_operator.errors import Unauthenticated
-from agentmemory_operator.services.callers import Callers
+from agentmemory_operator.runtime.rules.web_origin import why_foreign
 from agentmemory_operator.settings import SettingInvalid, Settings
+from agentmemory_operator.spec.access import ANYBODY, Caller
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 
 class Guard(Protocol):
-    """Decides on the Authorization header of a request under `/v1`."""
+    """Decides on the Authorization header of a request under `/v1`, and before on whose page may send any."""
+
+    def why_foreign(self, headers: Mapping[bytes, bytes], *, scheme: str, is_page: bool) -> str | None:
+        """Why a request is refused that a page of another site sends, None of one that may pass."""
+        ...
+
+    def known(self, authorization: bytes) -> Caller | None:
+        """Who calls where that is known at once; None leaves it to `admit`.
+
+        Raises:
+            Unauthenticated: nobody, as is known.
+        """
+        ...
 
     async def admit(self, authorization: bytes) -> Caller:
-        """Return who calls.
+        """Who calls.
 
         Raises:
             Unauthenticated: nobody knows.
@@ -27,43 +41,77 @@ class Guard(Protocol):
 
 
 class OpenGuard:
-    """Lets everybody pass."""
+    """Lets everybody pass, but for pages of other sites: their browser is on a machine that reaches us.
+
+    Args:
+        is_local: the API listens on loopback.
+    """
+
+    def __init__(self, *, is_local: bool = True) -> None:
+        self._is_local = is_local
+
+    def why_foreign(self, headers: Mapping[bytes, bytes], *, scheme: str, is_page: bool) -> str | None:
+        """What `runtime.rules.web_origin` says."""
+        return why_foreign(headers, scheme=scheme, is_local=self._is_local, is_page=is_page)
+
+    def known(self, authorization: bytes) -> Caller | None:
+        """Anybody."""
+        return ANYBODY
 
     async def admit(self, authorization: bytes) -> Caller:
-        """Return anybody."""
+        """Anybody."""
         return ANYBODY
 
 
-class TokenGuard:
+class _SecretHeld:
+    """What a guard that demands a token says of pages: they do not have it, and no browser adds it for them."""
+
+    def why_foreign(self, headers: Mapping[bytes, bytes], *, scheme: str, is_page: bool) -> str | None:
+        """Nothing."""
+        return None
+
+
+class TokenGuard(_SecretHeld):
     """Demands one fixed bearer token; compares in constant time."""
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
 
-    async def admit(self, authorization: bytes) -> Caller:
-        """Return anybody who has the token."""
+    def known(self, authorization: bytes) -> Caller | None:
+        """Anybody who has the token."""
         if not hmac.compare_digest(_bearer_token(authorization), self._token):
             raise Unauthenticated("the token is wrong")
         return ANYBODY
 
+    async def admit(self, authorization: bytes) -> Caller:
+        """Anybody who has the token."""
+        return self.known(authorization) or ANYBODY
 
-class IdentityGuard:
+
+class IdentityGuard(_SecretHeld):
     """Demands the token of a ServiceAccount."""
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
 
+    def known(self, authorization: bytes) -> Caller | None:
+        """The ServiceAccount where its token was reviewed a while ago."""
+        return self._callers.known(_ascii_token(authorization))
+
     async def admit(self, authorization: bytes) -> Caller:
-        """Return the ServiceAccount."""
-        try:
-            token = _bearer_token(authorization).decode("ascii")
-        except UnicodeDecodeError:
-            raise Unauthenticated("the token is not ASCII") from None
-        return await self._callers.identify(token)
+        """The ServiceAccount."""
+        return await self._callers.identify(_ascii_token(authorization))
+
+
+def _ascii_token(authorization: bytes) -> str:
+    try:
+        return _bearer_token(authorization).decode("ascii")
+    except UnicodeDecodeError:
+        raise Unauthenticated("the token is not ASCII") from None
 
 
 def _bearer_token(authorization: bytes) -> bytes:
-    """Return the token of the header.
+    """The token of the header.
 
     Raises:
         Unauthenticated: there is none.
@@ -75,7 +123,7 @@ def _bearer_token(authorization: bytes) -> bytes:
 
 
 def build_guard(settings: Settings, host: str, *, callers: Callers | None = None) -> Guard:
-    """Return the guard that the settings ask for.
+    """The guard that the settings ask for.
 
     Args:
         host: the address that the API will listen on.
@@ -99,12 +147,12 @@ def build_guard(settings: Settings, host: str, *, callers: Callers | None = None
             " AGENTMEMORY_AUTH=token and AGENTMEMORY_TOKEN, or accept it with AGENTMEMORY_AUTH_NONE_ACCEPTED=yes"
         )
         raise SettingInvalid(message)
-    logger.warning("AGENTMEMORY_AUTH=none: whoever reaches %s may read and write every memory", host)
-    return OpenGuard()
+    log.warning("AGENTMEMORY_AUTH=none: whoever reaches %s may read and write every memory", host)
+    return OpenGuard(is_local=is_loopback(host))
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches the address."""
+    """Whether only this machine reaches the address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

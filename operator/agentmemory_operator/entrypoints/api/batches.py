@@ -1,78 +1,89 @@
 """A batch: each item is checked, stored and answered by itself."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pydantic import ValidationError
-
 from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.bodies import Document, check, field_errors, field_errors_of_faults
+from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, not_readable, parse_json
+from agentmemory_operator.entrypoints.api.json_limits import Cut, ItemSpan, NoJson, TooMuch, cut_list
 from agentmemory_operator.entrypoints.api.problems import problem_of
-from agentmemory_operator.entrypoints.api.requests import BatchEnvelope, MemoryIn
+from agentmemory_operator.entrypoints.api.requests import BATCH_MAX, BatchEnvelope, MemoryIn
 from agentmemory_operator.errors import AgentMemoryError, FieldError, Forbidden, RequestInvalid
-from agentmemory_operator.services.drafts import NewMemory
-from agentmemory_operator.services.stored import Stored
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.insert import StoredMemory
 
-Item = NewMemory | AgentMemoryError
+Item = IncomingMemory | AgentMemoryError
 
-
+# An item's answer is as long as a good one's, and some.
+ITEM_ERRORS_MAX = 5
+_LIST = "memories"
 # No key that a caller sends has it: items' keys and single memories' keys never meet.
 _KEY_AND_PLACE = "{key}\x1f{place}"
 
 
-def read_items(
-    document: Document,
-    *,
-    default_type: str | None,
-    check_users: Callable[[Iterable[str]], None],
-    idempotency_key: str | None = None,
-) -> list[Item]:
-    """Return each item: to store, or why it cannot be.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchReader:
+    """Reads the items of one batch, each by itself.
 
-    Args:
+    Attributes:
         check_users: raises Forbidden where one of them is not the caller's.
+        take_room: raises where there is no room for so many parts.
         idempotency_key: of the batch; an item's own is made of it and the item's place.
-
-    Raises:
-        RequestInvalid: the batch itself is wrong.
     """
-    errors: dict[int, list[FieldError]] = defaultdict(list)
-    outside = []
-    for location, message in document.faults:
-        match location:
-            case ("memories", int() as index, *rest):
-                errors[index] += field_errors_of_faults([(tuple(rest), message)])
-            case _:
-                outside.append((location, message))
-    envelope = check(BatchEnvelope, Document(document.value, tuple(outside)))
-    keys = [
-        None if idempotency_key is None else _KEY_AND_PLACE.format(key=idempotency_key, place=place)
-        for place in range(len(envelope.memories))
-    ]
-    return [
-        RequestInvalid(errors[place]) if place in errors else _read_item(value, default_type, key, check_users)
-        for place, (value, key) in enumerate(zip(envelope.memories, keys, strict=True))
-    ]
+
+    default_type: str | None
+    check_users: Callable[[Iterable[str]], None]
+    take_room: Callable[[int], None]
+    idempotency_key: str | None = None
+
+    def read(self, body: bytes) -> Generator[None, None, list[Item]]:
+        """Each item: to store, or why it cannot be.
+
+        Raises:
+            RequestInvalid: the batch itself is wrong.
+            ProblemRaised: it is not JSON, or there is no room for it now.
+        """
+        try:
+            cut = yield from cut_list(body, _LIST, max_items=BATCH_MAX)
+        except (TooMuch, NoJson) as error:
+            raise not_readable(error) from None
+        self.take_room(cut.parts)
+        read: list[Item] = []
+        for place, item in enumerate(_items_of(cut)):
+            # What was not cut out was parsed with what is around it, and is small.
+            document = _parsed(body, item) if isinstance(item, ItemSpan) else ParsedBody(item)
+            read.append(self._item(document, place) if isinstance(document, ParsedBody) else document)
+            yield
+        return read
+
+    def _item(self, document: ParsedBody, place: int) -> Item:
+        key = None if self.idempotency_key is None else _KEY_AND_PLACE.format(key=self.idempotency_key, place=place)
+        try:
+            sent = check(MemoryIn, document)
+            self.check_users([sent.user_id])
+        except (RequestInvalid, Forbidden) as error:
+            return error
+        return sent.new_memory(default_type=self.default_type, idempotency_key=key)
 
 
-def _read_item(
-    value: Any, default_type: str | None, idempotency_key: str | None, check_users: Callable[[Iterable[str]], None]
-) -> Item:
-    try:
-        sent = MemoryIn.model_validate(value)
-        check_users([sent.user_id])
-        return sent.new_memory(default_type=default_type, idempotency_key=idempotency_key)
-    except ValidationError as error:
-        return RequestInvalid(field_errors(error.errors(include_url=False), known=MemoryIn.model_fields))
-    except Forbidden as error:
-        return error
+def _items_of(cut: Cut) -> list[Any]:
+    document = parse_json(cut.rest)
+    if cut.items is not None and isinstance(document.value, dict) and document.value.get(_LIST) == []:
+        document.value[_LIST] = cut.items
+    return check(BatchEnvelope, document).memories
+
+
+def _parsed(body: bytes, item: ItemSpan) -> ParsedBody | RequestInvalid:
+    if item.fault:
+        return RequestInvalid([FieldError("body", item.fault)])
+    return parse_json(body[item.start : item.end])
 
 
 def render_results(
-    items: Sequence[Item], stored: Sequence[Stored | AgentMemoryError], *, request_id: str
+    items: Sequence[Item], stored: Sequence[StoredMemory | AgentMemoryError], *, request_id: str
 ) -> list[dict[str, Any]]:
-    """Return one answer an item, in order.
+    """One answer an item, in order.
 
     Args:
         stored: one result for each item that was to be stored.
@@ -80,7 +91,7 @@ def render_results(
     outcomes = iter(stored)
     results = [item if isinstance(item, AgentMemoryError) else next(outcomes) for item in items]
     return [
-        {"error": problem_of(result).body(request_id)}
+        {"error": problem_of(result).body(request_id, errors_max=ITEM_ERRORS_MAX)}
         if isinstance(result, AgentMemoryError)
         else answers.stored(result)
         for result in results

@@ -1,4 +1,4 @@
-"""From the bytes of a body to a checked model: size, syntax, then every field.
+"""From the bytes of a body to a checked model: size, parts, syntax, then every field.
 
 Bodies are parsed by orjson. It refuses NaN, numbers beyond float64 and lone surrogates as bad syntax. A caller is
 better served with the field's name, so what it refuses is read again by the standard library, which lets those pass.
@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -16,7 +17,9 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
 from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
-from agentmemory_operator.entrypoints.api.pressure import HOLD, MIB, Hold
+from agentmemory_operator.entrypoints.api.in_flight import HOLD
+from agentmemory_operator.entrypoints.api.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
+from agentmemory_operator.entrypoints.api.limits import MIB
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,
     INVALID_JSON,
@@ -24,14 +27,16 @@ from agentmemory_operator.entrypoints.api.problems import (
     Problem,
     ProblemRaised,
 )
-from agentmemory_operator.entrypoints.api.rights import check_scopes
+from agentmemory_operator.entrypoints.api.receiving import has_body
+from agentmemory_operator.entrypoints.api.rights import rights_of
 from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.runtime.slices import in_slices
 
-BODY = "body"
+BODY, PARTS = "body", "parts"
 BODY_MAX_BYTES = MIB
 BATCH_MAX_BYTES = 16 * MIB
-# An answer about 1,536 wrong numbers of one vector helps nobody.
-ERRORS_MAX = 20
+# Of a header, or of a key, that is quoted in an error.
+SHOWN_CHARS = 100
 
 # Plainer than pydantic's own.
 _MESSAGES = {
@@ -48,7 +53,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class ParsedBody:
     """A parsed body, and the values in it that JSON or UTF-8 cannot carry."""
 
     value: Any
@@ -56,11 +61,11 @@ class Document:
 
 
 async def read_body(request: Request, *, max_bytes: int) -> bytes:
-    """Return the whole body, also to one who asks a second time.
+    """The whole body, also to one who asks a second time.
 
     Raises:
-        ProblemRaised: larger than `max_bytes`, whether it says so or just goes on; declared as something else; or there
-            is no room for it now.
+        ProblemRaised: larger than `max_bytes`, whether it says so or just goes on; declared as something else; too
+            slow; or there is no room for it now.
     """
     if (known := request.scope.get(BODY)) is not None:
         return cast(bytes, known)
@@ -70,48 +75,95 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
 
 async def _read(request: Request, *, max_bytes: int) -> bytes:
     headers = request.headers
-    media_type = headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json" and not media_type.endswith("+json"):
-        detail = f"Content-Type is {media_type!r}: send application/json"
-        raise ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=detail))
-    hold: Hold = request.scope[HOLD]
+    if has_body(dict(headers.raw)):
+        media_type = media_type_of(request)
+        if media_type != "application/json" and not media_type.endswith("+json"):
+            raise not_declared(media_type, wanted="application/json")
     declared = headers.get("content-length", "")
-    if declared.isdecimal():
-        if int(declared) > max_bytes:
-            raise _too_large(max_bytes)
-        hold.take(int(declared))
+    if declared.isdecimal() and int(declared) > max_bytes:
+        raise _too_large(max_bytes)
     chunks, size = [], 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > max_bytes:
             raise _too_large(max_bytes)
-        hold.take(max(size - hold.body_bytes, 0))
         chunks.append(chunk)
     return b"".join(chunks)
 
 
-def parse_json(body: bytes) -> Document:
-    """Return the document.
+def media_type_of(request: Request) -> str:
+    """What the body is declared as, without parameters and in lower case; empty where it is not."""
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def not_declared(media_type: str, *, wanted: str) -> ProblemRaised:
+    """The refusal of a body that is declared as something else, or as nothing.
+
+    A page may send any body to any server, but none that is declared as JSON without asking the server first.
+    """
+    said = f"Content-Type is {media_type[:SHOWN_CHARS]!a}" if media_type else "there is no Content-Type"
+    return ProblemRaised(Problem(type=UNSUPPORTED_MEDIA_TYPE, detail=f"{said}: send {wanted}"))
+
+
+async def hold_parts(request: Request, body: bytes) -> None:
+    """Take up room for what a body will be in memory, before it is parsed.
+
+    Raises:
+        RequestInvalid: it has too many parts, or is nested too deeply.
+        ProblemRaised: there is no room now.
+    """
+    try:
+        parts = await in_slices(count_parts(body))
+    except (TooMuch, NoJson) as error:
+        raise not_readable(error) from None
+    take_room(request, parts)
+
+
+def take_room(request: Request, parts: int) -> None:
+    """Take up room for the parts of a request's body, once.
+
+    Raises:
+        ProblemRaised: there is no room now.
+    """
+    if PARTS not in request.scope:
+        request.scope[HOLD].take(parts * PART_BYTES)
+        request.scope[PARTS] = parts
+
+
+def not_readable(error: TooMuch | NoJson) -> RequestInvalid | ProblemRaised:
+    """What a caller is told about a body that is not parsed."""
+    if isinstance(error, TooMuch):
+        return RequestInvalid([FieldError(error.field, str(error))])
+    return not_json(str(error))
+
+
+def not_json(reason: str) -> ProblemRaised:
+    """The refusal of a body that is not JSON."""
+    return ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is not JSON: {reason}"))
+
+
+def parse_json(body: bytes) -> ParsedBody:
+    """The document.
 
     Raises:
         ProblemRaised: it is not JSON, not even with the three lapses above.
     """
     try:
-        return Document(orjson.loads(body))
+        return ParsedBody(orjson.loads(body))
     except orjson.JSONDecodeError as error:
         reason = str(error)
     try:
         value = json.loads(body.decode())
-        faults = tuple(_faults(value, ()))
+        faults = tuple(islice(_faults(value, ()), RequestInvalid.MAX))
     except (ValueError, RecursionError):
         faults = ()
     if not faults:
-        raise ProblemRaised(Problem(type=INVALID_JSON, detail=f"the body is not JSON: {reason}"))
-    return Document(value, faults)
+        raise not_json(reason)
+    return ParsedBody(value, faults)
 
 
-def check(model: type[Model], document: Document) -> Model:
-    """Return the checked model.
+def check(model: type[Model], document: ParsedBody) -> Model:
+    """The checked model.
 
     Raises:
         RequestInvalid: names each wrong field.
@@ -121,37 +173,40 @@ def check(model: type[Model], document: Document) -> Model:
     try:
         return model.model_validate(document.value)
     except ValidationError as error:
-        raise RequestInvalid(field_errors(error.errors(include_url=False), known=model.model_fields)) from None
+        raise invalid(error.errors(include_url=False), known=model.model_fields) from None
 
 
 async def read_model(request: Request, model: type[Model]) -> Model:
-    """Return the checked body of a request of the ordinary size.
+    """The checked body of a request of the ordinary size.
 
     Raises:
         Forbidden: it names a scope that is not the caller's.
     """
-    sent = check(model, parse_json(await read_body(request, max_bytes=BODY_MAX_BYTES)))
+    body = await read_body(request, max_bytes=BODY_MAX_BYTES)
+    await hold_parts(request, body)
+    sent = check(model, parse_json(body))
     user_id = getattr(sent, "user_id", None)
-    check_scopes(request, [*([user_id] if user_id else []), *(getattr(sent, "include_scopes", None) or ())])
+    rights_of(request).check_users([*([user_id] if user_id else []), *(getattr(sent, "include_scopes", None) or ())])
     return sent
 
 
 def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[FieldError]:
-    """Return each fault with its field's name."""
-    return [FieldError(field_name(location), message) for location, message in faults][:ERRORS_MAX]
+    """Each fault with its field's name."""
+    return [FieldError(field_name(location), message) for location, message in faults]
 
 
-def field_errors(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> list[FieldError]:
-    """Return pydantic's errors in outside names; an error of the whole body may say which field it is about."""
-    return [
+def invalid(errors: Sequence[Mapping[str, Any]], *, known: Iterable[str] = ()) -> RequestInvalid:
+    """Pydantic's errors in outside names; an error of the whole body may say which field it is about."""
+    told = [
         FieldError(error.get("ctx", {}).get("field") or field_name(error["loc"]), _message(error, known))
-        for error in errors[:ERRORS_MAX]
+        for error in errors[: RequestInvalid.MAX]
     ]
+    return RequestInvalid(told, more=len(errors) - len(told))
 
 
 def field_name(location: Location) -> str:
-    """Return `tags[3]` of `("tags", 3)`; `body` when the whole body is meant."""
-    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
+    """`tags[3]` of `("tags", 3)`; `body` when the whole body is meant."""
+    name = "".join(f"[{part}]" if isinstance(part, int) else f".{part[:SHOWN_CHARS]}" for part in location)
     return name.removeprefix(".") or "body"
 
 

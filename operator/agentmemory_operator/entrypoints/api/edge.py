@@ -6,22 +6,37 @@ Plain ASGI: a `BaseHTTPMiddleware` would cost a task and a queue a request.
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from uuid import uuid4
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentmemory_operator.entrypoints.api.auth import Guard
-from agentmemory_operator.entrypoints.api.pressure import HOLD, Pressure
-from agentmemory_operator.entrypoints.api.problems import INTERNAL_ERROR, Problem, ProblemRaised, problem_of
+from agentmemory_operator.entrypoints.api.in_flight import HOLD, Hold
+from agentmemory_operator.entrypoints.api.pressure import Pressure, key_of
+from agentmemory_operator.entrypoints.api.problems import (
+    CROSS_ORIGIN,
+    INTERNAL_ERROR,
+    Problem,
+    ProblemRaised,
+    problem_of,
+)
+from agentmemory_operator.entrypoints.api.receiving import Receiving, Timed, has_body
 from agentmemory_operator.entrypoints.api.rights import CALLER
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.services.api_metering import ApiMeter, Served
+from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
+from agentmemory_operator.spec.access import Caller
 
-logger = logging.getLogger(__name__)
+log = logging.getLogger(__name__)
 
 GUARDED_PREFIX = "/v1/"
+# Answered whoever asks for whatever else, and small.
+PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
+# What else brings a body brings it for nobody.
+WITH_BODY = frozenset({"PATCH", "POST", "PUT"})
+# More than the server keeps for a caller before it waits for it.
+LARGE_BYTES = 1 << 16
 REQUEST_ID = "request_id"
 STALE_HEADER = "X-AgentMemory-Stale"
 # Settings older than this are served with the header. A watch that lives is heard of every 50 s.
@@ -59,26 +74,27 @@ class Edge:
         started = time.perf_counter()
         carried = {name.decode(): headers[name].decode("latin-1") for name in _TRACE_HEADERS if name in headers}
         with self._meter.request(scope["method"], carried) as served:
-            await self._answer(scope, receive, exchange, headers.get(b"authorization", b""))
+            await self._answer(scope, receive, exchange, headers)
             _fill(served, scope, exchange.status)
         _log(scope, served, took_ms=(time.perf_counter() - started) * 1000)
 
     def _headers(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
-        """Return the headers that every answer carries."""
+        """The headers that every answer carries."""
         headers = [(b"x-request-id", request_id.encode())]
         if scope["path"].startswith(GUARDED_PREFIX) and (age_s := self._settings_age_s()) > STALE_S:
             headers.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
         return headers
 
-    async def _answer(self, scope: Scope, receive: Receive, exchange: "_Exchange", authorization: bytes) -> None:
+    async def _answer(
+        self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
+    ) -> None:
         try:
-            if not scope["path"].startswith(GUARDED_PREFIX):
-                await self._app(scope, receive, exchange)
-                return
-            with self._pressure.admit() as scope[HOLD]:
-                scope[CALLER] = caller = await self._guard.admit(authorization)
-                self._pressure.check_rate(caller)
-                await self._app(scope, receive, exchange)
+            is_guarded = scope["path"].startswith(GUARDED_PREFIX)
+            is_page = not is_guarded and scope["method"] == "GET"
+            if why := self._guard.why_foreign(headers, scheme=scope["scheme"], is_page=is_page):
+                raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=why))
+            serve = self._answer_caller if is_guarded else self._answer_anybody
+            await serve(scope, receive, exchange, headers)
         except ProblemRaised as refusal:
             await refusal.problem.response(scope[REQUEST_ID])(scope, receive, exchange)
         except AgentMemoryError as refusal:
@@ -87,16 +103,51 @@ class Edge:
         except ClientDisconnect:
             return
         except Exception:  # the last edge: whatever it is, the caller gets an answer and the log the trace
-            logger.exception("unexpected error in %s %s, request %s", scope["method"], scope["path"], scope[REQUEST_ID])
+            log.exception("unexpected error in %s %s, request %s", scope["method"], scope["path"], scope[REQUEST_ID])
             if exchange.status == 0:
                 problem = Problem(
                     type=INTERNAL_ERROR, detail="unexpected error: the log has more under this request_id"
                 )
                 await problem.response(scope[REQUEST_ID])(scope, receive, exchange)
 
+    async def _answer_anybody(
+        self, scope: Scope, receive: Receive, exchange: "_Exchange", _: Mapping[bytes, bytes]
+    ) -> None:
+        """Answer what needs no caller; probes however much else is asked."""
+        if scope["path"] in PROBES:
+            await self._app(scope, receive, exchange)
+            return
+        with self._pressure.stranger():
+            await self._app(scope, receive, exchange)
+
+    async def _answer_caller(
+        self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
+    ) -> None:
+        """Find out who calls, before anything of the body is asked for; then answer within that caller's share."""
+        scope[CALLER] = caller = await self._identify(headers.get(b"authorization", b""))
+        client = scope.get("client")
+        key = key_of(caller, client[0] if client else None)
+        self._pressure.check_rate(key)
+        with self._pressure.admit(key) as scope[HOLD]:
+            hold: Hold = scope[HOLD]
+            if scope["method"] in WITH_BODY and has_body(headers):
+                receive = Receiving(receive, hold)
+            else:
+                await hold.enter()
+            await Timed(self._app(scope, receive, exchange), self._pressure.times, key)
+
+    async def _identify(self, authorization: bytes) -> Caller:
+        if (caller := self._guard.known(authorization)) is not None:
+            return caller
+        with self._pressure.stranger():
+            return await self._guard.admit(authorization)
+
 
 class _Exchange:
-    """The sending side of one request: adds headers, remembers the status."""
+    """The sending side of one request: adds headers, remembers the status.
+
+    A request whose answer is large is not over before the caller has taken it.
+    """
 
     __slots__ = ("_headers", "_send", "status")
 
@@ -109,6 +160,9 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], *self._headers]
+        elif len(message.get("body", b"")) > LARGE_BYTES and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            message = {"type": message["type"], "body": b"", "more_body": False}
         await self._send(message)
 
 
@@ -116,17 +170,17 @@ def _request_id(sent: bytes) -> str:
     return sent.decode() if _GOOD_ID.fullmatch(sent) else uuid4().hex
 
 
-def _fill(served: Served, scope: Scope, status: int) -> None:
+def _fill(served: ServedRequest, scope: Scope, status: int) -> None:
     served.status = status
     served.route = getattr(scope.get("route"), "path_format", "")
     served.agent = str(scope.get("path_params", {}).get("agent", ""))[:SHOWN_PATH] if served.route else ""
 
 
-def _log(scope: Scope, served: Served, *, took_ms: float) -> None:
+def _log(scope: Scope, served: ServedRequest, *, took_ms: float) -> None:
     """Log without the query string, which names users; what is not under `/v1` is asked by machines all the time."""
     is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIX)
     level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
-    if not logger.isEnabledFor(level):
+    if not log.isEnabledFor(level):
         return
     request = {
         "method": scope["method"],
@@ -136,4 +190,4 @@ def _log(scope: Scope, served: Served, *, took_ms: float) -> None:
         "request_id": scope[REQUEST_ID],
     }
     message = "%(method)s %(path)s %(status)d %(took_ms).1f ms, request %(request_id)s"
-    logger.log(level, message, request, extra={"request": request})
+    log.log(level, message, request, extra={"request": request})

@@ -5,19 +5,24 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.domain.effective import MAX_TOP_K
-from agentmemory_operator.domain.identity import is_id
-from agentmemory_operator.domain.scopes import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
-from agentmemory_operator.domain.times import parse_time
-from agentmemory_operator.services.checks import FLOAT32_MAX
+from agentmemory_operator.agents.checks import FLOAT32_MAX
+from agentmemory_operator.memories.rules.ids import is_id
+from agentmemory_operator.spec.access import GLOBAL, GROUP_PREFIX, MAX_SCOPES, SCOPE_PATTERN, is_well_formed
+from agentmemory_operator.spec.effective.settings import MAX_TOP_K
+from agentmemory_operator.spec.times import parse_time
 
 ID_MAX = 256
 TAG_MAX = 128
 TAGS_MAX = 64
 SOURCES_MAX = 1_000
 TYPE_MAX = 64
+# As many as an agent may have.
+TYPES_MAX = 64
+# The longest spellings of a UUID, of a time and of a scope.
+MEMORY_ID_CHARS, TIME_CHARS, SCOPE_CHARS = 36, 35, 69
 NAMESPACE_MAX = 16
 CONTENT_MAX = 65_536
+ITEM_CONTENT_MAX = 1 << 20
 METADATA_DEPTH_MAX = 16
 VECTOR_MAX = 65_536
 
@@ -34,7 +39,7 @@ def _refuse(message: str) -> PydanticCustomError:
 
 
 def read_time(value: Any) -> int:
-    """Return Unix milliseconds of an RFC 3339 time with an offset, 1970 to 9999."""
+    """Unix milliseconds of an RFC 3339 time with an offset, 1970 to 9999."""
     try:
         return parse_time(value)
     except ValueError as error:
@@ -42,7 +47,7 @@ def read_time(value: Any) -> int:
 
 
 def parse_importance(value: Any) -> float:
-    """Return 0..1 of a number or a level."""
+    """0..1 of a number or a level."""
     if isinstance(value, str) and value in IMPORTANCE_LEVELS:
         return IMPORTANCE_LEVELS[value]
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= 1:
@@ -51,7 +56,7 @@ def parse_importance(value: Any) -> float:
 
 
 def parse_memory_id(value: str) -> str:
-    """Return the id in the spelling that ids are stored in."""
+    """The id in the spelling that ids are stored in."""
     if not is_id(value.lower()):
         raise _refuse("must be the id of a memory, a UUID")
     return value.lower()
@@ -73,7 +78,7 @@ def _children(node: Any) -> list[Any]:
 
 
 def check_context(value: Any) -> str | dict[str, Any]:
-    """Return a text that is not blank, or an object that is metadata too."""
+    """A text that is not blank, or an object that is metadata too."""
     if isinstance(value, dict):
         return check_metadata(value)
     if isinstance(value, str) and 0 < len(value) <= CONTENT_MAX and value.strip():
@@ -82,7 +87,7 @@ def check_context(value: Any) -> str | dict[str, Any]:
 
 
 def drop_repeats(values: list[str]) -> list[str]:
-    """Return each value once, in the order of first use."""
+    """Each value once, in the order of first use."""
     return list(dict.fromkeys(values))
 
 
@@ -95,18 +100,28 @@ def check_user(value: str) -> str:
 
 Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN)]
 UserId = Annotated[Id, AfterValidator(check_user)]
-ScopeName = Annotated[str, Field(pattern=SCOPE_PATTERN)]
+ScopeName = Annotated[str, Field(max_length=SCOPE_CHARS, pattern=SCOPE_PATTERN)]
 ScopeNames = Annotated[list[ScopeName], Field(max_length=MAX_SCOPES)]
 TypeName = Annotated[str, Field(min_length=1, max_length=TYPE_MAX, pattern=NAME_PATTERN)]
+TypeNames = Annotated[list[TypeName], Field(max_length=TYPES_MAX)]
 Tag = Annotated[str, Field(min_length=1, max_length=TAG_MAX, pattern=NAME_PATTERN)]
 Tags = Annotated[list[Tag], Field(max_length=TAGS_MAX), AfterValidator(drop_repeats)]
+AskedTags = Annotated[list[Tag], Field(max_length=TAGS_MAX)]
 Namespace = Annotated[list[Id], Field(max_length=NAMESPACE_MAX)]
 ItemNamespace = Annotated[list[Id], Field(min_length=2, max_length=NAMESPACE_MAX)]
-# How long an item's may be is said in tokens, by the use case.
-ItemContent = Annotated[str, Field(min_length=1, pattern=CONTENT_PATTERN)]
 Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=CONTENT_PATTERN)]
-MemoryId = Annotated[str, AfterValidator(parse_memory_id), WithJsonSchema({"type": "string", "format": "uuid"})]
-Time = Annotated[int, BeforeValidator(read_time), WithJsonSchema({"type": "string", "format": "date-time"})]
+# How long it may be is said in tokens, by the use case; here only that it fits into a body.
+ItemContent = Annotated[str, Field(min_length=1, max_length=ITEM_CONTENT_MAX, pattern=CONTENT_PATTERN)]
+MemoryId = Annotated[
+    str,
+    AfterValidator(parse_memory_id),
+    WithJsonSchema({"type": "string", "format": "uuid", "maxLength": MEMORY_ID_CHARS}),
+]
+Time = Annotated[
+    int,
+    BeforeValidator(read_time),
+    WithJsonSchema({"type": "string", "format": "date-time", "maxLength": TIME_CHARS}),
+]
 Share = Annotated[float, Field(ge=0, le=1)]
 Importance = Annotated[
     float,
@@ -116,7 +131,8 @@ Importance = Annotated[
     ),
 ]
 # Size and range depend on the agent: the use cases check them.
-Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX)]
+# The first wrong one is told: an answer about 1,536 of them helps nobody.
+Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX, fail_fast=True)]
 SourceIds = Annotated[list[MemoryId], Field(max_length=SOURCES_MAX), AfterValidator(drop_repeats)]
 KnowledgeCategory = Literal["brand", "strategy", "meeting", "content", "technical", "relationship", "general"]
 Context = Annotated[
@@ -125,7 +141,7 @@ Context = Annotated[
     WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string", "minLength": 1, "maxLength": CONTENT_MAX}]}),
 ]
 Metadata = Annotated[dict[str, Any], AfterValidator(check_metadata)]
-# Read by `domain/criteria_reading.py`, which names what is wrong by its path.
+# Read by `memories/rules/criteria_json.py`, which names what is wrong by its path.
 Filters = dict[str, Any]
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 # A score beyond float32 cannot be compared with in the engine.

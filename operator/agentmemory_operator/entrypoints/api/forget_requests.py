@@ -4,14 +4,14 @@ from typing import Any
 
 from pydantic import Field, RootModel, StrictBool
 
-from agentmemory_operator.domain.criteria_reading import read_filters
-from agentmemory_operator.domain.erasure import Counts, Receipt, Scope
-from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.entrypoints.api.fields import Filters, Time, UserId
 from agentmemory_operator.entrypoints.api.requests import LIST_LIMIT, LIST_LIMIT_MAX, Body, Parameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
-from agentmemory_operator.services.erasing import Preview
-from agentmemory_operator.services.forgetting import ForgetRequest, Receipts
+from agentmemory_operator.lifecycle.erase import ErasurePreview
+from agentmemory_operator.lifecycle.forget import ForgetRequest, Receipts
+from agentmemory_operator.lifecycle.rules.erasure import Counts, ErasureReceipt, Scope
+from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]
 
@@ -25,7 +25,7 @@ class ForgetIn(Body):
     dry_run: StrictBool = Field(default=False, description="Tell what would be erased, and erase nothing.")
 
     def forget_request(self, idempotency_key: str | None) -> ForgetRequest:
-        """Return what the use case takes.
+        """What the use case takes.
 
         Raises:
             RequestInvalid: `filters` are wrong.
@@ -42,7 +42,7 @@ class ReceiptParameters(Parameters):
     before: Time | None = Field(default=None, description="`next_before` of the page before: only earlier ones.")
 
 
-class CountsOut(Answer):
+class ErasedCountsOut(Answer):
     """How many memories."""
 
     total: int
@@ -53,7 +53,7 @@ class ReceiptOut(Answer):
     """What an erasure came to."""
 
     id: str
-    counts: CountsOut
+    counts: ErasedCountsOut
     sha256: str = Field(description="Of the ids of the erased memories, sorted, each followed by a line feed.")
     at: Time
 
@@ -62,7 +62,7 @@ class WouldForgetOut(Answer):
     """What a dry run found."""
 
     dry_run: bool
-    counts: CountsOut
+    counts: ErasedCountsOut
     ids: list[str] = Field(description="Of at most 100 of them, sorted.")
     more: int = Field(description="How many are not named.")
 
@@ -84,19 +84,19 @@ class ReceiptsOut(Answer):
     next_before: Time | None
 
 
-def receipt(issued: Receipt) -> Json:
-    """Return `ReceiptOut`."""
+def receipt(issued: ErasureReceipt) -> Json:
+    """`ReceiptOut`."""
     times = {"at": render_time(issued.at)}
     return {"id": issued.id, "counts": _counts(issued.counts), "sha256": issued.sha256, **times}
 
 
-def would_forget(found: Preview) -> Json:
-    """Return `WouldForgetOut`."""
+def would_forget(found: ErasurePreview) -> Json:
+    """`WouldForgetOut`."""
     return {"dry_run": True, "counts": _counts(found.counts), "ids": found.ids, "more": found.more}
 
 
 def receipts(page: Receipts) -> Json:
-    """Return `ReceiptsOut`."""
+    """`ReceiptsOut`."""
     results = [receipt(issued) | {"scope": issued.scope_name} for issued in page.receipts]
     return {"results": results, "next_before": None if page.next_before is None else render_time(page.next_before)}
 

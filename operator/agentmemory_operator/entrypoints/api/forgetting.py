@@ -29,7 +29,6 @@ async def forget(agent: str, request: Request, idempotency_key: Annotated[Id | N
     The same Idempotency-Key and body again give the same receipt.
     """
     services = services_of(request)
-    services.directory.settings(agent)  # an unknown agent is 404, whatever the body
     sent = await read_model(request, ForgetIn)
     wanted = sent.forget_request(idempotency_key)
     opened = await services.directory.open(agent)
@@ -40,7 +39,7 @@ async def forget(agent: str, request: Request, idempotency_key: Annotated[Id | N
 
 @router.get("/{agent}/receipts", summary="List receipts", **describe(ReceiptsOut, problems=READ_PROBLEMS))
 async def list_receipts(agent: str, request: Request, parameters: Annotated[ReceiptParameters, Query()]) -> Response:
-    """Return what was erased and when, newest first: nothing of what it was."""
+    """What was erased and when, newest first: nothing of what it was."""
     services = services_of(request)
     opened = await services.directory.open(agent)
     page = await services.forgetting.receipts(

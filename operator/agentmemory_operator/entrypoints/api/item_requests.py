@@ -2,7 +2,6 @@
 
 from pydantic import Field
 
-from agentmemory_operator.domain.items import Address, owner_of
 from agentmemory_operator.entrypoints.api.fields import (
     Id,
     ItemContent,
@@ -13,6 +12,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
 )
 from agentmemory_operator.entrypoints.api.requests import Body, Parameters
+from agentmemory_operator.memories.rules.items import Address, owner_of
 
 KEYS_LIMIT = 1_000
 

@@ -6,7 +6,6 @@ from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentmemory_operator.domain.items import Address
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.fields import Id
@@ -21,7 +20,8 @@ from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PR
 from agentmemory_operator.entrypoints.api.rights import GuardedRoute
 from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
-from agentmemory_operator.services.item_writes import ItemContent
+from agentmemory_operator.memories.item_writes import ItemContent
+from agentmemory_operator.memories.rules.items import Address
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 
@@ -50,7 +50,7 @@ async def put_item(
 
 @router.get("/{agent}/items", summary="Read an item", **describe(MemoryOut, problems=READ_PROBLEMS))
 async def get_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
-    """Return the item under a key; another user's is not found."""
+    """The item under a key; another user's is not found."""
     services, address = services_of(request), parameters.address
     return answers.json_response(
         answers.memory(await services.items.get(await services.directory.open(agent), address))
@@ -67,7 +67,7 @@ async def delete_item(agent: str, request: Request, parameters: Annotated[ItemPa
 
 @router.get("/{agent}/keys", summary="List the keys of a namespace", **describe(KeysOut, problems=READ_PROBLEMS))
 async def list_keys(agent: str, request: Request, parameters: Annotated[KeysParameters, Query()]) -> Response:
-    """Return the keys of exactly one namespace, page by page."""
+    """The keys of exactly one namespace, page by page."""
     services, owner = services_of(request), parameters.owner
     found = await services.items.keys(
         await services.directory.open(agent),
@@ -83,7 +83,7 @@ async def list_keys(agent: str, request: Request, parameters: Annotated[KeysPara
 async def list_namespaces(
     agent: str, request: Request, parameters: Annotated[NamespacesParameters, Query()]
 ) -> Response:
-    """Return a user's namespaces that have items, by name."""
+    """A user's namespaces that have items, by name."""
     services, owner = services_of(request), parameters.owner
     opened = await services.directory.open(agent)
     found = await services.items.namespaces(opened, owner, prefix=tuple(parameters.namespace))

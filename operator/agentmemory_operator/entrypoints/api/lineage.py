@@ -13,6 +13,9 @@ from agentmemory_operator.entrypoints.api.requests import ChangeIn, ChildrenPara
 from agentmemory_operator.entrypoints.api.rights import GuardedRoute
 from agentmemory_operator.entrypoints.api.schemas import HistoryOut, MemoryOut, PageOut, TreeOut
 from agentmemory_operator.entrypoints.api.use_cases import known_id, services_of
+from agentmemory_operator.memories.hierarchy import list_children, tree_below
+from agentmemory_operator.memories.history import read_history
+from agentmemory_operator.memories.stored import change_head
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 
@@ -27,11 +30,10 @@ async def change_memory(
 ) -> Response:
     """Change the newest version of a memory; its content never changes in place."""
     services = services_of(request)
-    services.directory.settings(agent)  # an unknown agent is 404, whatever the body
     sent = await read_model(request, ChangeIn)
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
-    record = await services.edits.change(opened, memory_id, sent.changes(), user_id=parameters.user_id)
+    record = await change_head(opened, memory_id, sent.changes(), user_id=parameters.user_id)
     return answers.json_response(answers.memory(record))
 
 
@@ -43,11 +45,11 @@ async def change_memory(
 async def get_history(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
-    """Return the chain that a memory belongs to, oldest first, whichever of its versions is named."""
+    """The chain that a memory belongs to, oldest first, whichever of its versions is named."""
     services = services_of(request)
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
-    found = await services.histories.read(opened, memory_id, user_id=parameters.user_id)
+    found = await read_history(opened, memory_id, user_id=parameters.user_id)
     return answers.json_response(answers.history(found))
 
 
@@ -59,11 +61,11 @@ async def get_history(
 async def get_children(
     agent: str, id: str, request: Request, parameters: Annotated[ChildrenParameters, Query()]
 ) -> Response:
-    """Return the memories right below one, newest first, page by page."""
+    """The memories right below one, newest first, page by page."""
     services = services_of(request)
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
-    found = await services.hierarchies.children(opened, memory_id, **dict(parameters))
+    found = await list_children(opened, memory_id, **dict(parameters))
     return answers.json_response(answers.page(found))
 
 
@@ -73,9 +75,9 @@ async def get_children(
     **describe(TreeOut, problems=READ_PROBLEMS),
 )
 async def get_tree(agent: str, id: str, request: Request, parameters: Annotated[TreeParameters, Query()]) -> Response:
-    """Return a memory with what is below it, as many levels and memories as asked for."""
+    """A memory with what is below it, as many levels and memories as asked for."""
     services = services_of(request)
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
-    found = await services.hierarchies.tree(opened, memory_id, parameters.tree_request())
+    found = await tree_below(opened, memory_id, parameters.tree_request())
     return answers.json_response(answers.tree(found))

@@ -1,12 +1,22 @@
-"""The OpenAPI document: handlers read bodies and render answers themselves, so both are described here by hand."""
+"""How the API describes itself: the OpenAPI document, and the page that shows it.
+
+Handlers read bodies and render answers themselves, so both are described here by hand. The page `/docs` is Swagger UI
+from an installed package, so that a browser asks this API and nobody else.
+"""
 
 from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+import fastapi_offline
 from fastapi import FastAPI
+from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
+from fastapi.staticfiles import StaticFiles
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
+from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import forget_requests, item_requests, requests, schemas, transfer_requests
@@ -18,8 +28,8 @@ DESCRIPTION = "Long-term memories of agents. Agents and their settings come from
 
 JSON = "application/json"
 READ_PROBLEMS = (401, 403, 404, 422, 429, 500, 502, 503)
-SEARCH_PROBLEMS = (400, 401, 403, 404, 413, 415, 422, 429, 500, 502, 503)
-WRITE_PROBLEMS = (400, 401, 403, 404, 409, 413, 415, 422, 429, 500, 502, 503, 504)
+SEARCH_PROBLEMS = (400, 401, 403, 404, 408, 413, 415, 422, 429, 500, 502, 503)
+WRITE_PROBLEMS = (400, 401, 403, 404, 408, 409, 413, 415, 422, 429, 500, 502, 503, 504)
 """Statuses of the errors of an endpoint that reads, that reads by a body, and that writes."""
 
 _BODIES = (
@@ -58,6 +68,10 @@ _ANSWERS = (
     schemas.ProblemTypeOut,
 )
 
+ASSETS = "/docs/assets"
+# Unless told not to, the page asks a service on the internet whether the document is valid.
+PARAMETERS = {"validatorUrl": None}
+
 
 def describe(
     answer: type[BaseModel] | None,
@@ -68,7 +82,7 @@ def describe(
     headers: dict[str, str] | None = None,
     media_type: str = JSON,
 ) -> dict[str, Any]:
-    """Return a route's keyword arguments that describe what it takes and gives.
+    """A route's keyword arguments that describe what it takes and gives.
 
     Args:
         answer: model of the answer; None for an answer without body.
@@ -91,7 +105,7 @@ def describe(
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document of the application."""
+    """The OpenAPI document of the application."""
     described = get_openapi(title=TITLE, version=__version__, description=DESCRIPTION, routes=app.routes)
     for methods in described["paths"].values():
         for operation in methods.values():
@@ -102,6 +116,23 @@ def document(app: FastAPI) -> dict[str, Any]:
     # Optional: without a token where the API runs with AGENTMEMORY_AUTH=none.
     described["security"] = [{"bearer": []}, {}]
     return described
+
+
+def add_docs(app: FastAPI) -> None:
+    """Add the page and what it loads."""
+    folder = Path(str(files(fastapi_offline) / "static"))
+    app.mount(ASSETS, StaticFiles(directory=folder))
+
+    @app.get("/docs", include_in_schema=False)
+    async def show() -> HTMLResponse:
+        return get_swagger_ui_html(
+            openapi_url="/openapi.json",
+            title=app.title,
+            swagger_js_url=f"{ASSETS}/swagger-ui-bundle.js",
+            swagger_css_url=f"{ASSETS}/swagger-ui.css",
+            swagger_favicon_url=f"{ASSETS}/favicon.png",
+            swagger_ui_parameters=PARAMETERS,
+        )
 
 
 def _drop_default_422(operation: dict[str, Any]) -> None:

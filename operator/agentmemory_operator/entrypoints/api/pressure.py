@@ -1,93 +1,80 @@
-"""How much is served at once, and how often to one caller: beyond that callers are sent away with 429."""
+"""How much is served at once, and how much and how often to one caller: beyond that callers are sent away with 429.
 
+A request with a body is being received first: it has a place among those, and its bytes are counted as they come. Once
+the body is complete it is under way: it has one of those places instead, as a request without a body has from its
+beginning. Of both one caller has as many as are free. Where there is no room for more bytes, those who have most of it
+lose the body that comes slowest.
+"""
+
+import ipaddress
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
-from agentmemory_operator.domain.access import Caller
-from agentmemory_operator.domain.allowance import Allowances
-from agentmemory_operator.entrypoints.api.problems import OVERLOADED, RATE_LIMITED, Problem, ProblemRaised
-
-HOLD = "hold"
-RETRY_AFTER_S = 1
-MIB = 1 << 20
+from agentmemory_operator.entrypoints.api.in_flight import Hold, InFlight, Share
+from agentmemory_operator.entrypoints.api.limits import RETRY_AFTER_S, Limits, overloaded
+from agentmemory_operator.entrypoints.api.problems import RATE_LIMITED, Problem, ProblemRaised
+from agentmemory_operator.runtime.rules.fair_shares import Allowances
+from agentmemory_operator.spec.access import Caller
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Bounds of one process.
-
-    Attributes:
-        requests: under way at once.
-        body_bytes: of the bodies of all requests under way.
-        caller_rate: requests of one caller in a second, and as many at once; 0 is any number.
-    """
-
-    requests: int = 512
-    body_bytes: int = 32 * MIB
-    caller_rate: int = 0
-
-
-class Hold:
-    """What one request takes up, until it is answered."""
-
-    def __init__(self, pressure: "Pressure") -> None:
-        self._pressure = pressure
-        self.body_bytes = 0
-
-    def take(self, body_bytes: int) -> None:
-        """Take up room for so many more bytes of the body.
-
-        Raises:
-            ProblemRaised: there is no room; alone, a body always has.
-        """
-        others = self._pressure.body_bytes - self.body_bytes
-        if others and others + self.body_bytes + body_bytes > self._pressure.limits.body_bytes:
-            raise _overloaded(f"bodies of {others // MIB} MiB are being worked on")
-        self.body_bytes += body_bytes
-        self._pressure.body_bytes += body_bytes
-
-
-class Pressure:
-    """Requests and bytes under way."""
+class Pressure(InFlight):
+    """Lets requests in, and sends those away that are too many."""
 
     def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.requests = 0
-        self.body_bytes = 0
+        super().__init__(limits)
+        self.strangers = 0
         rate = limits.caller_rate
         self._allowances = Allowances(rate, 1 / rate) if rate else None
 
-    def check_rate(self, caller: Caller) -> None:
+    def check_rate(self, key: Hashable) -> None:
         """Count a request of a caller; the table of callers is bounded.
 
         Raises:
             ProblemRaised: there were too many in the last second.
         """
-        if self._allowances is None or self._allowances.take(caller, time.monotonic()):
+        if self._allowances is None or self._allowances.take(key, time.monotonic()):
             return
         detail = f"more than {self.limits.caller_rate} requests in a second: try again in {RETRY_AFTER_S} s"
         raise ProblemRaised(Problem(type=RATE_LIMITED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
 
     @contextmanager
-    def admit(self) -> Iterator[Hold]:
-        """Count a request while the context is open.
+    def stranger(self) -> Iterator[None]:
+        """Count somebody while the context is open whom nobody knows yet.
 
         Raises:
             ProblemRaised: there are too many.
         """
-        if self.requests >= self.limits.requests:
-            raise _overloaded(f"{self.requests} requests are under way")
-        hold = Hold(self)
-        self.requests += 1
+        if self.strangers >= self.limits.strangers:
+            raise overloaded(f"{self.strangers} requests of unknown callers are under way")
+        self.strangers += 1
+        try:
+            yield
+        finally:
+            self.strangers -= 1
+
+    @contextmanager
+    def admit(self, key: Hashable) -> Iterator[Hold]:
+        """Give a request of a caller what it may take up, until the context is left."""
+        share = self.shares.get(key)
+        if share is None:
+            share = self.shares[key] = Share(key)
+        hold = Hold(self, share)
         try:
             yield hold
         finally:
-            self.requests -= 1
-            self.body_bytes -= hold.body_bytes
+            hold.end()
+            if share.is_idle():
+                self.shares.pop(key, None)
 
 
-def _overloaded(why: str) -> ProblemRaised:
-    detail = f"{why}: try again in {RETRY_AFTER_S} s"
-    return ProblemRaised(Problem(type=OVERLOADED, detail=detail, headers={"Retry-After": str(RETRY_AFTER_S)}))
+def key_of(caller: Caller, address: str | None) -> Hashable:
+    """What tells a caller from others: a ServiceAccount; without one its address, of IPv6 the network."""
+    if not caller.is_unbounded:
+        return caller
+    if address is None or ":" not in address:
+        return address
+    try:
+        return ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False)
+    except ValueError:
+        return address

@@ -5,7 +5,7 @@ exceptions to problems.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +14,7 @@ import orjson
 from starlette.responses import Response
 
 from agentmemory_operator.errors import (
+    AgentClosed,
     AgentMemoryError,
     Conflict,
     EmbedderUnavailable,
@@ -21,6 +22,7 @@ from agentmemory_operator.errors import (
     Forbidden,
     NotFound,
     NotOwned,
+    NotServed,
     OutcomeUnknown,
     RequestInvalid,
     SpecInvalid,
@@ -34,6 +36,8 @@ MEDIA_TYPE = "application/problem+json"
 TYPE_PREFIX = "/problems/"
 # An object that is wrong changes when somebody edits it: asking more often than this is no use.
 MISCONFIGURED_RETRY_AFTER_S = 30.0
+# What a caller sent may be quoted in an error: its answer is to be short, however long that was.
+FIELD_MAX, MESSAGE_MAX, DETAIL_MAX = 256, 512, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,14 @@ FORBIDDEN = ProblemType(
     "The caller may not do this with the agent",
     "The AgentMemory object names the caller in `spec.access.subjects`, without this verb. Nothing was written.",
 )
+CROSS_ORIGIN = ProblemType(
+    "cross-origin",
+    403,
+    "A web page of another site asks",
+    "Without authentication (`AGENTMEMORY_AUTH=none`) the API answers no page but its own, so that none which somebody "
+    "on this machine opens reads memories: `Host` names this machine where it listens on loopback, `Origin` is the "
+    "API's own or absent. To let others in, set `AGENTMEMORY_AUTH=token`. Nothing was read or written.",
+)
 NOT_FOUND = ProblemType(
     "not-found",
     404,
@@ -85,11 +97,21 @@ CONFLICT = ProblemType(
     "A memory that is superseded already cannot be superseded again (supersede its newest version), and an "
     "Idempotency-Key cannot be used again with another body. Nothing was written.",
 )
+TOO_SLOW = ProblemType(
+    "too-slow",
+    408,
+    "The body comes too slowly",
+    "Send at least 30 KiB of a body in any 30 seconds in which the server waits for it, or all of it. Nothing was "
+    "written.",
+)
 BODY_TOO_LARGE = ProblemType(
     "body-too-large", 413, "The body is too large", "At most 1 MiB, for a batch 16 MiB. Nothing was written."
 )
 UNSUPPORTED_MEDIA_TYPE = ProblemType(
-    "unsupported-media-type", 415, "The body is not declared as JSON", "Send `Content-Type: application/json`."
+    "unsupported-media-type",
+    415,
+    "The body is not declared as JSON",
+    "Send `Content-Type: application/json`; with an import `application/x-ndjson`. Nothing was written.",
 )
 INVALID_REQUEST = ProblemType(
     "invalid-request",
@@ -101,8 +123,8 @@ OVERLOADED = ProblemType(
     "overloaded",
     429,
     "Too much at once",
-    "This process has as many requests, or as many bytes of bodies, under way as it may. Nothing was written. Try "
-    "again after `Retry-After` seconds.",
+    "The caller has as many requests, or as many bytes of bodies, under way as it may, or all callers together have; "
+    "`detail` says which. Nothing was written. Try again after `Retry-After` seconds.",
 )
 RATE_LIMITED = ProblemType(
     "rate-limited",
@@ -118,8 +140,8 @@ STORE_REJECTED = ProblemType(
     "store-rejected",
     502,
     "Qdrant refused the request",
-    "Qdrant answered that it will not do this, now or later; `detail` has its words. Mostly the API key of the "
-    "QdrantConnection, or a collection that was changed by hand.",
+    "Qdrant answered that it will not do this, now or later; `detail` has its words about a search or a list, its own "
+    "log those about a write. Mostly the API key of the QdrantConnection, or a collection that was changed by hand.",
 )
 AGENT_MISCONFIGURED = ProblemType(
     "agent-misconfigured",
@@ -129,6 +151,21 @@ AGENT_MISCONFIGURED = ProblemType(
 )
 STORE_UNAVAILABLE = ProblemType(
     "store-unavailable", 503, "Qdrant is away", "Nothing was written. Try again after `Retry-After` seconds."
+)
+COLLECTION_MISSING = ProblemType(
+    "collection-missing",
+    503,
+    "The agent's collection is not there",
+    "Qdrant answers. The collection that the agent's memories are in, or the alias that leads to it, was not made yet, "
+    "or was deleted, or is another owner's: the Ready condition of the AgentMemory says which (`kubectl get amem`). "
+    "Nothing was written.",
+)
+AGENT_CLOSED = ProblemType(
+    "agent-closed",
+    503,
+    "A snapshot is being restored into the agent",
+    "Its memories are neither read nor written until that ends: see its MemoryRestore (`kubectl get mrest`). Nothing "
+    "was written. Try again after `Retry-After` seconds.",
 )
 EMBEDDER_UNAVAILABLE = ProblemType(
     "embedder-unavailable",
@@ -149,9 +186,11 @@ PROBLEMS: tuple[ProblemType, ...] = (
     BAD_REQUEST,
     UNAUTHORIZED,
     FORBIDDEN,
+    CROSS_ORIGIN,
     NOT_FOUND,
     METHOD_NOT_ALLOWED,
     CONFLICT,
+    TOO_SLOW,
     BODY_TOO_LARGE,
     UNSUPPORTED_MEDIA_TYPE,
     INVALID_REQUEST,
@@ -161,6 +200,8 @@ PROBLEMS: tuple[ProblemType, ...] = (
     STORE_REJECTED,
     AGENT_MISCONFIGURED,
     STORE_UNAVAILABLE,
+    COLLECTION_MISSING,
+    AGENT_CLOSED,
     EMBEDDER_UNAVAILABLE,
     UNAVAILABLE,
     OUTCOME_UNKNOWN,
@@ -176,6 +217,8 @@ PROBLEM_OF: Mapping[type[AgentMemoryError], ProblemType] = {
     NotOwned: AGENT_MISCONFIGURED,
     StoreRejected: STORE_REJECTED,
     StoreUnavailable: STORE_UNAVAILABLE,
+    NotServed: COLLECTION_MISSING,
+    AgentClosed: AGENT_CLOSED,
     EmbedderUnavailable: EMBEDDER_UNAVAILABLE,
     OutcomeUnknown: OUTCOME_UNKNOWN,
     TransientError: UNAVAILABLE,
@@ -193,21 +236,31 @@ class Problem:
     type: ProblemType
     detail: str
     errors: tuple[FieldError, ...] = ()
+    more_errors: int = 0
     headers: Mapping[str, str] = field(default_factory=dict)
 
-    def body(self, request_id: str) -> dict[str, Any]:
-        """Return the JSON object of the answer, or of one item of a batch."""
+    def body(self, request_id: str, *, errors_max: int = RequestInvalid.MAX) -> dict[str, Any]:
+        """The JSON object of the answer, or of one item of a batch.
+
+        Args:
+            errors_max: how many wrong fields are named; where it is less than usual, the detail is as much shorter.
+        """
+        told = self.errors[:errors_max]
         return {
             "type": self.type.uri,
             "title": self.type.title,
             "status": self.type.status,
-            "detail": _clean(self.detail),
-            "errors": [{"field": _clean(error.field), "message": _clean(error.message)} for error in self.errors],
+            "detail": _clean(self.detail, DETAIL_MAX * errors_max // RequestInvalid.MAX),
+            "errors": [
+                {"field": _clean(error.field, FIELD_MAX), "message": _clean(error.message, MESSAGE_MAX)}
+                for error in told
+            ],
+            "more_errors": self.more_errors + len(self.errors) - len(told),
             "request_id": request_id,
         }
 
     def response(self, request_id: str) -> Response:
-        """Return the answer."""
+        """The answer."""
         content = orjson.dumps(self.body(request_id))
         return Response(content, self.type.status, media_type=MEDIA_TYPE, headers=dict(self.headers))
 
@@ -221,21 +274,17 @@ class ProblemRaised(Exception):
 
 
 def problem_of(error: AgentMemoryError) -> Problem:
-    """Return what an error of a use case looks like outside."""
+    """What an error of a use case looks like outside."""
     type_ = next(PROBLEM_OF[cls] for cls in type(error).__mro__ if cls in PROBLEM_OF)
-    errors = error.errors if isinstance(error, RequestInvalid) else ()
-    return Problem(type=type_, detail=str(error), errors=errors, headers=_headers_of(error))
+    errors, more = (error.errors, error.more) if isinstance(error, RequestInvalid) else ((), 0)
+    detail = f"{error}: {error.words}" if error.words else str(error)
+    return Problem(type=type_, detail=detail, errors=errors, more_errors=more, headers=_headers_of(error))
 
 
 def problem_of_status(status: int, headers: Mapping[str, str] | None) -> Problem:
-    """Return the problem for a status that the web framework chose."""
+    """The problem for a status that the web framework chose."""
     type_ = _PROBLEM_OF_STATUS.get(status, BAD_REQUEST if status < 500 else INTERNAL_ERROR)
     return Problem(type=type_, detail=f"{HTTPStatus(status).phrase}: see /openapi.json", headers=dict(headers or {}))
-
-
-def problem_of_fields(errors: Iterable[FieldError]) -> Problem:
-    """Return the problem for wrong fields."""
-    return problem_of(RequestInvalid(tuple(errors)))
 
 
 def _headers_of(error: AgentMemoryError) -> dict[str, str]:
@@ -251,6 +300,7 @@ def _headers_of(error: AgentMemoryError) -> dict[str, str]:
     return {"Retry-After": str(max(math.ceil(seconds), 1))}
 
 
-def _clean(text: str) -> str:
-    """Replace what UTF-8 cannot carry: a lone surrogate may be quoted in the error about it."""
-    return text.encode("utf-8", "replace").decode()
+def _clean(text: str, max_chars: int) -> str:
+    """Shorten, and replace what UTF-8 cannot carry: a lone surrogate may be quoted in the error about it."""
+    shown = text if len(text) <= max_chars else f"{text[: max_chars - 1]}\u2026"
+    return shown.encode("utf-8", "replace").decode()

@@ -5,11 +5,8 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.domain.criteria_reading import read_filters
-from agentmemory_operator.domain.filters import Selection
-from agentmemory_operator.domain.records import PAYLOAD_KEYS
-from agentmemory_operator.domain.variables import MAX_DECAY_RATE
 from agentmemory_operator.entrypoints.api.fields import (
+    AskedTags,
     Content,
     Context,
     Filters,
@@ -23,18 +20,22 @@ from agentmemory_operator.entrypoints.api.fields import (
     ScopeNames,
     Share,
     SourceIds,
-    Tag,
     Tags,
     Threshold,
     Time,
     TopK,
     TypeName,
+    TypeNames,
     UserId,
 )
-from agentmemory_operator.services.drafts import NewMemory
-from agentmemory_operator.services.hierarchies import TreeRequest
-from agentmemory_operator.services.memories import ListRequest
-from agentmemory_operator.services.recall import SearchRequest
+from agentmemory_operator.memories.hierarchy import TreeRequest
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.filters import Selection
+from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS
+from agentmemory_operator.memories.stored import ListRequest
+from agentmemory_operator.search.search import SearchRequest
+from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
 
 BATCH_MAX = 1_000
 LIST_LIMIT = 50
@@ -89,11 +90,11 @@ class MemoryIn(Body):
     pinned: StrictBool = Field(default=False, description="Never cleaned up.")
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
-    def new_memory(self, *, default_type: str | None, idempotency_key: str | None = None) -> NewMemory:
-        """Return what the use case takes."""
+    def new_memory(self, *, default_type: str | None, idempotency_key: str | None = None) -> IncomingMemory:
+        """What the use case takes."""
         decided = {"type": self.type if self.type is not None else default_type, "idempotency_key": idempotency_key}
         lists = {name: tuple(getattr(self, name)) for name in ("tags", "namespace", "source_ids")}
-        return NewMemory(**dict(self) | lists | decided)
+        return IncomingMemory(**dict(self) | lists | decided)
 
 
 class BatchIn(Body):
@@ -126,8 +127,8 @@ class SearchIn(Body):
         default=None,
         description="Least priority, with the model Priority. Default: the object's `minPriority`.",
     )
-    types: list[TypeName] | None = Field(default=None, min_length=1, description="Only memories of these types.")
-    tags: list[Tag] | None = Field(default=None, min_length=1, description="Only memories that carry all of these.")
+    types: TypeNames | None = Field(default=None, min_length=1, description="Only memories of these types.")
+    tags: AskedTags | None = Field(default=None, min_length=1, description="Only memories that carry all of these.")
     session_id: Id | None = Field(default=None, description="Only memories of this session.")
     namespace: Namespace = Field(default=[], description="Only memories whose namespace begins with these parts.")
     filters: Filters = Field(
@@ -148,7 +149,7 @@ class SearchIn(Body):
         return self
 
     def search_request(self, *, default_scopes: tuple[str, ...]) -> SearchRequest:
-        """Return what the use case takes.
+        """What the use case takes.
 
         Raises:
             RequestInvalid: `filters` are wrong.
@@ -218,7 +219,7 @@ class ChangeIn(Body):
         return sent
 
     def changes(self) -> dict[str, Any]:
-        """Return what was sent, by payload key."""
+        """What was sent, by payload key."""
         return {PAYLOAD_KEYS[name]: getattr(self, name) for name in sorted(self.model_fields_set)}
 
 
@@ -229,9 +230,9 @@ class WorkingIn(Body):
     importance: Importance = Field(default=0.5, description="0..1, or low, medium, high, critical.")
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
-    def new_memory(self, *, user_id: str, session_id: str) -> NewMemory:
-        """Return what the use case takes."""
-        return NewMemory(**dict(self), user_id=user_id, session_id=session_id)
+    def new_memory(self, *, user_id: str, session_id: str) -> IncomingMemory:
+        """What the use case takes."""
+        return IncomingMemory(**dict(self), user_id=user_id, session_id=session_id)
 
 
 class Parameters(BaseModel):
@@ -260,7 +261,7 @@ class TreeParameters(UserParameters):
     limit: int = Field(default=100, ge=1, le=LIST_LIMIT_MAX, description="Memories below it, in all.")
 
     def tree_request(self) -> TreeRequest:
-        """Return what the use case takes."""
+        """What the use case takes."""
         return TreeRequest(user_id=self.user_id, depth=self.depth, limit=self.limit)
 
 
@@ -275,8 +276,8 @@ class ListParameters(Parameters):
 
     user_id: UserId = Field(description="Whose memories.")
     include_scopes: ScopeNames = Field(default=[], description="Memories of this shared scope too; repeated, of each.")
-    type: list[TypeName] = Field(default=[], description="Only this type; repeated, any of them.")
-    tag: list[Tag] = Field(default=[], description="Only memories with this tag; repeated, with all of them.")
+    type: TypeNames = Field(default=[], description="Only this type; repeated, any of them.")
+    tag: AskedTags = Field(default=[], description="Only memories with this tag; repeated, with all of them.")
     session_id: Id | None = Field(default=None, description="Only this session.")
     namespace: Namespace = Field(default=[], description="Only this namespace: repeated, its first parts in order.")
     include_superseded: bool = Field(default=False, description="Also versions that others replaced.")
@@ -284,7 +285,7 @@ class ListParameters(Parameters):
     cursor: str | None = Field(default=None, max_length=1024, description="`next_cursor` of the page before.")
 
     def list_request(self) -> ListRequest:
-        """Return what the use case takes."""
+        """What the use case takes."""
         selection = Selection(
             user_id=self.user_id,
             scopes=tuple(self.include_scopes),

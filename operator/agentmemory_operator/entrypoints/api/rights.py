@@ -1,12 +1,12 @@
 """Which verb each endpoint demands, and the route class that demands it before anything of the request is read.
 
 A user that is a scope is the caller's only where its subject names it. The route class looks at every `user_id` of a
-query, and whoever reads a body (`bodies.read_model`, `batches.read_items`) at those in it.
+query, and whoever reads a body (`bodies.read_model`, `batches.BatchReader`) at those in it.
 
 It also calls its function once more where the agent's collection was replaced before anything was written.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
 from fastapi.routing import APIRoute
@@ -14,13 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from agentmemory_operator.domain.access import Caller, Verb
-from agentmemory_operator.domain.items import USER_NAMESPACE
+from agentmemory_operator.agents.authorisation import AgentRights, rights_to
+from agentmemory_operator.agents.fenced_store import again_if_moved
 from agentmemory_operator.errors import Forbidden, NotFound
-from agentmemory_operator.services.authorisation import check_allowed, check_users, included_scopes
-from agentmemory_operator.services.fence import again_if_moved
+from agentmemory_operator.memories.rules.items import USER_NAMESPACE
+from agentmemory_operator.spec.access import Caller, Verb
 
-CALLER = "caller"
+CALLER, RIGHTS = "caller", "rights"
 
 # None: the path names no agent; the endpoint itself leaves out what the caller may not read.
 VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
@@ -59,7 +59,7 @@ class GuardedRoute(APIRoute):
     """A route of an agent; one that `VERBS` does not know cannot be made."""
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
-        """Return the handler behind the check."""
+        """The handler behind the check."""
         handle, verb = super().get_route_handler(), self.verb
 
         async def handle_allowed(request: Request) -> Response:
@@ -95,8 +95,8 @@ class PlainRoute(GuardedRoute):
 
 def _check(request: Request, verb: Verb | None) -> None:
     if verb is not None:
-        directory = request.app.state.services.directory
-        check_allowed(directory, request.path_params["agent"], caller=caller_of(request), verb=verb)
+        directory, agent = request.app.state.services.directory, request.path_params["agent"]
+        request.scope[RIGHTS] = rights_to(directory, agent, caller=caller_of(request), verb=verb)
         _check_query(request)
 
 
@@ -105,30 +105,20 @@ def _check_query(request: Request) -> None:
     place = query.getlist("namespace")
     owner = place[1:2] if place[:1] == [USER_NAMESPACE] else []
     try:
-        check_scopes(request, [*query.getlist("user_id"), *query.getlist("include_scopes"), *owner])
+        rights_of(request).check_users([*query.getlist("user_id"), *query.getlist("include_scopes"), *owner])
     except Forbidden:
         if memory_id := request.path_params.get("id"):
             raise NotFound(f"this user has no memory {memory_id}") from None
         raise
 
 
-def check_scopes(request: Request, users: Iterable[str]) -> None:
-    """Pass where the caller may act for each of these users and scopes with the agent of the path.
-
-    Raises:
-        Forbidden: one of them is a scope that is not the caller's.
-    """
-    directory = request.app.state.services.directory
-    check_users(directory, request.path_params["agent"], caller=caller_of(request), users=users)
-
-
-def default_scopes(request: Request) -> tuple[str, ...]:
-    """Return what a search includes that names no scopes."""
-    directory = request.app.state.services.directory
-    return included_scopes(directory, request.path_params["agent"], caller=caller_of(request))
+def rights_of(request: Request) -> AgentRights:
+    """What the caller may do with the agent of the path: found once, before anything of the request is read."""
+    rights: AgentRights = request.scope[RIGHTS]
+    return rights
 
 
 def caller_of(request: Request) -> Caller:
-    """Return who the edge has found the caller to be."""
+    """Who the edge has found the caller to be."""
     caller: Caller = request.scope[CALLER]
     return caller

@@ -164,7 +164,7 @@ class ToolsOut(Answer):
     tools: list[dict[str, Any]]
 
 
-class FieldProblem(Answer):
+class FieldProblemOut(Answer):
     """One wrong field."""
 
     field: str
@@ -178,7 +178,10 @@ class ProblemOut(Answer):
     title: str
     status: int
     detail: str = Field(description="What is wrong, and the way out.")
-    errors: list[FieldProblem]
+    errors: list[FieldProblemOut] = Field(
+        description="Of the first 50 wrong fields; in a batch of the first 5 of an item."
+    )
+    more_errors: int = Field(description="How many more there are.")
     request_id: str
 
 

@@ -14,7 +14,7 @@ from agentmemory_operator.entrypoints.api.requests import UserParameters, Workin
 from agentmemory_operator.entrypoints.api.rights import GuardedRoute
 from agentmemory_operator.entrypoints.api.schemas import EndedOut, KeptOut, WorkingOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
-from agentmemory_operator.services.working import Session
+from agentmemory_operator.memories.working import Session
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 
@@ -28,7 +28,7 @@ User = Annotated[UserParameters, Query()]
     **describe(WorkingOut, problems=READ_PROBLEMS),
 )
 async def get_working(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
-    """Return what the session has in mind, most recently used first."""
+    """What the session has in mind, most recently used first."""
     services = services_of(request)
     opened = await services.directory.open(agent)
     records = await services.working.read(opened, Session(parameters.user_id, session_id))
@@ -43,7 +43,6 @@ async def get_working(agent: str, session_id: SessionId, request: Request, param
 async def put_working(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
     """Keep one more memory in mind; where there is no room, the least recently used goes."""
     services = services_of(request)
-    services.directory.settings(agent)  # an unknown agent is 404, whatever the body
     sent = await read_model(request, WorkingIn)
     opened = await services.directory.open(agent)
     memory = sent.new_memory(user_id=parameters.user_id, session_id=session_id)
@@ -59,5 +58,5 @@ async def end_session(agent: str, session_id: SessionId, request: Request, param
     """Drop what was remembered for this session only; ending it again drops nothing more."""
     services = services_of(request)
     opened = await services.directory.open(agent)
-    ended = await services.sessions.end(opened, Session(parameters.user_id, session_id))
+    ended = await services.working.end(opened, Session(parameters.user_id, session_id))
     return answers.json_response(answers.ended(ended))

@@ -7,16 +7,18 @@ import orjson
 from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.domain.times import render_time
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import check, parse_json
 from agentmemory_operator.entrypoints.api.fields import Id, MemoryId, Time, UserId
+from agentmemory_operator.entrypoints.api.json_limits import NoJson, TooMuch, count_parts
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
 from agentmemory_operator.errors import FieldError, RequestInvalid
-from agentmemory_operator.services.exports import Exported
-from agentmemory_operator.services.imports import Line
+from agentmemory_operator.memories.exports import Exported
+from agentmemory_operator.memories.imports import Line
+from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]
 MEDIA_TYPE = "application/x-ndjson"
@@ -60,7 +62,7 @@ class LineIn(MemoryIn):
         return self
 
     def line(self, user_id: str, *, default_type: str | None) -> Line:
-        """Return what the use case takes.
+        """What the use case takes.
 
         Raises:
             RequestInvalid: it is another user's.
@@ -109,13 +111,16 @@ class ImportedOut(Answer):
 
 
 def read_line(text: bytes, *, user_id: str, default_type: str | None) -> Line | None:
-    """Return the memory of a line, None of the counts that end an export.
+    """The memory of a line, None of the counts that end an export.
 
     Raises:
         RequestInvalid: it is no memory, or names wrong fields.
     """
     try:
+        at_once(count_parts(text))
         document = parse_json(text)
+    except (TooMuch, NoJson) as error:
+        raise RequestInvalid([FieldError("line", str(error))]) from None
     except ProblemRaised as error:
         raise RequestInvalid([FieldError("line", error.problem.detail.replace("the body", "it"))]) from None
     value = document.value
@@ -127,7 +132,7 @@ def read_line(text: bytes, *, user_id: str, default_type: str | None) -> Line | 
 
 
 def render_line(exported: Exported, *, embedding: str) -> bytes:
-    """Return a memory as a line; what it lacks is left out."""
+    """A memory as a line; what it lacks is left out."""
     said = answers.memory(exported.record)
     line = {name: value for name, value in said.items() if value not in (None, (), [], {})}
     if exported.is_item:
@@ -140,10 +145,10 @@ def render_line(exported: Exported, *, embedding: str) -> bytes:
 
 
 def render_end(counts: Mapping[str, int]) -> bytes:
-    """Return the line that ends an export: how many memories came before it, by type."""
+    """The line that ends an export: how many memories came before it, by type."""
     return orjson.dumps({"counts": {"total": sum(counts.values()), "types": dict(sorted(counts.items()))}}) + b"\n"
 
 
 def render_error(problem: Json) -> bytes:
-    """Return the line that ends an export that broke off."""
+    """The line that ends an export that broke off."""
     return orjson.dumps({"error": problem}) + b"\n"

@@ -1,0 +1,178 @@
+"""What a collection takes of a server's memory maps and open files: `python -m bench.maps`.
+
+Empty collections of each layout, 384 dimensions, int8, made one after the other and removed; the server's own
+`/metrics` is read before and after. The dev server tells of its own process, which is not Qdrant's: for the table in
+docs/operations.md name a real one, on which nobody else makes collections meanwhile.
+
+With --indexes: what an index that is made later is worth, by the number of points (docs/adr/0020).
+"""
+
+import argparse
+import contextlib
+import secrets
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+
+from agentmemory_operator.adapters.qdrant.server import process_from
+from agentmemory_operator.collections.rules.capacity import Process, need_of
+from agentmemory_operator.collections.rules.collection import Collection
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from bench.datasets import DIMENSIONS
+from bench.progress import say
+from bench.stacks import running
+from bench.tables import machine, render
+
+LAYOUTS = tuple((segments, indexes) for segments in (1, 2) for indexes in (0, 4, 11))
+MAPS_HEAD = ("segments", "payload indexes", "memory maps", "estimated", "open files", "ms to make")
+INDEX_HEAD = ("points", "p50 without, ms", "p50 with, ms", "ms to make it later", "memory maps of it")
+POINTS, ASKED, LOADED = (1_000, 10_000, 50_000), 40, 500
+MATCHING = 50
+"""One of so many points has what is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A server, and what the names of collections that are made here begin with."""
+
+    http: httpx.Client
+    prefix: str
+
+    def process(self) -> Process:
+        """Return what the server says of its process.
+
+        Raises:
+            SystemExit: it does not tell.
+        """
+        found = process_from(self.http.get("/metrics").text)
+        if found.open_maps is None:
+            raise SystemExit("the server does not tell its memory maps: Qdrant does since 1.16, on Linux")
+        return found
+
+    @contextlib.contextmanager
+    def made(self, names: list[str]) -> Iterator[None]:
+        """Remove collections afterwards."""
+        try:
+            yield
+        finally:
+            for name in names:
+                self.http.delete(f"/collections/{name}", params={"timeout": 60})
+
+    def create(self, name: str, *, segments: int, indexes: int) -> None:
+        """Make an empty collection."""
+        body = {
+            "vectors": {"size": DIMENSIONS, "distance": "Cosine", "on_disk": False},
+            "quantization_config": {"scalar": {"type": "int8", "always_ram": True}},
+            "optimizers_config": {"default_segment_number": segments},
+            "on_disk_payload": True,
+        }
+        self._put(f"/collections/{name}", body)
+        for field, schema in RETRIEVAL_INDEXES[:indexes]:
+            self.index(name, field, schema)
+
+    def index(self, name: str, field: str, schema: str) -> None:
+        """Make a payload index and wait for it."""
+        self._put(f"/collections/{name}/index?wait=true", {"field_name": field, "field_schema": schema})
+
+    def load(self, name: str, points: int) -> None:
+        """Write memories of one user."""
+        random = np.random.default_rng(7)
+        for start in range(0, points, LOADED):
+            vectors = random.standard_normal((min(LOADED, points - start), DIMENSIONS)).tolist()
+            body = [
+                {
+                    "id": start + row,
+                    "vector": vector,
+                    "payload": {"userId": "u", "source": f"s{(start + row) % MATCHING}"},
+                }
+                for row, vector in enumerate(vectors)
+            ]
+            self._put(f"/collections/{name}/points?wait=true", {"points": body})
+
+    def median_ms(self, name: str) -> float:
+        """Return the median of searches that narrow by a word."""
+        random, took = np.random.default_rng(8), []
+        for number in range(ASKED):
+            must = [
+                {"key": "userId", "match": {"value": "u"}},
+                {"key": "source", "match": {"value": f"s{number % MATCHING}"}},
+            ]
+            body = {"query": random.standard_normal(DIMENSIONS).tolist(), "filter": {"must": must}, "limit": 10}
+            began = time.perf_counter()
+            self.http.post(f"/collections/{name}/points/query", json=body).raise_for_status()
+            took.append((time.perf_counter() - began) * 1000)
+        return statistics.median(took)
+
+    def _put(self, path: str, body: Any) -> None:
+        self.http.put(path, json=body).raise_for_status()
+
+
+def main() -> None:
+    """Run the command."""
+    args = parse_args()
+    with contextlib.ExitStack() as stack:
+        url = args.qdrant
+        if url is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="agentmemory-bench-"))
+            url = stack.enter_context(running(Path(folder), [], None)).qdrant_url
+        http = stack.enter_context(httpx.Client(base_url=url, timeout=120))
+        engine = Engine(http, f"bench_maps_{secrets.token_hex(2)}")
+        told = http.get("/").json()
+        print(f"{machine()}, {told['title'].split()[0]} {told['version']}\n", flush=True)
+        if args.indexes:
+            print(render(INDEX_HEAD, [later_row(engine, points) for points in POINTS]))
+            return
+        print(render(MAPS_HEAD, [layout_row(engine, *layout, each=args.collections) for layout in LAYOUTS]))
+
+
+def layout_row(engine: Engine, segments: int, indexes: int, *, each: int) -> tuple[str, ...]:
+    """Return what one of so many empty collections of a layout takes, on the average."""
+    say(f"{each} collections with {segments} segments and {indexes} indexes")
+    names = [f"{engine.prefix}_{segments}_{indexes}_{number}" for number in range(each)]
+    with engine.made(names):
+        before, began = engine.process(), time.perf_counter()
+        for name in names:
+            engine.create(name, segments=segments, indexes=indexes)
+        took, after = time.perf_counter() - began, engine.process()
+    shape = Collection(
+        size=DIMENSIONS, distance="Cosine", default_segment_number=segments, indexes=RETRIEVAL_INDEXES[:indexes]
+    )
+    maps = ((after.open_maps or 0) - (before.open_maps or 0)) / each
+    files = ((after.open_files or 0) - (before.open_files or 0)) / each
+    need = need_of(shape).maps
+    return str(segments), str(indexes), f"{maps:.0f}", str(need), f"{files:.1f}", f"{took * 1000 / each:.0f}"
+
+
+def later_row(engine: Engine, points: int) -> tuple[str, ...]:
+    """Return what an index beyond the designs' own is worth in a collection of so many points of one user."""
+    say(f"{points:,} points")
+    name = f"{engine.prefix}_later"
+    with engine.made([name]):
+        engine.create(name, segments=2, indexes=11)
+        engine.load(name, points)
+        without = engine.median_ms(name)
+        before, began = engine.process(), time.perf_counter()
+        engine.index(name, "source", "keyword")
+        took, after = time.perf_counter() - began, engine.process()
+        maps = (after.open_maps or 0) - (before.open_maps or 0)
+        return f"{points:,}", f"{without:.1f}", f"{engine.median_ms(name):.1f}", f"{took * 1000:.0f}", str(maps)
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.maps", description=__doc__)
+    parser.add_argument("--qdrant", metavar="URL", help="a real server (default: the dev server)")
+    parser.add_argument("--collections", type=int, default=10, help="of each layout (default: %(default)s)")
+    parser.add_argument("--indexes", action="store_true", help="what an index that is made later is worth")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

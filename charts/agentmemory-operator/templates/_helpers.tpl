@@ -1,0 +1,164 @@
+{{/* What every name begins with. Not the release's: docs, commands and the Lease say the same names. */}}
+{{- define "agentmemory.name" -}}
+{{ .Values.fullnameOverride | default "agentmemory" }}
+{{- end }}
+
+{{/* What selects the pods of a component; takes dict root, component. It never changes: a Deployment's selector cannot. */}}
+{{- define "agentmemory.selector" -}}
+app.kubernetes.io/name: {{ include "agentmemory.name" .root }}
+app.kubernetes.io/component: {{ .component }}
+{{- end }}
+
+{{/* Labels of an object; takes dict root, and component where it is of one. */}}
+{{- define "agentmemory.labels" -}}
+app.kubernetes.io/name: {{ include "agentmemory.name" .root }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end }}
+
+{{/* Metadata of a namespaced object; takes dict root, name, and component, namespace where they are not the usual. */}}
+{{- define "agentmemory.metadata" -}}
+name: {{ .name }}
+namespace: {{ .namespace | default .root.Release.Namespace }}
+labels:
+  {{- include "agentmemory.labels" . | nindent 2 }}
+{{- end }}
+
+{{- define "agentmemory.image" -}}
+{{- $image := .Values.image -}}
+{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}{{ with $image.digest }}@{{ . }}{{ end }}
+{{- end }}
+
+{{/* A binding of a role to an account of the release; takes dict root, name, account, and namespace for a RoleBinding. */}}
+{{- define "agentmemory.binding" -}}
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .namespace }}RoleBinding{{ else }}ClusterRoleBinding{{ end }}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "agentmemory.labels" . | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ if .namespace }}Role{{ else }}ClusterRole{{ end }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .account }}
+    namespace: {{ .root.Release.Namespace }}
+{{- end }}
+
+{{/* A role and its binding to one account; takes dict root, name, account, rules (the name of a template), and namespace. */}}
+{{- define "agentmemory.grant" -}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ if .namespace }}Role{{ else }}ClusterRole{{ end }}
+metadata:
+  name: {{ .name }}
+  {{- with .namespace }}
+  namespace: {{ . }}
+  {{- end }}
+  labels:
+    {{- include "agentmemory.labels" . | nindent 4 }}
+rules:
+  {{- include .rules . | trim | nindent 2 }}
+---
+{{ include "agentmemory.binding" . }}
+{{- end }}
+
+{{/* The options of both commands that hold them to some namespaces. */}}
+{{- define "agentmemory.namespaceArgs" -}}
+{{- range .Values.namespaces }}
+- --namespace
+- {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* The variables of a container; takes dict root, values (of the component). */}}
+{{- define "agentmemory.env" -}}
+{{- range $name, $value := mergeOverwrite (deepCopy .root.Values.settings) .values.settings }}
+- name: {{ $name }}
+  value: {{ if kindIs "float64" $value }}{{ $value | int64 | toString | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* What the pods of both components have in common, but the container; takes dict root, component, values. */}}
+{{- define "agentmemory.pod" -}}
+serviceAccountName: {{ include "agentmemory.name" .root }}-{{ .component }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .values.topologySpread }}
+topologySpreadConstraints:
+  - maxSkew: 1
+    topologyKey: kubernetes.io/hostname
+    whenUnsatisfiable: {{ . }}
+    labelSelector:
+      matchLabels:
+        {{- include "agentmemory.selector" $ | nindent 8 }}
+{{- end }}
+{{- with .values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- range $field := list "nodeSelector" "tolerations" "affinity" "volumes" }}
+{{- with index $.values $field }}
+{{ $field }}:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* What both containers have in common, after image, args, ports and probes; takes dict root, component, values. */}}
+{{- define "agentmemory.container" -}}
+name: {{ .component }}
+image: {{ include "agentmemory.image" .root }}
+{{- with .root.Values.image.pullPolicy }}
+imagePullPolicy: {{ . }}
+{{- end }}
+{{- with include "agentmemory.env" . | trim }}
+env:
+  {{- . | nindent 2 }}
+{{- end }}
+{{- with .values.volumeMounts }}
+volumeMounts:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+startupProbe:
+  httpGet: {path: /healthz, port: {{ .port }}}
+  periodSeconds: 1
+  failureThreshold: 60
+livenessProbe:
+  httpGet: {path: /healthz, port: {{ .port }}}
+readinessProbe:
+  httpGet: {path: /readyz, port: {{ .port }}}
+  periodSeconds: 5
+resources:
+  {{- toYaml .values.resources | nindent 2 }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities: {drop: [ALL]}
+{{- end }}
+
+{{/* Annotations and labels of a pod; takes dict root, component, values. */}}
+{{- define "agentmemory.podMetadata" -}}
+{{- with .values.podAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+labels:
+  {{- /* The selector's stand above those of the values: without them the Deployment would not find its pods. */}}
+  {{- merge (include "agentmemory.selector" . | fromYaml) .values.podLabels | toYaml | nindent 2 }}
+{{- end }}

@@ -1,0 +1,66 @@
+"""What every run of the tests has."""
+
+import os
+import sys
+from collections.abc import Generator
+
+import pytest
+from hypothesis import settings
+
+from tests.support.planted import check_met, forget
+
+# The files that take longest, of each suite, longest first. Workers are given files in this order (the Makefile's
+# `--no-loadscope-reorder`), so that none of these is begun when the others have ended.
+LONGEST = (
+    "tests/faults/test_generated_specs.py",
+    "tests/faults/test_history.py",
+    "devserver/tests/test_concurrency.py",
+    "tests/operator/test_leadership.py",
+    "tests/operator/test_install.py",
+    "tests/operator/test_namespaces.py",
+    "tests/operator/test_commands.py",
+    "tests/operator/test_sharing.py",
+    "tests/operator/test_approval.py",
+    "tests/operator/test_rebuild_interplay.py",
+    "tests/operator/test_failures.py",
+    "tests/operator/test_isolation.py",
+    "tests/operator/test_plain_moves.py",
+    "tests/operator/test_cleanup.py",
+    "tests/operator/test_deletion.py",
+    "tests/contract/lifecycle/test_erasure_replay.py",
+    "tests/contract/snapshots/test_copies.py",
+    "tests/contract/snapshots/test_cluster_jobs.py",
+    "tests/contract/lifecycle/test_cleanup.py",
+    "tests/contract/rebuilds/test_carry.py",
+)
+
+# Some environments forbid it; then each test process, and each program that a test starts, compiles every module.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# An example takes as long as the machine is busy with others: that says nothing of what it tries.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """Fail a test whose planted faults were never met; one that has failed already tells of that."""
+    answer = yield
+    check_met()
+    return answer
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """Forget what a test has planted, once its fixtures have taken it back."""
+    try:
+        return (yield)
+    finally:
+        forget()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest files begin first; all else stays in its order."""
+    order = {file: number for number, file in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.nodeid.partition("::")[0], len(order)))

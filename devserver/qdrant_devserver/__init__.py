@@ -1,0 +1,1 @@
+"""Qdrant's REST API in one process, on the engine qdrant-edge: a server for development and tests."""

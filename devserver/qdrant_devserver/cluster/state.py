@@ -1,0 +1,126 @@
+"""What a running server holds."""
+
+import asyncio
+import contextlib
+import logging
+import pathlib
+import shutil
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from qdrant_devserver.cluster.consensus import Consensus
+from qdrant_devserver.cluster.peers import (
+    ACTIVE,
+    ALONE,
+    INITIALIZING,
+    SimulatedCluster,
+    Simulation,
+    open_cluster,
+    replicas_of,
+    set_replicas,
+)
+from qdrant_devserver.features import Features
+from qdrant_devserver.fields import Document
+from qdrant_devserver.injected_faults import InjectedFaults
+from qdrant_devserver.points.queries import Searching
+from qdrant_devserver.storage.catalogue import Catalogue
+from qdrant_devserver.storage.collection import ServedCollection
+from qdrant_devserver.storage.lock import DataFolderLock
+from qdrant_devserver.storage.optimizations import Optimizations
+from qdrant_devserver.storage.shards import Shards
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class State:
+    """The opened data folder of a server."""
+
+    features: Features
+    catalogue: Catalogue
+    shards: Shards
+    optimizations: Optimizations
+    lock: DataFolderLock
+    cluster: SimulatedCluster
+    faults: InjectedFaults
+    consensus: Consensus
+    removals: set[asyncio.Task[None]] = field(default_factory=set)
+    jobs: set[asyncio.Task[Any]] = field(default_factory=set)
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start work that goes on when nobody waits for it."""
+        job = asyncio.create_task(work)
+        self.jobs.add(job)
+        job.add_done_callback(self._end)
+        return job
+
+    def searching(self, collection: ServedCollection) -> Searching:
+        """Where a query of the collection runs."""
+        return Searching(collection, self.shards.open(collection), self.features)
+
+    def create(self, name: str, configuration: Document) -> None:
+        """Create a collection; slow replicas are active later."""
+        collection = self.catalogue.create(name, configuration, self.cluster.placed(configuration))
+        if self.cluster.is_enabled and (slow_s := self.faults.slow_replicas_s()):
+            for shard, states in replicas_of(collection.record).items():
+                set_replicas(collection.record, shard, dict.fromkeys(states, INITIALIZING))
+            collection.save()
+            self.start(_activate(collection, slow_s))
+
+    async def remove(self, collection: ServedCollection) -> None:
+        """Delete a collection; its files go in the background."""
+        await self.optimizations.forget(collection)
+        async with collection.writing:
+            if collection.deleted:
+                return
+            self.shards.close(collection)
+            doomed = self.catalogue.remove(collection)
+        task = asyncio.create_task(asyncio.to_thread(shutil.rmtree, doomed, ignore_errors=True))
+        self.removals.add(task)
+        task.add_done_callback(self.removals.discard)
+
+    def _end(self, job: asyncio.Task[Any]) -> None:
+        self.jobs.discard(job)
+        # Where somebody waits, it is also an answer.
+        if not job.cancelled() and (error := job.exception()):
+            log.info("a snapshot request failed: %s", error)
+
+    async def close(self) -> None:
+        """Flush and close everything, and let the folder go."""
+        for job in self.jobs:
+            job.cancel()
+        await asyncio.gather(*self.jobs, return_exceptions=True)
+        await self.optimizations.close(list(self.catalogue.collections.values()))
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.gather(*self.removals)
+        self.shards.close_all()
+        self.lock.release()
+
+
+def open_state(data_dir: pathlib.Path, features: Features, simulation: Simulation = ALONE) -> State:
+    """Take a data folder and read what it holds.
+
+    Raises:
+        DataFolderBusy: another server has it.
+    """
+    lock = DataFolderLock(data_dir)
+    catalogue, shards = Catalogue(data_dir), Shards()
+    catalogue.load()
+    cluster, faults = open_cluster(data_dir, simulation), InjectedFaults(data_dir)
+    consensus = Consensus(catalogue, faults, is_enabled=cluster.is_enabled)
+    return State(features, catalogue, shards, Optimizations(shards), lock, cluster, faults, consensus)
+
+
+async def _activate(collection: ServedCollection, slow_s: float) -> None:
+    """Let the replicas of a new collection become active, shard by shard."""
+    shards = replicas_of(collection.record)
+    for shard in shards:
+        await asyncio.sleep(slow_s / len(shards))
+        async with collection.writing:
+            if collection.deleted:
+                return
+            states = replicas_of(collection.record)[shard]
+            made = {peer: ACTIVE if state == INITIALIZING else state for peer, state in states.items()}
+            set_replicas(collection.record, shard, made)
+            collection.save()

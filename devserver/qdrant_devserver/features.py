@@ -1,0 +1,46 @@
+"""What a Qdrant server of a given version knows, beyond 1.18."""
+
+from dataclasses import dataclass
+
+DEFAULT_QDRANT_VERSION = "1.18.3"
+MINIMUM = (1, 18)
+
+
+class VersionNotServed(ValueError):
+    """The server does not answer as that version; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Features:
+    """Features that came after the oldest version served.
+
+    Source: release notes of Qdrant 1.19 and 1.20.
+    """
+
+    version: str
+    memory_tiers: bool
+    formula_extremes: bool
+    idf_corpus: bool
+
+
+def minor_of(version: str) -> tuple[int, int]:
+    """The major and minor number of a version."""
+    major, minor = version.lstrip("v").split(".")[:2]
+    return int(major), int(minor)
+
+
+def features_of(version: str) -> Features:
+    """What `version` knows.
+
+    Raises:
+        VersionNotServed: the version is no number, or older than 1.18.
+    """
+    parts = version.lstrip("v").split(".")
+    if len(parts) < 2 or not all(part.isdigit() for part in parts):
+        raise VersionNotServed(f"--qdrant-version {version!r} is no version: use for example {DEFAULT_QDRANT_VERSION}")
+    minor = minor_of(version)
+    if minor < MINIMUM:
+        raise VersionNotServed(f"--qdrant-version {version!r} is too old: 1.18 is the oldest that is served")
+    full = ".".join([*parts, "0"][:3])
+    latest = minor >= (1, 20)
+    return Features(version=full, memory_tiers=minor >= (1, 19), formula_extremes=latest, idf_corpus=latest)

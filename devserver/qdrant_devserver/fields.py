@@ -1,0 +1,179 @@
+"""Read typed fields out of a JSON body, refusing what the server refuses.
+
+A type error is 400 ("Format error"), a number outside its range 422 ("Validation error"). `null` counts as absent and
+unknown fields are ignored, as the server does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from qdrant_devserver.error_answers import invalid, malformed
+
+Json: TypeAlias = Any
+Document: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Unsigned:
+    """A whole number from `minimum` to `maximum`."""
+
+    minimum: int = 0
+    maximum: int | None = None
+
+    def read(self, value: Json, path: str) -> int:
+        """The number; refuses anything else."""
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise malformed(f"invalid value for {path}: `{value}`, expected a whole number not below 0")
+        check_range(value, path, low=self.minimum, high=self.maximum)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number from `minimum` to `maximum`."""
+
+    minimum: float | None = None
+    maximum: float | None = None
+
+    def read(self, value: Json, path: str) -> float:
+        """The number; refuses anything else."""
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise malformed(f"invalid type for {path}: `{value}`, expected a number")
+        check_range(value, path, low=self.minimum, high=self.maximum)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """True or false."""
+
+    def read(self, value: Json, path: str) -> bool:
+        """The flag; refuses anything else."""
+        if not isinstance(value, bool):
+            raise malformed(f"invalid type for {path}: `{value}`, expected a boolean")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Any string."""
+
+    def read(self, value: Json, path: str) -> str:
+        """The string; refuses anything else."""
+        if not isinstance(value, str):
+            raise malformed(f"invalid type for {path}: expected a string")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of a closed set of words."""
+
+    words: tuple[str, ...]
+
+    def read(self, value: Json, path: str) -> str:
+        """The word; refuses anything else."""
+        if not isinstance(value, str) or value not in self.words:
+            expected = ", ".join(f"`{word}`" for word in self.words)
+            raise malformed(f"unknown variant `{value}` for {path}, expected one of {expected}")
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Anything:
+    """A value that is kept as it is."""
+
+    def read(self, value: Json, path: str) -> Json:
+        """The value."""
+        return value
+
+
+Kind: TypeAlias = Unsigned | Number | Flag | Text | Choice | Anything
+Structure: TypeAlias = Mapping[str, Kind]
+
+
+def check_range(value: float, path: str, *, low: float | None, high: float | None) -> None:
+    """Refuse a number below `low` or above `high`."""
+    if (low is None or value >= low) and (high is None or value <= high):
+        return
+    expected = f"must be {low} or larger" if high is None else f"must be from {low} to {high}"
+    raise invalid(path, f"value {value} invalid, {expected}")
+
+
+def read_object(value: Json, path: str) -> Document:
+    """A JSON object; refuses anything else."""
+    if not isinstance(value, dict):
+        raise malformed(f"invalid type for {path}, expected an object")
+    return value
+
+
+def read_list(value: Json, path: str) -> list[Json]:
+    """A JSON list; refuses anything else."""
+    if not isinstance(value, list):
+        raise malformed(f"invalid type for {path}, expected a list")
+    return value
+
+
+def read_structure(
+    value: Json, structure: Structure, path: str, *, aliases: Mapping[str, str] | None = None
+) -> Document:
+    """The known fields of an object that are not null, checked.
+
+    Args:
+        value: the JSON value.
+        structure: field -> what it holds.
+        path: where the object stands, for messages.
+        aliases: other name of a field -> its name.
+    """
+    source = renamed(read_object(value, path), aliases or {})
+    return {
+        name: kind.read(source[name], f"{path}.{name}")
+        for name, kind in structure.items()
+        if source.get(name) is not None
+    }
+
+
+def renamed(document: Document, aliases: Mapping[str, str]) -> Document:
+    """The document with aliases replaced by the names that they stand for."""
+    if not any(alias in document for alias in aliases):
+        return document
+    return {aliases.get(name, name): value for name, value in document.items()}
+
+
+def require(document: Document, name: str) -> Json:
+    """A field that has to be there."""
+    if document.get(name) is None:
+        raise malformed(f"missing field `{name}`")
+    return document[name]
+
+
+def read_unsigned(document: Document, name: str, *, path: str = "", minimum: int = 0) -> int | None:
+    """An optional whole number."""
+    value = document.get(name)
+    return None if value is None else Unsigned(minimum).read(value, f"{path}{name}")
+
+
+def read_number(document: Document, name: str) -> float | None:
+    """An optional number."""
+    value = document.get(name)
+    return None if value is None else float(Number().read(value, name))
+
+
+def read_flag(document: Document, name: str) -> bool | None:
+    """An optional flag."""
+    value = document.get(name)
+    return None if value is None else Flag().read(value, name)
+
+
+def read_text(document: Document, name: str) -> str | None:
+    """An optional string."""
+    value = document.get(name)
+    return None if value is None else Text().read(value, name)
+
+
+def as_list(value: Json) -> Sequence[Json]:
+    """One or many as many; the server takes either."""
+    if value is None:
+        return []
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,32 @@
+"""Count the points of each value of a payload field."""
+
+import qdrant_edge as edge
+
+from qdrant_devserver.engine_faults import engine_errors
+from qdrant_devserver.fields import Document, Text, read_flag, read_unsigned, require
+from qdrant_devserver.points.filters import read_filter
+from qdrant_devserver.storage.collection import ServedCollection
+from qdrant_devserver.storage.strict_mode import check_exact, check_limit, limits_of
+
+DEFAULT_LIMIT = 10
+
+
+def count_values(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> Document:
+    """The values of a field with their counts, the most frequent first, then by value.
+
+    Raises:
+        ErrorAnswer: 400 when no index of the field finds exact values.
+    """
+    limits = limits_of(collection.record.configuration)
+    limit, exact = read_unsigned(body, "limit", minimum=1), read_flag(body, "exact")
+    check_limit(limits, "max_query_limit", limit, "limit")
+    check_exact(limits, exact)
+    request = edge.FacetRequest(
+        key=Text().read(require(body, "key"), "key"),
+        limit=limit or DEFAULT_LIMIT,
+        exact=exact or False,
+        filter=read_filter(body.get("filter")),
+    )
+    with engine_errors():
+        hits = shard.facet(request).hits
+    return {"hits": [{"value": hit.value, "count": hit.count} for hit in hits]}

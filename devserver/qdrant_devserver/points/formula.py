@@ -1,0 +1,145 @@
+"""Translate score formulas for the engine, and explain why one failed on the data.
+
+The engine reports a formula that fails on a point as a cancelled operation; what the server says instead is found again
+from the formula's variables and the candidates' payloads.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import qdrant_edge as edge
+
+from qdrant_devserver.engine_faults import engine_errors
+from qdrant_devserver.error_answers import ErrorAnswer, malformed, wrong_input
+from qdrant_devserver.features import Features
+from qdrant_devserver.fields import Document, Json, read_list, read_number, read_object, require
+from qdrant_devserver.points.filters import is_condition, read_condition, read_geo_point
+
+CANCELLED = "Operation cancelled"
+_NO_QUERY = "Expected some form of vector, id, or a type of query"
+_EXTREMES = {"max": edge.Expression.Max, "min": edge.Expression.Min}
+_DECAYS = {"lin_decay": edge.DecayKind.Lin, "exp_decay": edge.DecayKind.Exp, "gauss_decay": edge.DecayKind.Gauss}
+_LISTS = {"mult": edge.Expression.Mult, "sum": edge.Expression.Sum}
+_UNARY: dict[str, Callable[[edge.Expression], edge.Expression]] = {
+    "neg": edge.Expression.Neg,
+    "abs": edge.Expression.Abs,
+    "sqrt": edge.Expression.Sqrt,
+    "exp": edge.Expression.Exp,
+    "log10": edge.Expression.Log10,
+    "ln": edge.Expression.Ln,
+}
+
+
+def read_formula(document: Document, features: Features) -> edge.Formula:
+    """The engine's formula of a `{"formula", "defaults"?}` query.
+
+    Raises:
+        ErrorAnswer: 400 for an unknown expression, also for one that the served version does not know yet.
+    """
+    defaults = read_object(document.get("defaults") or {}, "defaults")
+    with engine_errors():
+        return edge.Formula(Expressions(features).read(require(document, "formula")), defaults)
+
+
+class Expressions:
+    """Reads expressions of the served version."""
+
+    def __init__(self, features: Features) -> None:
+        self._lists = _LISTS | (_EXTREMES if features.formula_extremes else {})
+        self._unary = _UNARY | ({"acosh": edge.Expression.Acosh} if features.formula_extremes else {})
+
+    def read(self, value: Json) -> edge.Expression:
+        """The engine's form of one expression."""
+        if isinstance(value, str):
+            return edge.Expression.Variable(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return edge.Expression.Constant(float(value))
+        if not isinstance(value, dict) or not value:
+            raise malformed(_NO_QUERY)
+        if is_condition(value):
+            return edge.Expression.Condition(read_condition(value, "formula"))
+        return self._operation(value)
+
+    def _operation(self, document: Document) -> edge.Expression:
+        for name, argument in document.items():
+            if name in self._lists:
+                return self._lists[name]([self.read(item) for item in read_list(argument, name)])
+            if name in self._unary:
+                return self._unary[name](self.read(argument))
+            if name in _DECAYS:
+                return self._decay(_DECAYS[name], read_object(argument, name))
+            if name in _OTHERS:
+                return _OTHERS[name](self, argument)
+        raise malformed(_NO_QUERY)
+
+    def _decay(self, kind: edge.DecayKind, document: Document) -> edge.Expression:
+        target = document.get("target")
+        return edge.Expression.Decay(
+            kind,
+            self.read(require(document, "x")),
+            None if target is None else self.read(target),
+            read_number(document, "midpoint"),
+            read_number(document, "scale"),
+        )
+
+    def _div(self, argument: Json) -> edge.Expression:
+        document = read_object(argument, "div")
+        left, right = self.read(require(document, "left")), self.read(require(document, "right"))
+        return edge.Expression.Div(left, right, read_number(document, "by_zero_default"))
+
+    def _pow(self, argument: Json) -> edge.Expression:
+        document = read_object(argument, "pow")
+        return edge.Expression.Pow(self.read(require(document, "base")), self.read(require(document, "exponent")))
+
+    def _geo_distance(self, argument: Json) -> edge.Expression:
+        document = read_object(argument, "geo_distance")
+        origin = read_geo_point(require(document, "origin"), "geo_distance.origin")
+        return edge.Expression.GeoDistance(origin, require(document, "to"))
+
+
+_OTHERS: dict[str, Callable[[Expressions, Json], edge.Expression]] = {
+    "div": Expressions._div,
+    "pow": Expressions._pow,
+    "geo_distance": Expressions._geo_distance,
+    "datetime": lambda _, argument: edge.Expression.Datetime(argument),
+    "datetime_key": lambda _, argument: edge.Expression.DatetimeKey(argument),
+}
+
+
+def find_fault(document: Document, payloads: Iterable[Document]) -> ErrorAnswer | None:
+    """The answer to a formula that fails on one of its candidates' fields, if it does."""
+    defaults = document.get("defaults") or {}
+    names = [name for name in _variables(document["formula"]) if not name.startswith("$score")]
+    for payload in payloads:
+        for name in names:
+            if fault := _fault(name, payload, defaults):
+                return wrong_input(
+                    f"Expected number value for {name} in the payload and/or in the formula defaults. Error: {fault}"
+                )
+    return None
+
+
+def _fault(name: str, payload: Document, defaults: Document) -> str | None:
+    value: Any = payload
+    for part in name.split("."):
+        if not isinstance(value, dict) or part not in value:
+            value = defaults.get(name)
+            if value is None:
+                return "No value found in a payload nor defaults"
+            break
+        value = value[part]
+    value = value[0] if isinstance(value, list) and len(value) == 1 else value
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return None if is_number else "Value is not a number"
+
+
+def _variables(expression: Json) -> Iterable[str]:
+    if isinstance(expression, str):
+        yield expression
+    elif isinstance(expression, list):
+        for item in expression:
+            yield from _variables(item)
+    elif isinstance(expression, dict) and not is_condition(expression):
+        for name, argument in expression.items():
+            if name not in ("datetime", "geo_distance"):
+                yield from _variables(argument)

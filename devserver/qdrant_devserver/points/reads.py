@@ -1,0 +1,69 @@
+"""Read points: by id, page by page, counted."""
+
+import qdrant_edge as edge
+
+from qdrant_devserver.engine_faults import engine_errors
+from qdrant_devserver.error_answers import wrong_input
+from qdrant_devserver.fields import Document, Json, read_flag, read_unsigned, require
+from qdrant_devserver.points.filters import read_filter
+from qdrant_devserver.points.identifiers import PointId, read_point_id, read_point_ids
+from qdrant_devserver.points.ordering import read_order_by
+from qdrant_devserver.points.queries import render_record
+from qdrant_devserver.points.selections import read_with_payload, read_with_vector
+from qdrant_devserver.storage.collection import ServedCollection
+from qdrant_devserver.storage.strict_mode import check_exact, check_limit, limits_of
+
+DEFAULT_LIMIT = 10
+
+
+def retrieve_points(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> list[Document]:
+    """The points with the given ids that exist, in the order of the request."""
+    ids = read_point_ids(require(body, "ids"), "ids")
+    with_payload, with_vector = read_with_payload(body, default=True), read_with_vector(body, collection)
+    with engine_errors():
+        return [render_record(record) for record in shard.retrieve(list(ids), with_payload, with_vector)]
+
+
+def retrieve_point(shard: edge.EdgeShard, point: PointId) -> Document | None:
+    """One whole point, or none."""
+    records = shard.retrieve([point], True, True)
+    return render_record(records[0]) if records else None
+
+
+def scroll_records(
+    shard: edge.EdgeShard, collection: ServedCollection, body: Document
+) -> tuple[list[edge.Record], PointId | None]:
+    """A page of points and where the next begins."""
+    limit = read_unsigned(body, "limit", path="scroll_request.", minimum=1)
+    check_limit(limits_of(collection.record.configuration), "max_query_limit", limit, "limit")
+    order: Json = body.get("order_by")
+    offset: Json = body.get("offset")
+    if order is not None and offset is not None:
+        raise wrong_input(
+            "Cannot use an `offset` when using `order_by`. The alternative for paging is to use "
+            "`order_by.start_from` and a filter to exclude the IDs that you've already seen"
+        )
+    request = edge.ScrollRequest(
+        offset=None if offset is None else read_point_id(offset),
+        limit=limit or DEFAULT_LIMIT,
+        filter=read_filter(body.get("filter"), "scroll_request.filter"),
+        with_payload=read_with_payload(body, default=True),
+        with_vector=read_with_vector(body, collection),
+        order_by=None if order is None else read_order_by(order, collection),
+    )
+    with engine_errors():
+        records, following = shard.scroll(request)
+    return records, following
+
+
+def count_points(shard: edge.EdgeShard, collection: ServedCollection, body: Document) -> Document:
+    """How many points a filter matches; exactly, unless the body says otherwise.
+
+    Raises:
+        ErrorAnswer: 400 where the strict mode allows nothing exact, as of a search.
+    """
+    is_exact = read_flag(body, "exact") is not False
+    check_exact(limits_of(collection.record.configuration), is_exact)
+    with engine_errors():
+        count = shard.count(edge.CountRequest(is_exact, read_filter(body.get("filter"))))
+    return {"count": count}

@@ -1,0 +1,121 @@
+"""Vectors of points and queries: their shapes and sizes."""
+
+from typing import Any, TypeAlias
+
+import qdrant_edge as edge
+
+from qdrant_devserver.error_answers import (
+    ErrorAnswer,
+    invalid,
+    malformed,
+    not_built,
+    vector_missing,
+    wrong_input,
+)
+from qdrant_devserver.fields import Document, Json, read_list
+from qdrant_devserver.points.inference import embed_point, embed_query, is_inference
+from qdrant_devserver.storage.collection import ServedCollection
+
+Vector: TypeAlias = list[float] | edge.SparseVector
+_NO_VARIANT = "data did not match any variant of untagged enum VectorStruct"
+_LARGEST_INDEX = 2**32 - 1
+
+
+def read_point_vectors(value: Json, collection: ServedCollection) -> Vector | dict[str, Any]:
+    """A point's vectors: one nameless, or a map by name.
+
+    Raises:
+        ErrorAnswer: 400 for an unknown name, a wrong size or no numbers; 422 for a wrong sparse vector; 501 for
+            multivectors and models that are not built.
+    """
+    if isinstance(value, list):
+        return read_dense(value, collection, name="")
+    if not isinstance(value, dict):
+        raise malformed(_NO_VARIANT)
+    if is_inference(value):
+        embed_point(value)
+        raise ErrorAnswer(400, "Bad request: Sparse vector from document inference should be named")
+    return {name: _read_named(name, vector, collection) for name, vector in value.items()}
+
+
+def read_query_vector(value: Json, collection: ServedCollection, *, name: str) -> Vector:
+    """The vector that a query compares with the vectors called `name`."""
+    if isinstance(value, list):
+        return read_dense(value, collection, name=name)
+    if isinstance(value, dict) and is_inference(value):
+        return _as_sparse(embed_query(value), collection, name=name)
+    return _as_sparse(read_sparse(value, "query"), collection, name=name)
+
+
+def read_dense(value: Json, collection: ServedCollection, *, name: str) -> list[float]:
+    """A dense vector of the right size."""
+    if value and isinstance(value[0], list):
+        raise not_built("multivectors")
+    # One pass in C for the common case, all floats; whole numbers are told from booleans only when there are some.
+    if not set(map(type, value)) <= {float, int}:
+        raise malformed(_NO_VARIANT)
+    if not value:
+        raise invalid("vector", "Validation error: vector must not be empty [{}]")
+    params = collection.vectors.get(name)
+    if params is None:
+        raise _other_kind(name, collection.sparse_vectors)
+    if len(value) != params["size"]:
+        raise wrong_input(f"Vector dimension error: expected dim: {params['size']}, got {len(value)}")
+    vector: list[float] = value
+    return vector
+
+
+def read_sparse(value: Json, path: str) -> edge.SparseVector:
+    """A sparse vector; its indices may come in any order.
+
+    Raises:
+        ErrorAnswer: 400 for wrong types; 422 for an index that comes twice, and for more or fewer values than indices.
+    """
+    if not isinstance(value, dict) or not is_sparse(value):
+        raise malformed(_NO_VARIANT)
+    indices, values = read_list(value["indices"], f"{path}.indices"), read_list(value["values"], f"{path}.values")
+    if not set(map(type, indices)) <= {int} or not all(0 <= index <= _LARGEST_INDEX for index in indices):
+        raise malformed(_NO_VARIANT)
+    if not set(map(type, values)) <= {float, int}:
+        raise malformed(_NO_VARIANT)
+    if len(indices) != len(values):
+        raise invalid(f"{path}.values", "Validation error: must be the same length as indices [{}]")
+    if len(set(indices)) != len(indices):
+        raise invalid(f"{path}.indices", "Validation error: must be unique [{}]")
+    return edge.SparseVector(indices, values)
+
+
+def is_sparse(document: Document) -> bool:
+    """Whether an object is a sparse vector."""
+    return "indices" in document and "values" in document
+
+
+def render_vectors(vectors: Json) -> Json:
+    """The JSON of a stored point's vectors."""
+    if not isinstance(vectors, dict):
+        return vectors
+    return {
+        name: {"indices": vector.indices, "values": vector.values} if isinstance(vector, edge.SparseVector) else vector
+        for name, vector in vectors.items()
+    }
+
+
+def _read_named(name: str, value: Json, collection: ServedCollection) -> Vector:
+    if isinstance(value, list):
+        return read_dense(value, collection, name=name)
+    if isinstance(value, dict) and is_inference(value):
+        return _as_sparse(embed_point(value), collection, name=name)
+    return _as_sparse(read_sparse(value, "vector.?"), collection, name=name)
+
+
+def _as_sparse(vector: edge.SparseVector, collection: ServedCollection, *, name: str) -> edge.SparseVector:
+    if name not in collection.sparse_vectors:
+        raise _other_kind(name, collection.vectors)
+    return vector
+
+
+def _other_kind(name: str, others: dict[str, Document]) -> ErrorAnswer:
+    """The answer to a vector for a name that is unknown, or of the other kind."""
+    if name in others:
+        return wrong_input("Conversion between sparse and regular vectors failed")
+    return vector_missing(name)

@@ -1,0 +1,1 @@
+"""Snapshots: made, fetched, and recovered from."""

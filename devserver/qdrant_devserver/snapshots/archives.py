@@ -1,0 +1,134 @@
+"""A snapshot's archive: an uncompressed tar of the engine's files and of what else is known of the collection.
+
+Holes in files are left out (GNU's sparse format 1.0): write-ahead logs are mostly holes. Nothing is decoded.
+"""
+
+import io
+import os
+import pathlib
+import tarfile
+from collections.abc import Iterator
+from typing import IO
+
+import orjson
+
+from qdrant_devserver.fields import Document
+from qdrant_devserver.storage.files import data_ranges, read_json
+from qdrant_devserver.storage.shards import SUMMARY
+
+MANIFEST = "manifest.json"
+SHARD = "shard-0"
+_BLOCK_BYTES = 1 << 20
+# Of a tar: a header or a sparse map fills whole blocks of this.
+_RECORD_BYTES = 512
+
+
+class ArchiveBroken(Exception):
+    """An archive is cut off, or none at all."""
+
+
+def write_archive(path: pathlib.Path, manifest: Document, shard: pathlib.Path | None) -> None:
+    """Write an archive.
+
+    Args:
+        path: where it goes.
+        manifest: what is known of the collection besides its points.
+        shard: the engine's folder, which nobody may change meanwhile; None of a collection that never had points.
+
+    Raises:
+        OSError: the disk is full.
+    """
+    files = _files(shard) if shard else []
+    # Copies go by file descriptors of this size, not by tarfile's 16 KiB.
+    with tarfile.TarFile(path, "w", format=tarfile.PAX_FORMAT, copybufsize=_BLOCK_BYTES) as archive:
+        content = orjson.dumps(manifest | {"files": len(files)})
+        archive.addfile(_entry(MANIFEST, len(content)), io.BytesIO(content))
+        for file in files:
+            _add(archive, file, f"{SHARD}/{file.relative_to(shard or file)}")
+
+
+def unpack_archive(path: pathlib.Path, folder: pathlib.Path) -> Document:
+    """Unpack an archive into a folder and return its manifest, which is not left there.
+
+    Raises:
+        ArchiveBroken: it is cut off, or no archive.
+        OSError: the disk is full.
+    """
+    try:
+        with tarfile.TarFile(path, "r", copybufsize=_BLOCK_BYTES) as archive:
+            archive.extractall(folder, filter="data")
+        manifest: Document = read_json(folder / MANIFEST)
+        (folder / MANIFEST).unlink()
+    except (tarfile.TarError, EOFError, FileNotFoundError, ValueError) as error:
+        raise ArchiveBroken(f"Failed to unpack snapshot archive {path.name}: {error}") from error
+    found = len(_files(folder / SHARD))
+    if found != manifest.get("files"):
+        # A tar that ends between two entries reads like a whole one.
+        raise ArchiveBroken(f"Failed to unpack snapshot archive {path.name}: {found} files in it")
+    return manifest
+
+
+def _files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file() and path.name != SUMMARY)
+
+
+def _entry(name: str, size: int) -> tarfile.TarInfo:
+    entry = tarfile.TarInfo(name)
+    entry.size = size
+    return entry
+
+
+def _add(archive: tarfile.TarFile, path: pathlib.Path, name: str) -> None:
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        ranges = list(data_ranges(file.fileno(), size))
+        if ranges == [(0, size)] or size == 0:
+            file.seek(0)
+            archive.addfile(_entry(name, size), file)
+            return
+        index = _sparse_map(ranges)
+        entry = _entry(name, len(index) + sum(end - start for start, end in ranges))
+        entry.pax_headers = {
+            "GNU.sparse.major": "1",
+            "GNU.sparse.minor": "0",
+            "GNU.sparse.name": name,
+            "GNU.sparse.realsize": str(size),
+        }
+        archive.addfile(entry, _Packed(index, file, ranges))
+
+
+def _sparse_map(ranges: list[tuple[int, int]]) -> bytes:
+    numbers = [len(ranges), *(number for start, end in ranges for number in (start, end - start))]
+    text = "".join(f"{number}\n" for number in numbers).encode()
+    return text + bytes(-len(text) % _RECORD_BYTES)
+
+
+class _Packed(io.RawIOBase):
+    """A file's sparse map and then its data, as one stream."""
+
+    def __init__(self, index: bytes, file: IO[bytes], ranges: list[tuple[int, int]]) -> None:
+        self._chunks = _chunks(index, file, ranges)
+        self._rest = b""
+
+    def read(self, size: int = -1) -> bytes:
+        """As many bytes as asked for; fewer only at the end."""
+        parts, wanted = [], size
+        while wanted:
+            if not self._rest:
+                self._rest = next(self._chunks, b"")
+            if not self._rest:
+                break
+            parts.append(self._rest[:wanted])
+            self._rest = self._rest[wanted:]
+            wanted -= len(parts[-1])
+        return b"".join(parts)
+
+
+def _chunks(index: bytes, file: IO[bytes], ranges: list[tuple[int, int]]) -> Iterator[bytes]:
+    yield index
+    for start, end in ranges:
+        file.seek(start)
+        while start < end:
+            part = file.read(min(_BLOCK_BYTES, end - start))
+            start += len(part)
+            yield part

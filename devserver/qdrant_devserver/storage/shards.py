@@ -1,0 +1,135 @@
+"""The engine's shards: opened at the first use, the least recently used closed beyond a cap.
+
+Every call of the engine holds Python's global lock, so a thread pool would add its own cost and win nothing: calls run
+on the event loop. What takes long (indexing) runs in another process, see `optimizations`.
+"""
+
+import pathlib
+import shutil
+from collections import OrderedDict
+
+import qdrant_edge as edge
+
+from qdrant_devserver.storage.collection import ServedCollection, Summary
+from qdrant_devserver.storage.engine_configuration import engine_configuration, settling_operations
+from qdrant_devserver.storage.files import read_json, write_json
+from qdrant_devserver.storage.indexes import index_operation
+
+# Each is a thread, a file handle or two and some hundred memory maps (of 65,530 that Linux gives a process).
+OPEN_SHARDS = 128
+SUMMARY = "summary.json"
+
+
+class Shards:
+    """The open shards of a server."""
+
+    def __init__(self, *, cap: int = OPEN_SHARDS) -> None:
+        self._cap = cap
+        self._open: OrderedDict[pathlib.Path, ServedCollection] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def open(self, collection: ServedCollection) -> edge.EdgeShard:
+        """A collection's shard, opening or creating it."""
+        if collection.shard is None:
+            self._make_room()
+            collection.shard = _load(collection)
+            collection.summary = None
+        self._open[collection.folder] = collection
+        self._open.move_to_end(collection.folder)
+        return collection.shard
+
+    def summary(self, collection: ServedCollection) -> Summary:
+        """What the engine says of a collection, without opening it when that is known."""
+        if collection.shard is None and collection.summary is None:
+            collection.summary = _stored_summary(collection)
+        if collection.shard is None and collection.summary is not None:
+            return collection.summary
+        return summarise(self.open(collection), collection)
+
+    def close(self, collection: ServedCollection) -> None:
+        """Flush and close a collection's shard, if it is open."""
+        self._open.pop(collection.folder, None)
+        shard, collection.shard = collection.shard, None
+        if shard is None:
+            return
+        shard.flush()
+        collection.summary = summarise(shard, collection)
+        shard.close()
+        if collection.record.generation is not None and not collection.deleted:
+            folder = collection.shard_folder(collection.record.generation)
+            write_json(folder / SUMMARY, {name: getattr(collection.summary, name) for name in Summary.__slots__})
+
+    def replace(self, collection: ServedCollection, shard: edge.EdgeShard) -> None:
+        """Put another shard in a collection's place; what the old one had not flushed yet is in the other."""
+        old, collection.shard = collection.shard, shard
+        if old is not None:
+            old.close()
+        self.open(collection)
+
+    def close_all(self) -> None:
+        """Flush and close every shard."""
+        for collection in list(self._open.values()):
+            self.close(collection)
+
+    def _make_room(self) -> None:
+        idle = [collection for collection in self._open.values() if _is_idle(collection)]
+        for collection in idle[: max(0, len(self._open) - self._cap + 1)]:
+            self.close(collection)
+
+
+def _is_idle(collection: ServedCollection) -> bool:
+    return collection.journal is None and not collection.writing.locked()
+
+
+def _load(collection: ServedCollection) -> edge.EdgeShard:
+    if collection.record.generation is None:
+        return _create(collection)
+    folder = collection.shard_folder(collection.record.generation)
+    # What follows may change the points: the stored summary would be a lie after a crash.
+    (folder / SUMMARY).unlink(missing_ok=True)
+    shard = edge.EdgeShard.load(str(folder), None)
+    if collection.record.unsettled is not None:
+        for operation in settling_operations(collection.record.configuration, collection.record.unsettled):
+            shard.update(operation)
+        collection.record.unsettled = None
+        collection.save()
+    return shard
+
+
+def _create(collection: ServedCollection) -> edge.EdgeShard:
+    folder = collection.shard_folder(0)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir()
+    shard = edge.EdgeShard.create(str(folder), engine_configuration(collection.record.configuration))
+    for field, schema in collection.record.payload_schema.items():
+        shard.update(index_operation(field, schema))
+    collection.record.generation = 0
+    collection.save()
+    return shard
+
+
+def _stored_summary(collection: ServedCollection) -> Summary | None:
+    if collection.record.generation is None:
+        return Summary()
+    path = collection.shard_folder(collection.record.generation) / SUMMARY
+    return Summary(**read_json(path)) if path.exists() else None
+
+
+def summarise(shard: edge.EdgeShard, collection: ServedCollection) -> Summary:
+    """What the engine says of a collection's points."""
+    info = shard.info()
+    return Summary(
+        points=info.points_count,
+        indexed=info.indexed_vectors_count,
+        sparse=sum(_estimate(shard, name) for name in collection.sparse_vectors),
+        segments=info.segments_count,
+        index_points={field: index.points for field, index in info.payload_schema.items()},
+    )
+
+
+def _estimate(shard: edge.EdgeShard, vector: str) -> int:
+    # Asked for after every update: an exact count visits every point.
+    return shard.count(edge.CountRequest(exact=False, filter=edge.Filter(must=[edge.HasVectorCondition(vector)])))

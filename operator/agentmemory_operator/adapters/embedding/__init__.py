@@ -1,0 +1,1 @@
+"""Embedders and rerankers, inside the process and over HTTP."""

@@ -1,0 +1,93 @@
+"""Which embedder an embedding source means."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedEmbedder
+from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder
+from agentmemory_operator.errors import FieldError, RequestInvalid, SpecInvalid
+from agentmemory_operator.ports.base import Vector
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
+
+if TYPE_CHECKING:
+    from agentmemory_operator.adapters.http.egress import Egress
+
+
+class CallerVectors:
+    """Stands for provider `none`: embeds nothing."""
+
+    def __init__(self, dimensions: int) -> None:
+        self._dimensions = dimensions
+
+    @property
+    def dimensions(self) -> int:
+        """Length of the vectors that callers send."""
+        return self._dimensions
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """Refuse: callers send vectors."""
+        raise RequestInvalid([FieldError("vector", "required: this agent's embedding.provider is none")])
+
+
+def build_embedder(
+    source: EmbeddingSource,
+    settings: EmbeddingSettings,
+    *,
+    api_key: str | None,
+    files: ModelFiles | None = None,
+    egress: "Egress | None" = None,
+) -> Embedder:
+    """The embedder of the vectors in force.
+
+    Args:
+        source: the identity and address that the collection's metadata names.
+        settings: batch size and time limit, from the object.
+        api_key: the Secret's value, or OPENAI_API_KEY where the source names no Secret.
+        files: where fastembed finds models; None is nowhere.
+        egress: says which services may be connected to; None is what it says where nothing is set.
+
+    Raises:
+        SpecInvalid: the provider has no such model or size, or is none that this version knows.
+    """
+    match source.provider:
+        case "none":
+            return CallerVectors(source.dimensions)
+        case "wordllama":
+            return WordLlamaEmbedder(dimensions=source.dimensions, model=source.model)
+        case "openai":
+            return _openai(source, settings, api_key, egress)
+        case "fastembed":
+            return _fastembed(source, settings, files or ModelFiles())
+        case other:
+            message = f"spec.embedding.provider: {other!r} is unknown: openai, wordllama, fastembed or none"
+            raise SpecInvalid("InvalidSpec", message)
+
+
+def _fastembed(source: EmbeddingSource, settings: EmbeddingSettings, files: ModelFiles) -> Embedder:
+    if source.model is None:
+        raise SpecInvalid("InvalidSpec", "spec.embedding.model: required with provider fastembed")
+    return FastEmbedEmbedder(
+        model=source.model, dimensions=source.dimensions, files=files, batch_size=settings.batch_size
+    )
+
+
+def _openai(
+    source: EmbeddingSource, settings: EmbeddingSettings, api_key: str | None, egress: "Egress | None"
+) -> Embedder:
+    # The client library takes a second to import: only who uses it pays.
+    from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
+    from agentmemory_operator.adapters.http.egress import USUAL
+
+    if source.model is None:
+        raise SpecInvalid("InvalidSpec", "spec.embedding.model: required with provider openai")
+    options = OpenAIOptions(
+        model=source.model,
+        dimensions=source.dimensions,
+        api_key=api_key,
+        base_url=source.base_url,
+        batch_size=settings.batch_size,
+        timeout_s=settings.timeout_s,
+    )
+    return OpenAIEmbedder(options, egress=egress or USUAL)

@@ -1,0 +1,166 @@
+"""ONNX models inside the process, by the optional package `fastembed`: no key, and no network unless it is allowed.
+
+Cross-encoders have threads of their own: an embedding does not wait behind the reading of hundreds of texts.
+"""
+
+import asyncio
+import math
+import os
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+from agentmemory_operator.adapters.embedding.onnx_models import (
+    ModelFiles,
+    check_openable,
+    first_line,
+    model_errors,
+    open_model,
+)
+from agentmemory_operator.adapters.embedding.threads import in_thread
+from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
+from agentmemory_operator.ports.base import Vector
+
+# A search does not wait longer for a better order.
+LONGEST_S = 5.0
+# A model that could not be opened is not tried at every search: a download that fails takes its time.
+TRY_AGAIN_S = 30.0
+# Memory grows with the square of a text's length; most models take no more than some 2,000 characters.
+LONGEST_TEXT = 2_000
+AT_ONCE = 8
+
+FIELD = "spec.scoring.rerank.model"
+
+_THREADS = ThreadPoolExecutor(max_workers=min(2, os.cpu_count() or 1), thread_name_prefix="rerank")
+
+_loading = threading.Lock()
+
+
+class FastEmbedReranker:
+    """Implements ports.Reranker by the cross-encoders that fastembed knows; each is loaded at its first search.
+
+    Args:
+        longest_s: after which a search is given up.
+    """
+
+    def __init__(self, files: ModelFiles, *, longest_s: float = LONGEST_S) -> None:
+        self._files = files
+        self._longest_s = longest_s
+        self._models: dict[str, Any] = {}
+        self._refused: dict[str, tuple[float, str]] = {}
+        self._loading = threading.Lock()
+
+    async def rerank(self, model: str, query: str, texts: Sequence[str]) -> list[float]:
+        """How well each text answers the query, in order; larger is better, on the model's own scale.
+
+        Raises:
+            SpecInvalid: there is no such model, or its files are not there or cannot be used.
+            RerankerUnavailable: it is being loaded, fails, or takes too long.
+        """
+        deadline_s = time.monotonic() + self._longest_s
+        work = asyncio.get_running_loop().run_in_executor(_THREADS, self._read, model, query, texts, deadline_s)
+        try:
+            return await asyncio.wait_for(work, self._longest_s)
+        except TimeoutError as exc:
+            raise self._too_slow(model) from exc
+
+    def _read(self, name: str, query: str, texts: Sequence[str], deadline_s: float) -> list[float]:
+        model = self._model(name)
+        numbers = []
+        try:
+            cut = [text[:LONGEST_TEXT] for text in texts]
+            for number in model.rerank(query[:LONGEST_TEXT], cut, batch_size=AT_ONCE):
+                numbers.append(float(number))
+                if time.monotonic() > deadline_s:
+                    # Nobody waits any more.
+                    raise self._too_slow(name)
+        except model_errors() as exc:
+            raise RerankerUnavailable(f"{FIELD}: {name!r} failed: {first_line(exc)}") from exc
+        if not all(map(math.isfinite, numbers)):
+            raise RerankerUnavailable(f"{FIELD}: {name!r} answered what is no number")
+        return numbers
+
+    def _model(self, name: str) -> Any:
+        if name in self._models:
+            return self._models[name]
+        until_s, message = self._refused.get(name, (0.0, ""))
+        if time.monotonic() < until_s:
+            raise SpecInvalid("InvalidSpec", message)
+        if not self._loading.acquire(blocking=False):
+            raise RerankerUnavailable(f"{FIELD}: a model is being loaded")
+        try:
+            if name not in self._models:
+                self._models[name] = self._load(name)
+        except SpecInvalid as exc:
+            self._refused[name] = time.monotonic() + TRY_AGAIN_S, str(exc)
+            raise
+        finally:
+            self._loading.release()
+        return self._models[name]
+
+    def _load(self, name: str) -> Any:
+        check_openable(name, self._files, field=FIELD, instead="remove rerank")
+        # Costs a second, and most processes never rerank.
+        from fastembed.rerank.cross_encoder import TextCrossEncoder
+
+        return open_model(
+            TextCrossEncoder,
+            name,
+            self._files,
+            first_use=lambda model: list(model.rerank("text", ["text"])),
+            field=FIELD,
+        )
+
+    def _too_slow(self, name: str) -> RerankerUnavailable:
+        message = (
+            f"{FIELD}: {name!r} took longer than {self._longest_s:g} s: lower candidates, or choose a smaller model"
+        )
+        return RerankerUnavailable(message)
+
+
+class FastEmbedEmbedder:
+    """Embeds with one of the models that fastembed knows; a model is loaded once a process, at its first text."""
+
+    def __init__(self, *, model: str, dimensions: int, files: ModelFiles, batch_size: int = 64) -> None:
+        check_openable(model, files, field="spec.embedding.provider", instead="choose another provider")
+        self._model, self._dimensions, self._files, self._batch_size = model, dimensions, files, batch_size
+
+    @property
+    def dimensions(self) -> int:
+        """Length of every vector."""
+        return self._dimensions
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """One vector a text, in order.
+
+        Raises:
+            SpecInvalid: there is no such model, its files are not there or cannot be used, or its size is another.
+        """
+        if not texts:
+            return []
+        vectors = await in_thread(self._embed, list(texts))
+        if len(vectors[0]) != self._dimensions:
+            message = (
+                f"spec.embedding.dimensions: model {self._model!r} gives {len(vectors[0])}, declared are"
+                f" {self._dimensions}"
+            )
+            raise SpecInvalid("EmbeddingSizeMismatch", message)
+        return vectors
+
+    def _embed(self, texts: list[str]) -> list[Vector]:
+        with _loading:
+            model = _load(self._model, self._files)
+        return [vector.tolist() for vector in model.embed(texts, batch_size=self._batch_size)]
+
+
+@cache
+def _load(name: str, files: ModelFiles) -> Any:
+    # Costs a second, and most processes never embed with it.
+    from fastembed import TextEmbedding
+
+    return open_model(
+        TextEmbedding, name, files, first_use=lambda model: list(model.embed(["text"])), field="spec.embedding.model"
+    )

@@ -1,0 +1,1 @@
+"""A folder of manifests in the place of a cluster, for development."""

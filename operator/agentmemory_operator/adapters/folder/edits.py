@@ -1,0 +1,133 @@
+"""The folder of manifests that `agentmemory dev` watches, as commands of another process read and write it."""
+
+import contextlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
+from agentmemory_operator.errors import AgentMemoryError, NotFound
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+
+Name = tuple[str, str, str]
+
+
+class ManifestFiles:
+    """Implements ports.JobObjects: a command's objects are files of their own, which it alone changes and deletes.
+
+    Args:
+        folder: manifests; the status is read beside them.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def default_namespace(self) -> str:
+        """The namespace of the AgentMemories, where all are in one."""
+        found = {namespace for kind, namespace, _ in self._objects() if kind == "AgentMemory"}
+        return found.pop() if len(found) == 1 else "default"
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        """An object with the status that the development stack gave it."""
+        found = self._objects().get((kind, namespace, name))
+        if found is None:
+            raise NotFound(f"there is no {kind} {namespace}/{name} in {self._folder}")
+        return found
+
+    async def list_in(self, kind: str, namespace: str) -> list[Json]:
+        """The objects of a kind in one namespace, or in all where that is empty."""
+        spaces = (namespace,) if namespace else {name[1] for name in self._objects()}
+        return [found for name, found in self._objects().items() if name[0] == kind and name[1] in spaces]
+
+    async def create_object(self, document: Json) -> bool:
+        """Write a manifest of its own."""
+        metadata = document["metadata"]
+        name = (document["kind"], metadata["namespace"], metadata["name"])
+        if name in self._objects():
+            return False
+        self._write(self._own_file(name), document)
+        return True
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        """Delete the manifest that a command has written."""
+        name = (kind, metadata.namespace, metadata.name)
+        self._own(name, "delete it there").unlink(missing_ok=True)
+
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        """Write annotations into the manifest that a command has written, or take off where None."""
+        path = self._own((kind, metadata.namespace, metadata.name), f"{_told(annotations)} there")
+        document = yaml.safe_load(path.read_text("utf-8"))
+        kept = document["metadata"].get("annotations") or {}
+        changed = kept | dict(annotations)
+        document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
+        self._write(path, document)
+
+    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+        """A Secret manifest of the folder with its values, None where there is none."""
+        folder = ManifestFolder(self._folder, keeps_status=False)
+        folder.scan()
+        return await folder.read_secret(namespace, name)
+
+    def _objects(self) -> dict[Name, Json]:
+        """What the manifests and the operator of the development stack declare, as it has taken them in."""
+        status = self._folder / ".status"
+        taken = {_name_of(found): found for found in _documents_in(status)}
+        declared = [document for _, document in ManifestFolder(self._folder, keeps_status=False).scan()]
+        declared += _documents_in(status / "created")
+        return {_name_of(found): taken.get(_name_of(found), found) for found in declared}
+
+    def _own(self, name: Name, way_out: str) -> Path:
+        """The file that a command wrote for an object.
+
+        Raises:
+            AgentMemoryError: somebody else's manifest declares it, or the development stack made it.
+        """
+        path = self._own_file(name)
+        kind, namespace, own = name
+        if (self._folder / ".status" / "created" / f"{namespace}.{own}.{kind.lower()}.json").is_file():
+            raise AgentMemoryError(
+                f"{kind} {namespace}/{own} was made by the schedule of the development stack, which alone changes it:"
+                f" retention removes it"
+            )
+        if not path.is_file():
+            raise AgentMemoryError(
+                f"{kind} {namespace}/{own} is in a manifest that no command of ours wrote, in {self._folder}: {way_out}"
+            )
+        return path
+
+    def _own_file(self, name: Name) -> Path:
+        kind, namespace, own = name
+        return self._folder / f"{namespace}.{own}.{kind.lower()}.yaml"
+
+    @staticmethod
+    def _write(path: Path, document: Json) -> None:
+        # Whoever watches the folder reads no half of it, and nothing whose name begins with a dot.
+        draft = path.with_name(f".{path.name}.new")
+        draft.write_text(yaml.safe_dump(document, sort_keys=False), "utf-8")
+        draft.replace(path)
+
+
+def _told(annotations: Mapping[str, str | None]) -> str:
+    """What somebody is to do by hand."""
+    done = [f"take the annotation {key} off" for key, value in annotations.items() if value is None]
+    done += [f"set the annotation {key}: {value!r}" for key, value in annotations.items() if value is not None]
+    return " and ".join(done)
+
+
+def _documents_in(folder: Path) -> list[Json]:
+    documents = []
+    for path in sorted(folder.glob("*.json")):
+        # What goes meanwhile is gone.
+        with contextlib.suppress(FileNotFoundError):
+            documents.append(json.loads(path.read_text("utf-8")))
+    return documents
+
+
+def _name_of(document: Json) -> Name:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace") or "default", metadata["name"]

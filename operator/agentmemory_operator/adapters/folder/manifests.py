@@ -1,0 +1,279 @@
+"""Manifests as files, folders and standard input have them, to objects with the lines they stand in: kubectl's rules.
+
+One reader for every command and for the folder of the development stack, so that what one of them refuses no other
+takes. It says what is no object at all; what an object may hold is `spec/kinds/parse.py`'s to say.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agentmemory_operator.errors import AgentMemoryError, FieldError
+from agentmemory_operator.ports.base import Json
+
+SUFFIXES = (".json", ".yaml", ".yml")
+"""What kubectl reads of a folder; a file that is named itself may have any."""
+
+STDIN = Path("-")
+MAX_BYTES = 32 * 1024 * 1024
+"""Of one file, so that a device or a pipe that never ends is no full memory."""
+MAX_NODES = 3 * 1024 * 1024 // 2
+"""Of one document with its aliases written out: the API server takes 3 MiB, and a node has at least two bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """An object, and the part of a file that it was read from."""
+
+    document: Json
+    node: yaml.Node
+
+
+@dataclass(frozen=True, slots=True)
+class Misread:
+    """What is no object, with its line from 1."""
+
+    line: int
+    error: FieldError
+
+
+class UnreadableManifest(AgentMemoryError):
+    """A whole file cannot be read.
+
+    Args:
+        line: from 1.
+    """
+
+    def __init__(self, line: int, error: FieldError) -> None:
+        super().__init__(f"line {line}: {error}")
+        self.misread = Misread(line, error)
+
+
+@dataclass(slots=True)
+class ManifestPaths:
+    """The files that a command line names.
+
+    Attributes:
+        files: in order; `STDIN` is standard input.
+        skipped: subfolders that nobody looked into.
+    """
+
+    files: list[Path] = field(default_factory=list)
+    skipped: list[Path] = field(default_factory=list)
+
+
+def manifest_paths(paths: Sequence[Path], *, is_recursive: bool = False) -> ManifestPaths:
+    """The files, and of each folder its manifests by name; links to folders are not followed.
+
+    Raises:
+        AgentMemoryError: there is no such path, a folder has no manifest, or standard input is named twice.
+        OSError: a folder cannot be read.
+    """
+    if paths.count(STDIN) > 1:
+        raise AgentMemoryError("-f - is given twice: standard input is read once")
+    found = ManifestPaths()
+    for path in paths:
+        if path != STDIN and not path.exists():
+            raise AgentMemoryError(f"{path}: there is no such file or folder")
+        if path.is_dir():
+            _take_folder(path, found, is_recursive=is_recursive)
+        else:
+            found.files.append(path)
+    return found
+
+
+def _take_folder(folder: Path, found: ManifestPaths, *, is_recursive: bool) -> None:
+    files: list[Path] = []
+    skipped: list[Path] = []
+    for parent, subfolders, names in os.walk(folder, onerror=_raise):
+        subfolders.sort()
+        files += [Path(parent, name) for name in sorted(names) if Path(name).suffix in SUFFIXES]
+        if not is_recursive:
+            skipped += [below for name in subfolders if not (below := Path(parent, name)).is_symlink()]
+            subfolders.clear()
+    if not files:
+        way_out = f"; -R looks into its {count_of(len(skipped), 'subfolder')} too" if skipped else ""
+        raise AgentMemoryError(f"{folder}: it has no manifest (a file that ends in {', '.join(SUFFIXES)}){way_out}")
+    found.files += files
+    found.skipped += skipped
+
+
+def _raise(exc: OSError) -> None:
+    raise exc
+
+
+def count_of(number: int, noun: str) -> str:
+    """`1 file`, `2 files`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def manifests_of(path: Path) -> tuple[list[Manifest], list[Misread]]:
+    """The objects of a file, or of standard input, and what in it is no object.
+
+    Raises:
+        OSError: it cannot be opened.
+        UnreadableManifest: it is no YAML or JSON; nothing of it is taken.
+    """
+    if path == STDIN:
+        return manifests_in(sys.stdin.buffer.read(MAX_BYTES + 1))
+    with path.open("rb") as file:
+        return manifests_in(file.read(MAX_BYTES + 1))
+
+
+def manifests_in(content: bytes) -> tuple[list[Manifest], list[Misread]]:
+    """The objects of a file's content, those of Lists one by one, and what in it is no object.
+
+    Raises:
+        UnreadableManifest: it is no YAML or JSON, or too large.
+    """
+    if len(content) > MAX_BYTES:
+        raise UnreadableManifest(1, FieldError("file", f"has more than {MAX_BYTES} bytes: give it in parts"))
+    manifests: list[Manifest] = []
+    misread: list[Misread] = []
+    for node in _nodes(content):
+        for item in _objects(Manifest(_value(node), node)):
+            if error := _error_of(item.document):
+                misread.append(Misread(line_of(item.node, error.field), error))
+            else:
+                manifests.append(item)
+    return manifests, misread
+
+
+def _nodes(content: bytes) -> list[yaml.Node]:
+    try:
+        nodes = list(yaml.compose_all(content.decode("utf-8-sig"), Loader=yaml.SafeLoader))
+    except RecursionError:
+        raise UnreadableManifest(
+            1, FieldError("YAML", "is nested too deeply to be read: no object of ours needs ten levels")
+        ) from None
+    except UnicodeDecodeError as exc:
+        raise UnreadableManifest(1, FieldError("file", f"is no UTF-8: {exc.reason}")) from exc
+    except yaml.YAMLError as exc:
+        raise _syntax(exc) from exc
+    return [node for node in nodes if not (node is None or _is_null(node))]
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null"
+
+
+def _syntax(exc: Exception) -> UnreadableManifest:
+    mark = getattr(exc, "problem_mark", None)
+    problem = " ".join(str(getattr(exc, "problem", None) or exc).split())
+    return UnreadableManifest(mark.line + 1 if mark else 1, FieldError("YAML", f"{problem}: correct the file's syntax"))
+
+
+def _value(node: yaml.Node) -> Any:
+    """The value of a document as JSON has it, so that what YAML reads as a set or bytes is what kubectl sends.
+
+    Raises:
+        UnreadableManifest: it has no value.
+    """
+    line = node.start_mark.line + 1
+    try:
+        if _size(node, {}) > MAX_NODES:
+            raise UnreadableManifest(line, FieldError("YAML", f"has more than {MAX_NODES} values, aliases written out"))
+        loader = _Loader("")
+        try:
+            return json.loads(json.dumps(loader.construct_document(node), default=str))
+        finally:
+            loader.dispose()
+    except RecursionError:
+        raise UnreadableManifest(line, FieldError("YAML", "is nested too deeply to be read")) from None
+    except (yaml.YAMLError, TypeError, ValueError) as exc:
+        raise _syntax(exc) from exc
+
+
+def _size(node: yaml.Node, known: dict[int, int]) -> int:
+    """The number of values of a node with every alias written out.
+
+    Raises:
+        RecursionError: it holds itself.
+        UnreadableManifest: it gives a key twice.
+    """
+    if id(node) not in known:
+        below: list[yaml.Node] = []
+        if isinstance(node, yaml.MappingNode):
+            _check_keys(node)
+            below = [part for entry in node.value for part in entry]
+        elif isinstance(node, yaml.SequenceNode):
+            below = node.value
+        known[id(node)] = 1 + sum(_size(part, known) for part in below)
+    return known[id(node)]
+
+
+def _check_keys(node: yaml.MappingNode) -> None:
+    """Refuse a key that is given twice: the last would hide the others, and whole objects where a `---` is missing."""
+    known: set[str] = set()
+    for key, _ in node.value:
+        # What is merged in (<<) may come from several places.
+        if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+            continue
+        if key.value in known:
+            told = f"{json.dumps(key.value)[:60]} is given twice: remove one, or put --- between two objects"
+            raise UnreadableManifest(key.start_mark.line + 1, FieldError("YAML", told))
+        known.add(key.value)
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads what looks like a time as text, as the API server would."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _, node: str(node.value))
+
+
+def _objects(whole: Manifest) -> Iterator[Manifest]:
+    """Yield a document, or what a List of any kind holds, as kubectl takes it apart."""
+    document, items = whole.document, _child(whole.node, "items")
+    if not (isinstance(document, dict) and str(document.get("kind")).endswith("List") and items):
+        yield whole
+        return
+    entries = document["items"]
+    if not isinstance(entries, list) or not isinstance(items[1], yaml.SequenceNode):
+        yield whole
+        return
+    given = {"apiVersion": document.get("apiVersion"), "kind": document["kind"].removesuffix("List")}
+    for entry, node in zip(entries, items[1].value, strict=True):
+        # The items of a typed list need not repeat what the list says.
+        is_named = not isinstance(entry, dict) or entry.get("apiVersion") or entry.get("kind")
+        yield Manifest(entry if is_named else given | entry, node)
+
+
+def _error_of(document: object) -> FieldError | None:
+    """What keeps a document from being an object that kubectl would send."""
+    if not isinstance(document, dict):
+        return FieldError("object", "a document is no Kubernetes object")
+    kind = document.get("kind")
+    if isinstance(kind, str) and kind.endswith("List") and document.get("apiVersion") == "v1":
+        told = f"{json.dumps(kind)[:60]} only holds objects: give it a list of items, none of them a List itself"
+        return FieldError("kind", told)
+    return None
+
+
+def line_of(node: yaml.Node, field: str) -> int:
+    """The line of the deepest part of a field's path that the document has, from 1."""
+    line = node.start_mark.line + 1
+    for step in field.replace("[", ".[").split("."):
+        entry = _child(node, step)
+        if entry is None:
+            return line
+        line, node = entry
+    return line
+
+
+def _child(node: yaml.Node, step: str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == step:
+                return key.start_mark.line + 1, value
+    if isinstance(node, yaml.SequenceNode) and step.startswith("["):
+        number = int(step.strip("[]"))
+        if number < len(node.value):
+            return node.value[number].start_mark.line + 1, node.value[number]
+    return None

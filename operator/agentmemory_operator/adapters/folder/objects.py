@@ -1,0 +1,345 @@
+"""A folder of manifests in the place of Kubernetes, for development: objects, their status, Secrets.
+
+What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
+the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`.
+A file that cannot be read keeps its last good content, `spec.access` included: callers have no identity here that
+it could name (`entrypoints/api/auth.py: build_guard`).
+"""
+
+import asyncio
+import base64
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from watchfiles import awatch
+
+from agentmemory_operator.adapters.folder.manifests import SUFFIXES, UnreadableManifest, line_of, manifests_of
+from agentmemory_operator.connections.rules.secret_hosts import HOSTS, KeptSecret
+from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import Event
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kinds.parse import is_ours, kind_error
+from agentmemory_operator.spec.times import render_second
+
+log = logging.getLogger(__name__)
+
+KINDS = ("AgentMemory", "QdrantConnection", "MemorySnapshot", "MemoryRestore")
+NAME_LABEL = "kubernetes.io/metadata.name"
+# A changed weight has to act within a second, a half-written file has to be left alone.
+DEBOUNCE_MS, STEP_MS = 100, 25
+# What may be part of a status file's name, of 255 characters with the kind and the suffix.
+FILE_NAMES = {"name": re.compile(r"[-._a-zA-Z0-9]{1,160}"), "namespace": re.compile(r"[-._a-zA-Z0-9]{1,63}")}
+WATCH_EVENT = tuple[str, Json]
+Name = tuple[str, str, str]
+
+
+def unidentified() -> str:
+    """Empty: a folder that is only read has no cluster.
+
+    Raises:
+        TransientError: always.
+    """
+    raise TransientError("this folder of manifests was opened without the id of a cluster")
+
+
+class ManifestFolder:
+    """Implements ports.Cluster, ports.Namespaces and ports.SecretSource on a folder; one process at a time.
+
+    Args:
+        folder: YAML or JSON manifests; not searched recursively.
+        keeps_status: whether `.status/` is read and written; else everything is as new at each start.
+        identify: gives what stands for the cluster in markers of collections; raises where nobody knows.
+        former_id: what stood for it before; whom a status names by that is this cluster's.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keeps_status: bool = True,
+        identify: Callable[[], str] = unidentified,
+        former_id: str | None = None,
+    ) -> None:
+        self._folder = folder
+        self._keeps_status = keeps_status
+        self._status_folder = folder / ".status"
+        self._created_folder = self._status_folder / "created"
+        self._identify = identify
+        self._former_id = former_id
+        self._files: dict[Path, list[Json]] = {}
+        self._records: dict[Name, Json] = {}
+        self._secrets: dict[tuple[str, str], Json] = {}
+        self._labels: dict[str, dict[str, str]] = {}
+        self._announced: set[Name] = set()
+        self._created: dict[Name, Json] = {}
+        self._caused: asyncio.Queue[WATCH_EVENT] = asyncio.Queue()
+
+    async def cluster_id(self) -> str:
+        """What stands for the cluster; it lies beside the memories, not in this folder.
+
+        Raises:
+            TransientError: nobody knows for now.
+        """
+        return self._identify()
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        """An object as its manifest stands now.
+
+        Raises:
+            NotFound: there is none.
+        """
+        self._tell()
+        record = self._records.get((kind, namespace, name))
+        if record is None:
+            raise NotFound(f"there is no {kind} {namespace}/{name}")
+        return record
+
+    async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
+        """Replace the object's status; an object that is gone is no error. Files have no versions."""
+        record = self._records.get((kind, metadata.namespace, metadata.name))
+        if record is not None:
+            record["status"] = status
+            self._save(record)
+        return ""
+
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        """Replace the finalizers; a deleted object without any is gone."""
+        name = (kind, metadata.namespace, metadata.name)
+        record = self._records.get(name)
+        if record is None:
+            return
+        record["metadata"]["finalizers"] = list(finalizers)
+        self._save(record)
+        if record["metadata"].get("deletionTimestamp") and not finalizers:
+            self._drop(name)
+            self._caused.put_nowait(("DELETED", record))
+
+    async def create_object(self, document: Json) -> bool:
+        """Keep an object beside those of the manifests; tell whether it was not there before."""
+        name = _name(document)
+        if name in self._records or name in self._created:
+            return False
+        self._created[name] = document
+        if self._keeps_status:
+            self._created_folder.mkdir(parents=True, exist_ok=True)
+            _write(self._file(self._created_folder, name), document)
+        self._tell()
+        return True
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        """Delete an object that was created so; a manifest in the folder is its author's to delete."""
+        name = (kind, metadata.namespace, metadata.name)
+        if self._created.pop(name, None) is None:
+            log.info("%s %s/%s stays: its manifest is in the folder", *name)
+            return
+        self._file(self._created_folder, name).unlink(missing_ok=True)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Pass on what changed by this process' own doing: nobody watches where it is kept."""
+        for event in self.scan():
+            self._caused.put_nowait(event)
+
+    async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
+        """Log the event."""
+        level = logging.WARNING if event.type == "Warning" else logging.INFO
+        log.log(level, "%s %s/%s: %s: %s", kind, metadata.namespace, metadata.name, event.reason, event.message)
+
+    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+        """A Secret manifest of the folder with its values, None where there is none."""
+        secret = self._secrets.get((namespace, name))
+        if secret is None:
+            return None
+        values: dict[str, str] = {}
+        for key, encoded in _part(secret, "data").items():
+            with suppress(TypeError, ValueError):
+                values[key] = base64.b64decode(encoded, validate=True).decode().strip()
+        values |= {key: str(value) for key, value in _part(secret, "stringData").items()}
+        return KeptSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS))
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        """The labels that a Namespace manifest in the folder gives, and the one that Kubernetes sets."""
+        return self._labels.get(namespace, {}) | {NAME_LABEL: namespace}
+
+    async def follow(self) -> AsyncIterator[list[WATCH_EVENT]]:
+        """Yield what is there as ADDED, then changes, in batches, until cancelled."""
+        if self._keeps_status:
+            self._status_folder.mkdir(parents=True, exist_ok=True)
+            self._load_records()
+        for below in sorted(self._folder.iterdir()):
+            if below.is_dir() and not below.name.startswith("."):
+                log.warning("%s is not read: only the manifests of %s itself are", below, self._folder)
+        yield self.scan()
+        async for _ in awatch(self._folder, recursive=False, debounce=DEBOUNCE_MS, step=STEP_MS):
+            if events := self.scan():
+                yield events
+
+    async def caused(self) -> WATCH_EVENT:
+        """Wait for an event that the operator itself caused: created, deleted, released, closed or opened."""
+        return await self._caused.get()
+
+    def scan(self) -> list[WATCH_EVENT]:
+        """Read the folder; return what changed since the last scan."""
+        documents = [*self._created.values(), *self._documents()]
+        self._secrets = {_name(item)[1:]: item for item in documents if item["kind"] == "Secret"}
+        self._labels = {item["metadata"]["name"]: _labels_of(item) for item in documents if item["kind"] == "Namespace"}
+        wanted = {_name(item): item for item in documents if item["kind"] in KINDS and is_ours(item)}
+        taken = [self._take(item) for item in wanted.values()]
+        lost = [self._lose(name) for name in list(self._records) if name not in wanted]
+        return [event for event in taken + lost if event]
+
+    def _take(self, document: Json) -> WATCH_EVENT | None:
+        """Bring the record in line with the manifest; return the event, None when nothing changed."""
+        name = _name(document)
+        record = self._records.get(name)
+        current = _merge(document, record)
+        if current != record:
+            self._records[name] = current
+            self._save(current)
+        elif name in self._announced:
+            return None
+        kind = "MODIFIED" if name in self._announced else "ADDED"
+        self._announced.add(name)
+        return kind, current
+
+    def _lose(self, name: Name) -> WATCH_EVENT | None:
+        """Delete an object whose manifest is gone, as Kubernetes would: finalizers first."""
+        record = self._records[name]
+        metadata = record["metadata"]
+        if not metadata.get("finalizers"):
+            self._drop(name)
+            return "DELETED", record
+        if "deletionTimestamp" in metadata and name in self._announced:
+            return None
+        deleting = record | {"metadata": {"deletionTimestamp": _now()} | metadata}
+        self._records[name] = deleting
+        self._save(deleting)
+        self._announced.add(name)
+        return "MODIFIED", deleting
+
+    def _drop(self, name: Name) -> None:
+        del self._records[name]
+        self._announced.discard(name)
+        self._file(self._status_folder, name).unlink(missing_ok=True)
+
+    def _documents(self) -> Iterator[Json]:
+        for path in sorted(self._folder.iterdir()):
+            if path.suffix in SUFFIXES and not path.name.startswith("."):
+                yield from self._read(path)
+
+    def _read(self, path: Path) -> list[Json]:
+        try:
+            self._files[path] = self._objects_of(path)
+        except FileNotFoundError:
+            self._files.pop(path, None)
+        except (OSError, UnreadableManifest) as exc:
+            log.error("%s cannot be read, its last content stands: %s", path.name, " ".join(str(exc).split()))
+        return self._files.get(path, [])
+
+    @staticmethod
+    def _objects_of(path: Path) -> list[Json]:
+        """The objects of a file.
+
+        Raises:
+            UnreadableManifest: not to be read, or with a kind that the API server would refuse: were it left out, the
+                object that the file had would be deleted for a slip of the pen.
+        """
+        manifests, misread = manifests_of(path)
+        for one in misread:
+            log.error("%s: a document is no Kubernetes object: line %d: %s", path.name, one.line, one.error)
+        objects = [manifest for manifest in manifests if _is_object(manifest.document, path)]
+        for manifest in objects:
+            if error := kind_error(manifest.document):
+                raise UnreadableManifest(line_of(manifest.node, error.field), error)
+        return [manifest.document for manifest in objects]
+
+    def _load_records(self) -> None:
+        for folder, kept in ((self._status_folder, self._records), (self._created_folder, self._created)):
+            for path in folder.glob("*.json"):
+                record = json.loads(path.read_text(encoding="utf-8"))
+                owner = (record.get("status") or {}).get("owner") or {}
+                if self._former_id is not None and owner.get("clusterId") == self._former_id:
+                    owner["clusterId"] = self._identify()
+                kept[_name(record)] = record
+
+    def _save(self, record: Json) -> None:
+        if self._keeps_status:
+            _write(self._file(self._status_folder, _name(record)), record)
+
+    @staticmethod
+    def _file(folder: Path, name: Name) -> Path:
+        kind, namespace, own = name
+        return folder / f"{namespace}.{own}.{kind.lower()}.json"
+
+
+def _write(path: Path, record: Json) -> None:
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    new.replace(path)
+
+
+def _merge(document: Json, record: Json | None) -> Json:
+    """The manifest with what Kubernetes would keep of the object."""
+    _, namespace, name = _name(document)
+    kept: Json = {"uid": str(uuid.uuid4()), "generation": 1, "creationTimestamp": _now(), "finalizers": []}
+    if record is not None:
+        kept = {key: record["metadata"][key] for key in kept}
+        kept["generation"] += record["spec"] != document.get("spec")
+    given = {part: document["metadata"].get(part) or {} for part in ("labels", "annotations")}
+    metadata = {"name": name, "namespace": namespace} | given
+    return {
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
+        "metadata": metadata | kept,
+        "spec": document.get("spec"),
+        "status": record["status"] if record else {},
+    }
+
+
+def _name(document: Json) -> Name:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace") or "default", metadata["name"]
+
+
+def _labels_of(document: Json) -> dict[str, str]:
+    labels = document["metadata"].get("labels")
+    return {str(name): str(value) for name, value in labels.items()} if isinstance(labels, dict) else {}
+
+
+def _part(document: Json, name: str) -> Json:
+    part = document.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _is_object(document: Any, path: Path) -> bool:
+    if problem := _problem_of(document):
+        log.error("%s: a document is no Kubernetes object: %s", path.name, problem)
+    return problem is None
+
+
+def _problem_of(document: Any) -> str | None:
+    """What keeps a document from being an object at all; everything else is for the passes to say."""
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    if not isinstance(metadata, dict):
+        return "it needs apiVersion, kind and metadata.name"
+    if not all(isinstance(document.get(part), str) and document[part] for part in ("apiVersion", "kind")):
+        return "it needs apiVersion and kind"
+    for part, value in (("name", metadata.get("name")), ("namespace", metadata.get("namespace") or "default")):
+        if not isinstance(value, str) or not FILE_NAMES[part].fullmatch(value):
+            return f"metadata.{part} {str(value)[:60]!r}: give {FILE_NAMES[part].pattern}"
+    annotations = metadata.get("annotations") or {}
+    if not isinstance(annotations, dict) or not all(isinstance(value, str) for value in annotations.values()):
+        return "metadata.annotations: give text by name, numbers in quotes"
+    return None
+
+
+def _now() -> str:
+    return render_second(time.time())

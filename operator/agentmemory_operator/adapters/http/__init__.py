@@ -1,0 +1,1 @@
+"""HTTP servers and clients, and where they may connect."""

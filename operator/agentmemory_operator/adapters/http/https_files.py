@@ -1,0 +1,102 @@
+"""Files of web servers, by https alone and from the very address that was asked for."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from urllib.parse import urlsplit
+
+import aiohttp
+from yarl import URL
+
+from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession, trust_of
+from agentmemory_operator.errors import StorageRejected, StorageUnavailable
+
+CHUNK_BYTES = 256 << 10
+CONNECT_TIMEOUT_S = 10.0
+# Of silence; a large file takes its time.
+READ_TIMEOUT_S = 60.0
+TOO_MANY = 429
+FIELD = "source.url"
+_HOST = re.compile(r"[A-Za-z0-9._:\[\]-]{1,259}")
+
+
+class HttpsFiles:
+    """Implements ports.web.WebFiles; servers are vouched for by the system's authorities.
+
+    Args:
+        egress: says whether a server may be connected to; `open` raises SpecInvalid where it may not.
+    """
+
+    def __init__(self, egress: Egress = USUAL) -> None:
+        self._egress = egress
+
+    @asynccontextmanager
+    async def open(self, url: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the bytes at an address."""
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
+        host = HostSession(self._egress, url, field=FIELD, proxies=(), ssl=trust_of(url, None) or True)
+        try:
+            with _reachable(url):
+                # Who lists a host has not listed the one that it leads to.
+                response = await host.request(
+                    "GET", URL(url, encoded=True), headers={"accept-encoding": "identity"}, timeout=timeout
+                )
+            try:
+                _check(url, response)
+                yield _chunks(url, response)
+            finally:
+                response.close()
+        finally:
+            await host.close()
+
+
+async def _chunks(url: str, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    with _reachable(url):
+        async for chunk in response.content.iter_chunked(CHUNK_BYTES):
+            yield chunk
+
+
+def _check(url: str, response: aiohttp.ClientResponse) -> None:
+    """Pass when the answer is the file."""
+    status, place = response.status, _place(url)
+    if status == 200:
+        return
+    if status == TOO_MANY or status >= 500:
+        raise StorageUnavailable(f"{place} answers HTTP {status}")
+    if 300 <= status < 400:
+        target = _target_of(response.headers.get("location", "")) or "another address"
+        raise StorageRejected(
+            status,
+            "",
+            f"{place} leads on to {target}, and that is not followed: give the address of the file itself",
+        )
+    raise StorageRejected(
+        status, "", f"{place} answers HTTP {status}: correct source.url, or let the operator fetch it"
+    )
+
+
+def _target_of(location: str) -> str:
+    """The host that an answer leads on to, empty where it names none."""
+    try:
+        host = urlsplit(location).netloc.rpartition("@")[2]
+    except ValueError:
+        return ""
+    return host if _HOST.fullmatch(host) else ""
+
+
+@contextmanager
+def _reachable(url: str) -> Iterator[None]:
+    try:
+        yield
+    except aiohttp.ClientSSLError as exc:
+        raise StorageUnavailable(
+            f"{_place(url)}: no TLS connection that can be trusted ({type(exc).__name__}): the system's authorities, "
+            f"or those of SSL_CERT_FILE in the operator's environment, have to vouch for it"
+        ) from exc
+    except (aiohttp.ClientError, OSError) as exc:
+        raise StorageUnavailable(f"{_place(url)} cannot be reached, or broke off: {type(exc).__name__}") from exc
+
+
+def _place(url: str) -> str:
+    """The address without what may be a signature."""
+    return url.partition("?")[0]

@@ -1,0 +1,1 @@
+"""Kubernetes through the official client."""

@@ -1,0 +1,151 @@
+"""The claims as ConfigMaps beside the operator's Lease: the operator writes them, the retrieval API watches them.
+
+Many slugs share one object, so that a thousand agents are 16 objects; which one a slug is in, its hash says. Only all
+of them together are a set: one that somebody deleted is missed, and made again.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+
+from agentmemory_operator.adapters.kubernetes.cluster import CONFIG_MAP, KubernetesCluster
+from agentmemory_operator.adapters.kubernetes.transport import CONFLICT, KubernetesRejected, KubernetesTransport
+from agentmemory_operator.collections.rules.claims import ClaimSet, claim_from_json, claim_to_json
+from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.kinds.agent_memory import GROUP
+
+PREFIX = "agentmemory-claims-"
+PARTS = "0123456789abcdef"
+LABEL = f"{GROUP}/claims"
+UNREAD = f"{GROUP}/unread-connections"
+
+
+class KubernetesClaims:
+    """Implements ports.ClaimStore.
+
+    Args:
+        namespace: that of the Lease.
+    """
+
+    def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
+        self._transport = transport
+        self._folder = f"/api/v1/namespaces/{namespace}/configmaps"
+        self._stored: dict[str, Json] = {}
+
+    async def load(self) -> ClaimSet:
+        """What is stored."""
+        found = await asyncio.gather(*map(self._read, PARTS))
+        self._stored = {part: document for part, document in zip(PARTS, found, strict=True) if document is not None}
+        return claims_in(self._stored.values())
+
+    async def save(self, claims: ClaimSet) -> None:
+        """Write the parts that have changed, each in the place of the version that was read."""
+        wanted = _bodies(claims)
+        changed = [part for part in PARTS if _content(self._stored.get(part)) != _content(wanted[part])]
+        written = await asyncio.gather(*(self._write(part, wanted[part]) for part in changed), return_exceptions=True)
+        self._stored |= {
+            part: answer for part, answer in zip(changed, written, strict=True) if not isinstance(answer, BaseException)
+        }
+        for answer in written:
+            if isinstance(answer, BaseException):
+                raise answer
+
+    async def _read(self, part: str) -> Json | None:
+        try:
+            found: Json = await self._transport.call("GET", f"{self._folder}/{PREFIX}{part}")
+        except NotFound:
+            return None
+        return found
+
+    async def _write(self, part: str, body: Json) -> Json:
+        before = self._stored.get(part)
+        try:
+            if before is not None:
+                replaced = {**body["metadata"], "resourceVersion": before["metadata"]["resourceVersion"]}
+                path = f"{self._folder}/{PREFIX}{part}"
+                return dict(await self._transport.call("PUT", path, {**body, "metadata": replaced}))
+        except NotFound:
+            # Somebody deleted it; what is known here is all that it held.
+            pass
+        except KubernetesRejected as exc:
+            raise _conflict_in(exc) from exc
+        try:
+            return dict(await self._transport.call("POST", self._folder, body))
+        except KubernetesRejected as exc:
+            raise _conflict_in(exc) from exc
+        except NotFound as exc:
+            raise TransientError(f"{exc} (does the namespace of the Lease exist?)") from exc
+
+
+async def follow_claims(
+    cluster: KubernetesCluster, namespace: str, heard: Callable[[], None]
+) -> AsyncGenerator[ClaimSet, None]:
+    """Yield the claims, whole, at the start and after each change, for ever."""
+    documents: dict[str, Json] = {}
+    async for event, content in cluster.follow(CONFIG_MAP, heard, namespace=namespace, selector=LABEL):
+        if isinstance(content, list):
+            documents = {document["metadata"]["name"]: document for document in content}
+        elif event == "DELETED":
+            documents.pop(content["metadata"]["name"], None)
+        else:
+            documents[content["metadata"]["name"]] = content
+        yield claims_in(documents.values())
+
+
+def claims_in(documents: Iterable[Json]) -> ClaimSet:
+    """The claims that ConfigMaps hold; they are complete where every part is there."""
+    parts = {part: document for document in documents if (part := _part_of(document)) is not None}
+    claims = {}
+    for part, document in parts.items():
+        for slug, text in (document.get("data") or {}).items():
+            claim = claim_from_json(_parsed(text)) if part_of(slug) == part else None
+            if claim is not None:
+                claims[slug] = claim
+    told = ((parts.get(PARTS[0]) or {"metadata": {}})["metadata"].get("annotations") or {}).get(UNREAD, "")
+    unread = frozenset(filter(None, told.split(",")))
+    return ClaimSet(claims=claims, is_complete=len(parts) == len(PARTS), unread=unread)
+
+
+def part_of(slug: str) -> str:
+    """The part that a slug's claim is in."""
+    return hashlib.sha256(slug.encode()).hexdigest()[0]
+
+
+def _part_of(document: Json) -> str | None:
+    name = str(document["metadata"]["name"])
+    part = name.removeprefix(PREFIX)
+    return part if name.startswith(PREFIX) and len(part) == 1 and part in PARTS else None
+
+
+def _bodies(claims: ClaimSet) -> dict[str, Json]:
+    """Every part as it is to be stored; each claim is looked at once."""
+    data: dict[str, dict[str, str]] = {part: {} for part in PARTS}
+    for slug, claim in sorted(claims.claims.items()):
+        data[part_of(slug)][slug] = json.dumps(claim_to_json(claim), sort_keys=True)
+    return {part: _body(part, data[part], claims) for part in PARTS}
+
+
+def _body(part: str, data: Mapping[str, str], claims: ClaimSet) -> Json:
+    unread = {"annotations": {UNREAD: ",".join(sorted(claims.unread))}} if part == PARTS[0] and claims.unread else {}
+    metadata = {"name": f"{PREFIX}{part}", "labels": {LABEL: "true"}, **unread}
+    return {"apiVersion": "v1", "kind": CONFIG_MAP, "metadata": metadata, "data": data}
+
+
+def _conflict_in(exc: KubernetesRejected) -> AgentMemoryError:
+    return Conflict(str(exc)) if exc.status == CONFLICT else exc
+
+
+def _content(document: Json | None) -> tuple[Mapping[str, str], str] | None:
+    if document is None:
+        return None
+    annotations = document["metadata"].get("annotations") or {}
+    return document.get("data") or {}, annotations.get(UNREAD, "")
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None

@@ -1,0 +1,357 @@
+"""Kubernetes through the official client: status, finalizers, events, Secrets, list and watch, what is installed."""
+
+import asyncio
+import base64
+import binascii
+import json
+import logging
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing, closing, nullcontext, suppress
+from typing import Any
+
+from agentmemory_operator.adapters.kubernetes.events import KubernetesEvents
+from agentmemory_operator.adapters.kubernetes.lease import LEASE_NAME
+from agentmemory_operator.adapters.kubernetes.transport import (
+    CONFLICT,
+    INVALID,
+    JSON_PATCH,
+    MERGE_PATCH,
+    Configuration,
+    KubernetesRejected,
+    KubernetesTransport,
+    mapped_errors,
+)
+from agentmemory_operator.connections.rules.secret_hosts import HOSTS, KeptSecret
+from agentmemory_operator.errors import NamespaceEnding, NotFound, TransientError
+from agentmemory_operator.ports.base import Json, Writing
+from agentmemory_operator.ports.kubernetes import Event
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, GROUP, Metadata
+from agentmemory_operator.spec.kinds.crds import KINDS
+
+log = logging.getLogger(__name__)
+
+PLURALS = {kind.name: kind.plural for kind in KINDS}
+CONFIG_MAP = "ConfigMap"
+# So short that a connection which died in silence is noticed within a minute.
+WATCH_TIMEOUT_S = 50
+WATCH_RETRY_S = 1.0
+# The API server's words.
+TERMINATING = "because it is being terminated"
+# A thousand objects in one answer are 7 MB of JSON, and ten times that in memory while it is read.
+PAGE = 100
+
+_DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+
+class KubernetesCluster:
+    """Implements ports.Cluster, ports.AgentMemories, ports.JobObjects, ports.Namespaces and ports.SecretSource.
+
+    Args:
+        before_write, writing: of each call that changes something, as the transport has them.
+        namespaces: whose objects `list_all` returns; none is all.
+        cluster_id: what the cluster is called in the place of kube-system's uid; then nobody asks for that.
+    """
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        *,
+        before_write: Callable[[], None] | None = None,
+        writing: Writing = nullcontext,
+        namespaces: Sequence[str] = (),
+        cluster_id: str | None = None,
+    ) -> None:
+        self._transport = KubernetesTransport(configuration, before_write=before_write, writing=writing)
+        self._events = KubernetesEvents(self._transport)
+        self._namespaces = namespaces
+        self._cluster_id = cluster_id
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def cluster_id(self) -> str:
+        """The uid of kube-system, or what was set in its place."""
+        if self._cluster_id is None:
+            try:
+                namespace = await self._transport.call("GET", "/api/v1/namespaces/kube-system")
+            except (NotFound, KubernetesRejected) as exc:
+                raise TransientError(
+                    f"the uid of the Namespace kube-system, which names this cluster, cannot be read: {exc}. Let this"
+                    " account `get` that Namespace, or set AGENTMEMORY_CLUSTER_ID for operator and API alike"
+                ) from exc
+            self._cluster_id = str(namespace["metadata"]["uid"])
+        return self._cluster_id
+
+    async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
+        """Replace the object's status; return its resourceVersion, an empty one of an object that is gone."""
+        patch = [
+            # The uid guards an object that was deleted and created again meanwhile.
+            {"op": "test", "path": "/metadata/uid", "value": metadata.uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        path = _path(kind, metadata) + "/status"
+        try:
+            written = await self._transport.call("PATCH", path, patch, content_type=JSON_PATCH)
+        except NotFound:
+            return ""
+        except KubernetesRejected as exc:
+            # A failed `test` lists no causes; a status that the schema refuses does.
+            if exc.status != INVALID or exc.causes:
+                raise
+            return ""
+        return str(written["metadata"]["resourceVersion"])
+
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        """Replace the object's finalizers, if it has not changed since."""
+        patch = {"metadata": {"finalizers": list(finalizers), "resourceVersion": metadata.resource_version}}
+        try:
+            await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
+        except NotFound:
+            return
+
+    async def create_object(self, document: Json) -> bool:
+        """Create an object; tell whether it was not there before."""
+        metadata = Metadata.model_validate(document["metadata"])
+        try:
+            await self._transport.call("POST", _folder(document["kind"], metadata.namespace), document)
+        except KubernetesRejected as exc:
+            if TERMINATING in str(exc):
+                raise NamespaceEnding(str(exc)) from exc
+            if exc.status != CONFLICT:
+                raise
+            return False
+        return True
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        """Delete the object of that uid; one that is gone is no error."""
+        body = {"preconditions": {"uid": metadata.uid}}
+        try:
+            await self._transport.call("DELETE", _path(kind, metadata), body)
+        except NotFound:
+            return
+        except KubernetesRejected as exc:
+            # Another object has its name by now.
+            if exc.status != CONFLICT:
+                raise
+
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        """Set annotations of the object, or take off where None; another one of its name is left alone."""
+        patch = {"metadata": {"annotations": dict(annotations), "uid": metadata.uid}}
+        await self._transport.call("PATCH", _path(kind, metadata), patch, content_type=MERGE_PATCH)
+
+    async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
+        """Add entries to spec.takeovers of a QdrantConnection; those that are there stay as they are."""
+        document = await self.read_object("QdrantConnection", namespace, name)
+        known = document["spec"].get("takeovers") or []
+        takeovers = [*known, *(entry for entry in entries if entry not in known)]
+        version = document["metadata"]["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": version}, "spec": {"takeovers": takeovers}}
+        path = _path("QdrantConnection", Metadata(name=name, namespace=namespace))
+        await self._transport.call("PATCH", path, patch, content_type=MERGE_PATCH)
+
+    async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
+        """Tell people of the object; what was told before is counted."""
+        await self._events.post(kind, metadata, event)
+
+    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+        """A Secret with its decoded values, None where there is none; what is no text is left out."""
+        try:
+            secret = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}/secrets/{name}")
+        except NotFound:
+            return None
+        values: dict[str, str] = {}
+        for key, encoded in (secret.get("data") or {}).items():
+            with suppress(binascii.Error, UnicodeDecodeError):
+                values[key] = base64.b64decode(encoded).decode().strip()
+        return KeptSecret(values, (secret["metadata"].get("annotations") or {}).get(HOSTS))
+
+    async def check_served(self) -> None:
+        """Pass when the kinds stand in the API server's discovery, which follows their creation with a delay.
+
+        Raises:
+            TransientError: they do not yet; kopf would not find them, and not look again.
+        """
+        groups = await self._transport.call("GET", "/apis")
+        try:
+            resources = await self._transport.call("GET", f"/apis/{API_VERSION}")
+        except NotFound:
+            resources = {"resources": []}
+        is_listed = any(group["name"] == GROUP for group in groups["groups"])
+        if not is_listed or not set(PLURALS.values()) <= {found["name"] for found in resources["resources"]}:
+            raise TransientError(f"the API server does not announce the kinds of {API_VERSION} yet: apply the CRDs")
+
+    async def list_all(self, kind: str) -> list[Json]:
+        """Every object of a kind in the namespaces that are looked after."""
+        lists = [await self._list(kind, _folder(kind, name)) for name in self._namespaces or ("",)]
+        return [document for documents, _ in lists for document in documents]
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        """A namespace's labels, none of one that does not exist."""
+        try:
+            found = await self._transport.call("GET", f"/api/v1/namespaces/{namespace}")
+        except NotFound:
+            return {}
+        labels: Mapping[str, str] = found["metadata"].get("labels") or {}
+        return labels
+
+    async def list_objects(self, kind: str) -> tuple[list[Json], str]:
+        """Every object of a kind, and the version to watch from."""
+        return await self._list(kind, _folder(kind))
+
+    async def list_in(self, kind: str, namespace: str) -> list[Json]:
+        """The objects of a kind in one namespace, or in all where that is empty."""
+        return (await self._list(kind, _folder(kind, namespace)))[0]
+
+    async def _list(self, kind: str, path: str, selector: str = "") -> tuple[list[Json], str]:
+        items: list[Json] = []
+        asked = [("limit", str(PAGE)), *_selected(selector)]
+        query = asked
+        while True:
+            try:
+                answer = await self._transport.call("GET", path, query=query)
+            except NotFound as exc:
+                raise TransientError(f"the kind {kind} is unknown to the API server: apply the CRDs") from exc
+            items += [kept_part(kind, item) for item in answer["items"]]
+            if not (rest := answer["metadata"].get("continue")):
+                return items, answer["metadata"]["resourceVersion"]
+            query = [*asked, ("continue", rest)]
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        """One object."""
+        path = _path(kind, Metadata(name=name, namespace=namespace))
+        found: Json = await self._transport.call("GET", path)
+        return found
+
+    async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
+        """The time of each AgentMemory's last event; a cluster keeps events for an hour unless set otherwise."""
+        query = [("fieldSelector", f"reason={reason},involvedObject.kind=AgentMemory")]
+        try:
+            response = await self._transport.send("GET", "/api/v1/events", query=query)
+        except KubernetesRejected as exc:
+            log.debug("events cannot be read: %s", exc)
+            return {}
+        with mapped_errors():
+            items = json.loads(await response.read())["items"]
+        told = [(item["lastTimestamp"] or "", item["involvedObject"]) for item in items]
+        # By time alone: two events of one second say nothing of which came first.
+        told.sort(key=lambda entry: entry[0])
+        return {(involved["namespace"], involved["name"]): time for time, involved in told}
+
+    async def follow(
+        self, kind: str, heard: Callable[[], None] = lambda: None, *, namespace: str = "", selector: str = ""
+    ) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
+        """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever.
+
+        Args:
+            heard: called at each sign of life of the API server: at least every 50 s while the watch is in order.
+            namespace: whose objects; empty is all.
+            selector: labels that they have; empty is any.
+        """
+        path = _folder(kind, namespace)
+        while True:
+            try:
+                items, version = await self._list(kind, path, selector)
+                heard()
+                yield "LIST", items
+                watch = self._watch(kind, path, [("resourceVersion", version), *_selected(selector)], heard=heard)
+                async with aclosing(watch) as events:
+                    async for event in events:
+                        yield event
+            except TransientError as exc:
+                log.warning("watch of %s: %s; again in %.0f s", kind, exc, WATCH_RETRY_S)
+                await asyncio.sleep(WATCH_RETRY_S)
+
+    async def _watch(
+        self, kind: str, path: str, since: Sequence[tuple[str, str]], *, heard: Callable[[], None]
+    ) -> AsyncGenerator[tuple[str, Json], None]:
+        """Yield changes after the version that `since` begins with, until a gap asks for a new list."""
+        (_, version), *selected = since
+        while True:
+            query = [
+                ("watch", "true"),
+                ("resourceVersion", version),
+                ("allowWatchBookmarks", "true"),
+                ("timeoutSeconds", str(WATCH_TIMEOUT_S)),
+                *selected,
+            ]
+            response = await self._transport.send("GET", path, query=query, timeout_s=WATCH_TIMEOUT_S + 10)
+            heard()
+            with mapped_errors(), closing(response):
+                async for line in response.content:
+                    heard()
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        # 410 Gone and its like: what was missed is in the next list.
+                        return
+                    document = event["object"]
+                    version = document["metadata"]["resourceVersion"]
+                    if event["type"] != "BOOKMARK":
+                        yield event["type"], kept_part(kind, document)
+
+
+def kept_part(kind: str, document: Mapping[str, Any]) -> Json:
+    """The object without the record of who wrote which field: most of its size, and nobody here reads it."""
+    metadata = {key: value for key, value in document["metadata"].items() if key != "managedFields"}
+    kept: Json = _shared({**document, "apiVersion": API_VERSION, "kind": kind, "metadata": metadata})
+    return kept
+
+
+def _shared(value: Any) -> Any:
+    """A value in which equal texts are one: of 20,000 snapshots that halves what is kept."""
+    match value:
+        case dict():
+            return {sys.intern(key): _shared(part) for key, part in value.items()}
+        case list():
+            return [_shared(part) for part in value]
+        case str():
+            return sys.intern(value)
+        case _:
+            return value
+
+
+def _selected(selector: str) -> list[tuple[str, str]]:
+    return [("labelSelector", selector)] if selector else []
+
+
+def _folder(kind: str, namespace: str = "") -> str:
+    """The path of a kind's objects, of one namespace or of all."""
+    folder = f"namespaces/{namespace}/" if namespace else ""
+    if kind == CONFIG_MAP:
+        return f"/api/v1/{folder}configmaps"
+    return f"/apis/{API_VERSION}/{folder}{PLURALS[kind]}"
+
+
+def _path(kind: str, metadata: Metadata) -> str:
+    """The path of an object."""
+    return f"{_folder(kind, metadata.namespace)}/{metadata.name}"
+
+
+class KubernetesInstallation(KubernetesCluster):
+    """Implements controllers.uninstall.Installed."""
+
+    async def has_definition(self, kind: str) -> bool:
+        """Whether a kind is defined, be it on its way out."""
+        try:
+            await self._transport.call("GET", _definition(kind))
+        except NotFound:
+            return False
+        return True
+
+    async def delete_definition(self, kind: str) -> None:
+        """Delete a kind with its objects; one that is gone is no error."""
+        try:
+            await self._transport.call("DELETE", _definition(kind))
+        except NotFound:
+            return
+
+    async def renewals(self) -> dict[str, str]:
+        """Namespace: when the lease of the operator there was renewed last."""
+        query = [("fieldSelector", f"metadata.name={LEASE_NAME}")]
+        found = await self._transport.call("GET", "/apis/coordination.k8s.io/v1/leases", query=query)
+        return {item["metadata"]["namespace"]: str(item["spec"].get("renewTime")) for item in found["items"]}
+
+
+def _definition(kind: str) -> str:
+    return f"{_DEFINITIONS}/{PLURALS[kind]}.{GROUP}"

@@ -1,0 +1,114 @@
+"""Kubernetes Events: one for each thing that is told of an object, counted when it is told again.
+
+Its name follows from what it tells, so a restarted operator goes on counting. The API server drops an Event an hour
+after it was last told (`--event-ttl`).
+"""
+
+import hashlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from agentmemory_operator.adapters.kubernetes.transport import (
+    CONFLICT,
+    MERGE_PATCH,
+    KubernetesRejected,
+    KubernetesTransport,
+)
+from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import Event
+from agentmemory_operator.runtime.rules.fair_shares import Allowances
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
+from agentmemory_operator.spec.times import render_second
+
+log = logging.getLogger(__name__)
+
+COMPONENT = "agentmemory-operator"
+MESSAGE_LIMIT, NAME_LIMIT = 1024, 200
+# What Kubernetes' own components grant an object: 25 at once, then one in 5 minutes.
+BURST, REFILL_S = 25, 300.0
+MOST_COUNTS = 10_000
+
+
+class KubernetesEvents:
+    """Posts Events; one that cannot be posted is dropped.
+
+    Args:
+        now_s: a monotonic clock.
+    """
+
+    def __init__(self, transport: KubernetesTransport, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._transport = transport
+        self._now_s = now_s
+        self._allowances = Allowances(BURST, REFILL_S)
+        self._counts: dict[str, int] = {}
+        self._untold: Counter[str] = Counter()
+
+    async def post(self, kind: str, metadata: Metadata, event: Event) -> None:
+        """Tell an event of an object; beyond the object's allowance it is only counted, for the next time."""
+        name = name_of(metadata, event)
+        if not self._allowances.take(metadata.uid, self._now_s()):
+            self._untold[name] += 1
+            log.info("event %s on %s/%s held back: too many", event.reason, metadata.namespace, metadata.name)
+            return
+        try:
+            self._counts[name] = await self._tell(
+                _body(kind, metadata, event, name=name), self._untold.pop(name, 0) + 1
+            )
+        except (TransientError, NotFound) as exc:
+            log.warning("event %s on %s/%s dropped: %s", event.reason, metadata.namespace, metadata.name, exc)
+        for known in (self._counts, self._untold):
+            if len(known) > MOST_COUNTS:
+                del known[next(iter(known))]
+
+    async def _tell(self, body: Json, times: int) -> int:
+        """Create the Event, or raise its count; return how often it has been told."""
+        folder, name = f"/api/v1/namespaces/{body['metadata']['namespace']}/events", body["metadata"]["name"]
+        told = self._counts.get(name)
+        if told is None:
+            try:
+                await self._transport.call("POST", folder, body | {"count": times})
+            except KubernetesRejected as exc:
+                if exc.status != CONFLICT:
+                    raise
+                told = (await self._transport.call("GET", f"{folder}/{name}")).get("count") or 1
+            else:
+                return times
+        patch = {"count": told + times, "lastTimestamp": body["lastTimestamp"]}
+        try:
+            await self._transport.call("PATCH", f"{folder}/{name}", patch, content_type=MERGE_PATCH)
+        except NotFound:
+            # It was told so long ago that the API server has dropped it.
+            await self._transport.call("POST", folder, body | {"count": times})
+            return times
+        return told + times
+
+
+def name_of(metadata: Metadata, event: Event) -> str:
+    """The name of the Event that tells this of the object."""
+    told = "\0".join((metadata.uid, event.type, event.reason, event.message))
+    short = metadata.name[:NAME_LIMIT].rstrip("-.")
+    return f"{short}.{hashlib.sha256(told.encode(errors='replace')).hexdigest()[:16]}"
+
+
+def _body(kind: str, metadata: Metadata, event: Event, *, name: str) -> Json:
+    now = render_second(time.time())
+    return {
+        "metadata": {"name": name, "namespace": metadata.namespace},
+        "involvedObject": {
+            "apiVersion": API_VERSION,
+            "kind": kind,
+            "name": metadata.name,
+            "namespace": metadata.namespace,
+            "uid": metadata.uid,
+            "resourceVersion": metadata.resource_version,
+        },
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message[:MESSAGE_LIMIT],
+        "source": {"component": COMPONENT},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+    }

@@ -1,0 +1,74 @@
+"""Tokens of ServiceAccounts, checked by the API server (TokenReview)."""
+
+import json
+import logging
+from typing import Any
+
+import jwt
+from jwt.types import Options
+
+from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport, mapped_errors
+from agentmemory_operator.errors import AgentMemoryError, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.access import AUDIENCE, Caller, Reviewed
+
+log = logging.getLogger(__name__)
+
+TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
+SERVICE_ACCOUNT = "system:serviceaccount:"
+# Only the API server can tell whether a token is genuine. It forgives a minute after the end; we do not.
+UNPROVEN: Options = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
+REVIEW_TIMEOUT_S = 5.0
+RETRY_AFTER_S = 2.0
+
+
+class KubernetesTokenReviews:
+    """Implements ports.TokenReviews."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        self._transport = KubernetesTransport(configuration)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.close()
+
+    async def review(self, token: str) -> Reviewed:
+        """Whose token it is; what is no token of a ServiceAccount for this audience is not even sent."""
+        try:
+            claims = jwt.decode(token, options=UNPROVEN)
+        except jwt.ExpiredSignatureError:
+            return Reviewed(refusal="the token has expired: request a new one")
+        except (jwt.InvalidTokenError, OverflowError, RecursionError, ValueError):
+            return Reviewed(refusal="the token is no ServiceAccount's")
+        if AUDIENCE not in _audiences_of(claims):
+            return Reviewed(refusal=f"the token is not for the audience {AUDIENCE}: request one with it")
+        status = await self._ask(token)
+        name = str((status.get("user") or {}).get("username", ""))
+        # An API server that knows no audiences answers for its own.
+        if status.get("authenticated") is not True or AUDIENCE not in (status.get("audiences") or ()):
+            return Reviewed(refusal="the token is not valid, or not any more: request a new one")
+        if not name.startswith(SERVICE_ACCOUNT):
+            return Reviewed(refusal="the token is no ServiceAccount's")
+        namespace, _, account = name.removeprefix(SERVICE_ACCOUNT).partition(":")
+        return Reviewed(caller=Caller(namespace, account), expires_at_s=float(claims["exp"]))
+
+    async def _ask(self, token: str) -> Json:
+        body = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenReview",
+            "spec": {"token": token, "audiences": [AUDIENCE]},
+        }
+        try:
+            response = await self._transport.send("POST", TOKEN_REVIEWS, body, timeout_s=REVIEW_TIMEOUT_S)
+            with mapped_errors():
+                status: Json = json.loads(await response.read())["status"]
+        except AgentMemoryError as exc:
+            # The reason names our own rights, which are no caller's business.
+            log.warning("tokens cannot be checked: %s", exc)
+            raise TransientError("tokens cannot be checked for now", retry_after_s=RETRY_AFTER_S) from exc
+        return status
+
+
+def _audiences_of(claims: dict[str, Any]) -> list[Any]:
+    audiences = claims.get("aud")
+    return audiences if isinstance(audiences, list) else [audiences]

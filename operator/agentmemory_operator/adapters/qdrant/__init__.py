@@ -1,0 +1,1 @@
+"""Qdrant over plain HTTP."""

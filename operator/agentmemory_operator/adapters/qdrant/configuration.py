@@ -1,0 +1,252 @@
+"""Our values in the words of Qdrant's API, and what it answers in ours."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentmemory_operator.collections.rules.changes import (
+    UpdateHnsw,
+    UpdateOptimizers,
+    UpdateQuantization,
+    UpdateReplication,
+    UpdateStrictMode,
+    WakeOptimizers,
+    WriteMarker,
+)
+from agentmemory_operator.collections.rules.collection import (
+    GREEN,
+    KEYWORD_VECTOR,
+    METADATA_KEY,
+    Collection,
+    Limit,
+    Observed,
+    marker_from_json,
+    marker_to_json,
+)
+from agentmemory_operator.collections.rules.rebuild_record import (
+    REBUILD_KEY,
+    RebuildRecord,
+    is_held,
+    record_from_json,
+    record_to_json,
+)
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.presets.profiles import CACHED, COLD
+from agentmemory_operator.spec.presets.table import (
+    BinaryQuantization,
+    ProductQuantization,
+    Quantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
+from agentmemory_operator.spec.printable import printable_start
+
+FLOAT32 = "Float32"
+# A rare word weighs more: the engine knows how rare each is in the collection.
+KEYWORD_PARAMS = {"modifier": "idf"}
+ENCODINGS = {"OneBit": "one_bit", "OneAndHalfBits": "one_and_half_bits", "TwoBits": "two_bits"}
+ENCODING_NAMES = {value: name for name, value in ENCODINGS.items()}
+QUERY_ENCODING_NAMES = {name.lower(): name for name in ("Default", "Binary", "Scalar4Bits", "Scalar8Bits")}
+
+
+Patched = (
+    UpdateHnsw
+    | UpdateQuantization
+    | UpdateOptimizers
+    | WakeOptimizers
+    | UpdateReplication
+    | UpdateStrictMode
+    | WriteMarker
+)
+
+_SETTINGS = ("hnsw_config", "wal_config", "quantization_config", "strict_mode_config", "metadata")
+
+
+def update_of(change: Patched) -> Json:
+    """The PATCH that carries the change out."""
+    match change:
+        case UpdateHnsw():
+            return {"hnsw_config": hnsw_of(change)}
+        case UpdateQuantization(quantization):
+            return {"quantization_config": quantization_of(quantization) or "Disabled"}
+        case UpdateOptimizers():
+            return {"optimizers_config": optimizers_of(change)}
+        case UpdateReplication(factor):
+            return {"params": {"replication_factor": factor}}
+        case UpdateStrictMode(limits):
+            return {"strict_mode_config": dict(limits)}
+        case WakeOptimizers():
+            return {"optimizers_config": {}}
+        case WriteMarker(marker):
+            return {"metadata": {METADATA_KEY: marker_to_json(marker)}}
+
+
+def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
+    """The body that creates the collection; what is the engine's default, or its to decide, is left out.
+
+    Args:
+        record: of the rebuild whose target it is.
+    """
+    marker = {METADATA_KEY: marker_to_json(collection.marker)} if collection.marker else {}
+    recorded = {REBUILD_KEY: record_to_json(record)} if record else {}
+    return _given(
+        vectors=_vector_of(collection),
+        sparse_vectors={KEYWORD_VECTOR: KEYWORD_PARAMS} if collection.has_keyword else None,
+        shard_number=collection.shard_number,
+        replication_factor=collection.replication_factor,
+        strict_mode_config=dict(collection.strict_mode) if collection.strict_mode else None,
+        hnsw_config=hnsw_of(collection),
+        optimizers_config=optimizers_of(collection),
+        quantization_config=quantization_of(collection.quantization),
+        metadata=(marker | recorded) or None,
+    )
+
+
+def _vector_of(collection: Collection) -> Json:
+    """The one nameless vector."""
+    datatype = None if collection.datatype in (None, FLOAT32) else str(collection.datatype).lower()
+    return _given(
+        size=collection.size,
+        distance=collection.distance,
+        datatype=datatype,
+        on_disk=True if collection.memory == COLD else None,
+    )
+
+
+def placement_of(memory: str, *, is_tiered: bool) -> Json:
+    """The vector's tier under the name that the server was told it by."""
+    return {"memory": memory.lower()} if is_tiered else {"on_disk": memory == COLD}
+
+
+def hnsw_of(source: Collection | UpdateHnsw) -> Json:
+    """The engine's HNSW body."""
+    return _given(m=source.m, ef_construct=source.ef_construct, full_scan_threshold=source.full_scan_threshold_kb)
+
+
+def optimizers_of(source: Collection | UpdateOptimizers) -> Json:
+    """The engine's optimizers body."""
+    return _given(default_segment_number=source.default_segment_number, indexing_threshold=source.indexing_threshold_kb)
+
+
+def quantization_of(quantization: Quantization | None) -> Json | None:
+    """The engine's quantization body."""
+    match quantization:
+        case ScalarQuantization(quantile, ram):
+            return {"scalar": _given(type="int8", quantile=quantile, always_ram=ram)}
+        case ProductQuantization(compression, ram):
+            return {"product": {"compression": compression.lower(), "always_ram": ram}}
+        case BinaryQuantization(encoding, query_encoding, ram):
+            kept = {"encoding": ENCODINGS[encoding], "query_encoding": query_encoding.lower()}
+            return {"binary": kept | {"always_ram": ram}}
+        case TurboQuantization(bits, ram):
+            return {"turbo": {"bits": bits.lower(), "always_ram": ram}}
+        case None:
+            return None
+
+
+def observed_from(info: Mapping[str, Any], *, physical: str, is_aliased: bool) -> Observed:
+    """The value of what the server answered.
+
+    Raises:
+        KeyError, TypeError, AttributeError: that is no description of a collection.
+    """
+    fault = info.get("optimizer_status")
+    return Observed(
+        physical=physical,
+        is_aliased=is_aliased,
+        collection=_collection_from(info),
+        points=info.get("points_count") or 0,
+        indexed=info.get("indexed_vectors_count") or 0,
+        state=printable_start(info["status"]),
+        is_busy=info["status"] != GREEN or bool((info.get("update_queue") or {}).get("length")),
+        fault=printable_start(str(fault.get("error", ""))) if isinstance(fault, dict) else "",
+        record=record_from_json(info["config"].get("metadata")),
+        is_held=is_held(info["config"].get("metadata")),
+    )
+
+
+def _collection_from(info: Mapping[str, Any]) -> Collection:
+    config, params = info["config"], info["config"]["params"]
+    hnsw, optimizers, vectors = config["hnsw_config"], config["optimizer_config"], params.get("vectors") or {}
+    # Named vectors are none of ours.
+    vector: Mapping[str, Any] = vectors if isinstance(vectors.get("size"), int) else {"size": 0, "distance": "Cosine"}
+    marker = (config.get("metadata") or {}).get(METADATA_KEY)
+    return Collection(
+        size=vector["size"],
+        distance=vector["distance"],
+        m=hnsw["m"],
+        ef_construct=hnsw["ef_construct"],
+        full_scan_threshold_kb=hnsw["full_scan_threshold"],
+        default_segment_number=optimizers.get("default_segment_number"),
+        indexing_threshold_kb=optimizers.get("indexing_threshold"),
+        quantization=quantization_from(config.get("quantization_config")),
+        indexes=tuple(sorted((field, index["data_type"]) for field, index in info["payload_schema"].items())),
+        datatype=vector["datatype"].capitalize() if vector.get("datatype") else FLOAT32,
+        memory=memory_from(vector),
+        shard_number=params.get("shard_number"),
+        replication_factor=params.get("replication_factor"),
+        strict_mode=limits_from(config.get("strict_mode_config")),
+        has_keyword=KEYWORD_VECTOR in (params.get("sparse_vectors") or {}),
+        marker=marker_from_json(marker) if marker else None,
+    )
+
+
+def memory_from(vector: Mapping[str, Any]) -> str:
+    """Where the vectors lie, by effect: the tier by its new name, else by the old one."""
+    if vector.get("memory") is not None:
+        return CACHED if vector["memory"] == CACHED.lower() else COLD
+    return COLD if vector.get("on_disk") else CACHED
+
+
+def limits_from(config: Mapping[str, Any] | None) -> tuple[tuple[str, Limit], ...]:
+    """The plain limits that are set; some newer ones are structures and no part of a plan."""
+    return tuple(
+        sorted((name, value) for name, value in (config or {}).items() if isinstance(value, bool | int | float))
+    )
+
+
+def quantization_from(config: Mapping[str, Any] | None) -> Quantization | None:
+    """The quantization, with the engine's defaults where it was told nothing."""
+    match config:
+        case {"scalar": scalar}:
+            return ScalarQuantization(scalar.get("quantile"), _is_in_ram(scalar))
+        case {"product": product}:
+            return ProductQuantization(product["compression"].upper(), _is_in_ram(product))
+        case {"binary": binary}:
+            encoding = ENCODING_NAMES[binary.get("encoding") or ENCODINGS["OneBit"]]
+            query = QUERY_ENCODING_NAMES[binary.get("query_encoding") or "default"]
+            return BinaryQuantization(encoding, query, _is_in_ram(binary))
+        case {"turbo": turbo}:
+            return TurboQuantization((turbo.get("bits") or "bits4").capitalize(), _is_in_ram(turbo))
+        case _:
+            return None
+
+
+def _is_in_ram(config: Mapping[str, Any]) -> bool:
+    """Whether the copies are kept in RAM, by the new name of the tier, else by the old one."""
+    memory = config.get("memory")
+    return bool(memory == "pinned" if memory is not None else config.get("always_ram"))
+
+
+def _given(**fields: Any) -> Json:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def configuration_of(config: Mapping[str, Any]) -> Json:
+    """What makes a collection of the same settings."""
+    body = dict(config["params"])
+    body |= {name: config[name] for name in _SETTINGS if config.get(name) is not None}
+    body["optimizers_config"] = config["optimizer_config"]
+    return _without_nulls(body)
+
+
+def indexes_of(schema: Mapping[str, Any]) -> Json:
+    """The payload indexes as PUT takes them: field -> schema."""
+    return {field: _without_nulls(told.get("params") or {}) or told["data_type"] for field, told in schema.items()}
+
+
+def _without_nulls(document: Mapping[str, Any]) -> Json:
+    return {
+        key: _without_nulls(value) if isinstance(value, Mapping) else value
+        for key, value in document.items()
+        if value is not None
+    }

@@ -1,0 +1,251 @@
+"""The nodes of a Qdrant cluster: what each has of a collection's shards, and the snapshots of those."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from agentmemory_operator.adapters.qdrant.snapshots import DEADLINE_S, PRIORITY, RECEIVED, read_file, seen_to_end
+from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
+from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
+from agentmemory_operator.spec.printable import printable_start
+
+ACTIVE, INITIALIZING = "Active", "Initializing"
+# Between two looks at replicas, between the first looks at what nodes know, and until when those are waited for that
+# have not heard of a change (docs/adr/0021).
+LOOK_S, FIRST_LOOK_S, AGREE_S = 0.25, 0.02, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What one node says of a collection's shards.
+
+    Attributes:
+        local: shard -> state of the node's own replica.
+        states: of every replica, by shard.
+        transfers: how many shards are being moved or copied.
+    """
+
+    local: Mapping[int, str]
+    states: Mapping[int, tuple[str, ...]]
+    transfers: int
+
+
+class QdrantNode:
+    """One node of a cluster.
+
+    Args:
+        url: http(s) address of this node, of no other.
+        transport: to that address.
+        deadline_s: of making and recovering a shard.
+    """
+
+    def __init__(
+        self, url: str, transport: QdrantTransport, *, api_key: str | None, deadline_s: float = DEADLINE_S
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.transport = transport
+        self._api_key = api_key
+        self._deadline_s = deadline_s
+
+    async def peer(self) -> int | None:
+        """Its number in the cluster; None of a server that is alone."""
+        told = await self.transport.result("GET", "/cluster")
+        with understood():
+            number = told.get("peer_id")
+            return None if number is None else int(number)
+
+    async def view(self, physical: str) -> View:
+        """What it says of a collection's shards.
+
+        Raises:
+            NotFound: it knows no such collection.
+        """
+        told = await self.transport.result("GET", f"{_collection(physical)}/cluster")
+        with understood():
+            return _view(told)
+
+    async def metadata(self, physical: str) -> Json | None:
+        """What it knows of a collection's metadata, None where it knows no such collection."""
+        try:
+            told = await self.transport.result("GET", _collection(physical))
+        except NotFound:
+            return None
+        with understood():
+            return dict(told["config"].get("metadata") or {})
+
+    async def create(self, physical: str, shard: int) -> SnapshotFile:
+        """Make a snapshot of its replica of a shard."""
+        path = f"{_shard(physical, shard)}?wait=true"
+        told = await self.transport.result("POST", path, timeout_s=self._deadline_s)
+        with understood():
+            return read_file(told)
+
+    async def files(self, physical: str, shard: int) -> list[SnapshotFile]:
+        """The snapshots that it has of a shard; none where it has no replica any more."""
+        try:
+            told = await self.transport.result("GET", _shard(physical, shard))
+        except (NotFound, StoreRejected) as exc:
+            if _is_elsewhere(exc):
+                return []
+            raise
+        with understood():
+            return [read_file(each) for each in told]
+
+    async def delete(self, physical: str, shard: int, name: str) -> None:
+        """Delete a snapshot; one that is gone is no error."""
+        try:
+            await self.transport.result("DELETE", f"{_shard(physical, shard)}/{quote(name, safe='')}?wait=true")
+        except (NotFound, StoreRejected) as exc:
+            if not _is_elsewhere(exc):
+                raise
+
+    def download(self, physical: str, file: ShardFile) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open a snapshot's bytes."""
+        return self.transport.download(_file(physical, file))
+
+    def location(self, physical: str, file: ShardFile) -> str:
+        """The URL under which the other nodes reach a snapshot of this one."""
+        return self.url + _file(physical, file)
+
+    async def recover(self, physical: str, shard: int, location: str, *, sha256: str | None) -> None:
+        """Have it fetch a shard's snapshot and put it in the place of its replica."""
+        body: Json = {"location": location, "priority": PRIORITY}
+        body |= {"checksum": sha256} if sha256 else {}
+        body |= {"api_key": self._api_key} if self._api_key else {}
+        path = f"{_shard(physical, shard)}/recover?wait=true"
+        with seen_to_end():
+            await self.transport.result("PUT", path, body, timeout_s=self._deadline_s)
+
+    async def upload(self, physical: str, shard: int, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
+        """Send it a shard's snapshot, which it puts in the place of its replica."""
+        checked = f"&checksum={sha256}" if sha256 else ""
+        path = f"{_shard(physical, shard)}/upload?wait=true&priority={PRIORITY}{checked}"
+        with seen_to_end():
+            await self.transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
+
+
+async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[QdrantNode, View]]:
+    """What each node that can be reached says of a collection.
+
+    Raises:
+        NotFound: none of them knows such a collection.
+        StoreUnavailable: some do and others do not, or none can be reached.
+    """
+    asked = list(nodes)
+    told = await asyncio.gather(*(node.view(physical) for node in asked), return_exceptions=True)
+    found = [(node, view) for node, view in zip(asked, told, strict=True) if isinstance(view, View)]
+    failures = [each for each in told if isinstance(each, BaseException)]
+    for failure in failures:
+        if not isinstance(failure, StoreUnavailable | NotFound):
+            raise failure
+    missing = [each for each in failures if isinstance(each, NotFound)]
+    if missing and not found:
+        raise missing[0]
+    if missing:
+        raise StoreUnavailable(f"{len(missing)} nodes of the cluster do not know {physical} yet")
+    if not found:
+        raise failures[0] if failures else StoreUnavailable("no node of the cluster is known")
+    return found
+
+
+async def settled_views(
+    nodes: Iterable[QdrantNode], physical: str, *, within_s: float = AGREE_S
+) -> list[tuple[QdrantNode, View]]:
+    """What each node that can be reached says of a collection once all of them know it, or none does.
+
+    Raises:
+        NotFound: none of them knows such a collection.
+        StoreUnavailable: they do not agree in time, or none can be reached.
+    """
+    asked = list(nodes)
+    async for _ in looks(within_s):
+        with suppress(StoreUnavailable):
+            return await views_of(asked, physical)
+    return await views_of(asked, physical)
+
+
+async def looks(within_s: float) -> AsyncIterator[None]:
+    """Yield when it is time to look at what nodes know: soon at first, then less and less often, at least once."""
+    loop, pause_s = asyncio.get_running_loop(), FIRST_LOOK_S
+    ends_s = loop.time() + within_s
+    yield
+    while loop.time() < ends_s:
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, LOOK_S)
+        yield
+
+
+async def metadata_of_most(nodes: Iterable[QdrantNode], physical: str) -> list[Json | None]:
+    """What each node that can be reached knows of a collection's metadata, None of one that knows none.
+
+    Raises:
+        StoreUnavailable: fewer than most of the nodes can be reached: what they lack, others may have.
+    """
+    asked = list(nodes)
+    told = await asyncio.gather(*(node.metadata(physical) for node in asked), return_exceptions=True)
+    for each in told:
+        if isinstance(each, BaseException) and not isinstance(each, StoreUnavailable):
+            raise each
+    found = [each for each in told if not isinstance(each, BaseException)]
+    if not is_most(len(found), len(asked)):
+        raise StoreUnavailable(f"{len(found)} of {len(asked)} nodes of the cluster can be reached: most are needed")
+    return found
+
+
+async def await_known(
+    nodes: Iterable[QdrantNode], physical: str, wanted: Mapping[str, Any], *, within_s: float = AGREE_S
+) -> None:
+    """Wait until every node that can be reached knows something of a collection's metadata; late, most are enough.
+
+    Args:
+        wanted: key -> value; a key that is None is not there.
+
+    Raises:
+        StoreUnavailable: most nodes do not know it in time.
+    """
+    asked, knowing = list(nodes), 0
+    async for _ in looks(within_s):
+        found = await metadata_of_most(asked, physical)
+        knowing = sum(all((each or {}).get(key) == value for key, value in wanted.items()) for each in found)
+        if knowing == len(found):
+            return
+    if is_most(knowing, len(asked)):
+        return
+    told = f"{knowing} of {len(asked)} nodes of the cluster know what was written into {physical}"
+    raise StoreUnavailable(f"{told}: most are needed")
+
+
+def is_most(some: int, of: int) -> bool:
+    """Whether so many are most of the nodes."""
+    return some * 2 > of
+
+
+def _is_elsewhere(exc: NotFound | StoreRejected) -> bool:
+    """Whether the node has no such file or, which it answers with 400, no replica of the shard any more."""
+    return isinstance(exc, NotFound) or exc.status == 400
+
+
+def _view(told: Mapping[str, Any]) -> View:
+    local = {int(each["shard_id"]): printable_start(str(each["state"])) for each in told["local_shards"]}
+    states: dict[int, tuple[str, ...]] = {shard: (state,) for shard, state in local.items()}
+    for each in told["remote_shards"]:
+        shard = int(each["shard_id"])
+        states[shard] = (*states.get(shard, ()), printable_start(str(each["state"])))
+    return View(local, states, len(told.get("shard_transfers") or ()))
+
+
+def _collection(physical: str) -> str:
+    return f"/collections/{quote(physical, safe='')}"
+
+
+def _shard(physical: str, shard: int) -> str:
+    return f"{_collection(physical)}/shards/{shard}/snapshots"
+
+
+def _file(physical: str, file: ShardFile) -> str:
+    return f"{_shard(physical, file.shard)}/{quote(file.name, safe='')}"

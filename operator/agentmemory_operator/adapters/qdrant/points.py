@@ -1,0 +1,366 @@
+"""Points over plain pooled HTTP: the hot path.
+
+The official client costs 3 to 8 ms a call in model parsing, and a compressed answer 40 ms more, because the server
+writes it in small pieces; so this is aiohttp and orjson with `Accept-Encoding: identity`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+import orjson
+from yarl import URL
+
+from agentmemory_operator.adapters.http.answers import AnswerTooLarge, read_capped, read_words, retry_after_s
+from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession, trust_of, untrusted
+from agentmemory_operator.adapters.qdrant.answers import is_without_collection, most_bytes, said, words_of
+from agentmemory_operator.adapters.qdrant.calls import AGAIN_SHARE, ReadRetries
+from agentmemory_operator.adapters.qdrant.counts import count_exactly, facet_exactly
+from agentmemory_operator.adapters.qdrant.transport import NO_SPACE, URL_FIELD, unreachable
+from agentmemory_operator.errors import (
+    CollectionGone,
+    NotFound,
+    OutcomeUnknown,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.ports.base import Json, Writing
+from agentmemory_operator.ports.tracing import EngineCall, EngineMeter
+from agentmemory_operator.search.rules.score import JsonText
+from agentmemory_operator.spec.printable import printable_start
+
+MAX_CONNECTIONS = 64
+# Below the 5 s after which the server closes an idle connection: a write sent into a closed one has an unknown outcome.
+KEEP_ALIVE_S = 4.0
+# The engine takes 32 MiB; a thousand vectors of 1,536 numbers as text come to 33.
+MAX_UPSERT_BYTES = 24 << 20
+SERIALISED_AT_ONCE = 100
+# What the engine answers while it cannot take a call; nothing was done.
+_REFUSED_FOR_NOW = frozenset({429, 503})
+# The engine, or a proxy, gave up midway: a write may have been done.
+_GAVE_UP = frozenset({408, *range(500, 600)}) - _REFUSED_FOR_NOW
+_OPTIONS = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_PASSTHROUGH_DATACLASS
+_LOST_ANSWER = (aiohttp.ClientError, asyncio.TimeoutError, ConnectionError)
+
+
+class QdrantPoints:
+    """Points of one Qdrant server; implements `ports.PointStore`.
+
+    Args:
+        url: base URL, without a trailing slash or with one.
+        timeout_s: for one call, connecting included; a read that timed out gets half as much for a second try.
+        ca_pem: certificates of the authorities that may vouch for the server; None is the system's.
+        meter: told of each call.
+        before_write: called right before each call that changes something; what it raises stops the call.
+        writing: entered around it.
+        egress: says whether the server may be connected to; each call raises SpecInvalid where it may not.
+        retries: the budget of the server's reads; None is one of its own.
+
+    Raises:
+        SpecInvalid: `ca_pem` holds no certificate.
+    """
+
+    def __init__(  # noqa: PLR0913 # how a server is reached, and what is done around each call
+        self,
+        url: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = 10,
+        ca_pem: str | None = None,
+        meter: EngineMeter | None = None,
+        before_write: Callable[[], None] = lambda: None,
+        writing: Writing = nullcontext,
+        egress: Egress = USUAL,
+        retries: ReadRetries | None = None,
+    ) -> None:
+        self._url = url.rstrip("/")
+        self._api_key = api_key
+        self._retries = retries or ReadRetries()
+        self._meter = meter
+        self._before_write = before_write
+        self._writing = writing
+        headers = {"Accept-Encoding": "identity", "Content-Type": "application/json"}
+        if api_key:
+            headers["api-key"] = api_key
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=timeout_s / 2)
+        self._timeout_again = aiohttp.ClientTimeout(total=timeout_s * AGAIN_SHARE)
+        self._host = HostSession(
+            *(egress, url),
+            field=URL_FIELD,
+            headers=headers,
+            limit=MAX_CONNECTIONS,
+            keepalive_timeout=KEEP_ALIVE_S,
+            ssl=trust_of(url, ca_pem) or True,
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the pooled connections; a later call opens new ones."""
+        await self._host.close()
+
+    async def describe(self, collection: str) -> Json:
+        """`result` of `GET /collections/{collection}`.
+
+        Raises:
+            NotFound: there is no such collection.
+        """
+        try:
+            described: Json = await self._read("GET", f"/collections/{collection}")
+        except CollectionGone as error:
+            raise NotFound(str(error)) from error
+        return described
+
+    async def query(self, collection: str, body: Json) -> list[Json]:
+        """The scored points of `POST /points/query`, best first."""
+        result = await self._read("POST", f"/collections/{collection}/points/query", body)
+        points: list[Json] = result["points"]
+        return points
+
+    async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
+        """The scored points of each query of `POST /points/query/batch`, in order."""
+        body = {"searches": list(bodies)}
+        result = await self._read("POST", f"/collections/{collection}/points/query/batch", body)
+        return [answer["points"] for answer in result]
+
+    async def retrieve(
+        self, collection: str, ids: Sequence[str], *, keys: Sequence[str] | None = None, vectors: bool = False
+    ) -> list[Json]:
+        """The existing points among `ids`, in any order: payload (of it only `keys`), vectors if asked."""
+        body = {"ids": list(ids), "with_payload": True if keys is None else list(keys), "with_vector": vectors}
+        points: list[Json] = await self._read("POST", f"/collections/{collection}/points", body)
+        return points
+
+    async def scroll(self, collection: str, body: Json) -> tuple[list[Json], Any]:
+        """Points of `POST /points/scroll` and the next page's offset, None at the end."""
+        result = await self._read("POST", f"/collections/{collection}/points/scroll", body)
+        return result["points"], result.get("next_page_offset")
+
+    async def count(self, collection: str, filter_: Json | None, *, exact: bool = True) -> int:
+        """How many points match."""
+        if exact:
+            return await count_exactly(self._read, f"/collections/{collection}", filter_)
+        body = {"exact": False} | ({"filter": filter_} if filter_ else {})
+        result = await self._read("POST", f"/collections/{collection}/points/count", body)
+        return int(result["count"])
+
+    async def facet(self, collection: str, key: str, filter_: Json, *, limit: int) -> dict[str, int]:
+        """How many matching points have each value of an indexed keyword, of the `limit` most frequent ones."""
+        return await facet_exactly(self._read, f"/collections/{collection}", key, filter_, limit=limit)
+
+    async def upsert(
+        self,
+        collection: str,
+        points: Sequence[Json],
+        *,
+        insert_only: bool = False,
+        update_filter: Json | None = None,
+        inserts: bool = False,
+        strong: bool = False,
+    ) -> None:
+        """Write points durably; `insert_only` and `update_filter` skip in silence, so read back."""
+        mode: Json = {"update_mode": "insert_only"} if insert_only else {}
+        if update_filter is not None:
+            # Where any point may be written, the engine inserts what is missing whatever the filter says.
+            mode = {"update_mode": "upsert" if inserts else "update_only", "update_filter": update_filter}
+        requests = await _serialised(points)
+        for number, part in enumerate(requests):
+            try:
+                await self._write("PUT", f"/collections/{collection}/points", mode | {"points": part}, strong=strong)
+            except StoreUnavailable as error:
+                if number == 0:
+                    raise
+                told = f"{number} of {len(requests)} parts were written, then: {error}"
+                raise OutcomeUnknown(told, is_disk_full=error.is_disk_full) from error
+
+    async def set_payload(self, collection: str, payload: Json, filter_: Json, *, strong: bool = False) -> None:
+        """Merge `payload` into every point that matches, durably; atomic per point."""
+        # Without `points`: beside them the engine ignores the filter.
+        body = {"payload": payload, "filter": filter_}
+        await self._write("POST", f"/collections/{collection}/points/payload", body, strong=strong)
+
+    async def batch(
+        self, collection: str, operations: Sequence[Json], *, wait: bool = True, strong: bool = False
+    ) -> None:
+        """Run operations of `POST /points/batch` in order; not atomic."""
+        body = {"operations": list(operations)}
+        await self._write("POST", f"/collections/{collection}/points/batch", body, wait=wait, strong=strong)
+
+    async def delete(self, collection: str, filter_: Json) -> None:
+        """Delete every point that matches, durably."""
+        await self._write("POST", f"/collections/{collection}/points/delete", {"filter": filter_}, strong=True)
+
+    async def _read(self, method: str, path: str, body: Json | None = None) -> Any:
+        self._retries.asked()
+        try:
+            return await self._call(method, path, body)
+        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
+            # The pooled connection had been closed by the server; a read may be asked twice.
+            timeout = self._timeout
+        except _LOST_ANSWER as error:
+            if not (isinstance(error, TimeoutError) and self._retries.take()):
+                self._retries.lost()
+                raise _away(error) from error
+            if self._meter is not None:
+                self._meter.repeated(_operation_of(method, path))
+            timeout = self._timeout_again
+        try:
+            return await self._call(method, path, body, timeout=timeout)
+        except _LOST_ANSWER as error:
+            self._retries.lost()
+            raise _away(error) from error
+
+    async def _write(self, method: str, path: str, body: Json, *, wait: bool = True, strong: bool = False) -> None:
+        query = f"?wait={'true' if wait else 'false'}" + ("&ordering=strong" if strong else "")
+        self._before_write()
+        try:
+            async with self._writing():
+                result = await self._call(method, path + query, body, is_write=True)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise _away(error) from error
+        except _LOST_ANSWER as error:
+            raise OutcomeUnknown(
+                f"Qdrant's answer to a write was lost ({_name(error)}): read before repeating"
+            ) from error
+        if any(part.get("status") == "wait_timeout" for part in (result if isinstance(result, list) else [result])):
+            raise OutcomeUnknown("Qdrant took the write but did not finish it in time: read before repeating")
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        body: Json | None,
+        *,
+        is_write: bool = False,
+        timeout: aiohttp.ClientTimeout | None = None,
+    ) -> Any:
+        data = None if body is None else orjson.dumps(body, default=_as_it_stands, option=_OPTIONS)
+        with _measured(self._meter, method, path) as call:
+            response = await self._host.request(
+                method, URL(self._url + path), data=data, headers=call.headers, timeout=timeout or self._timeout
+            )
+            async with response:
+                is_done = response.status == 200
+                most = most_bytes(method, path, body)
+                raw = await (read_capped(response, most) if is_done else read_words(response))
+            call.answered(response.status)
+            self._retries.answered()
+            if is_done:
+                return _result_of(raw, is_write=is_write)
+            words = words_of(raw, self._api_key)
+            raise _error_of(response.status, words, response.headers, path=path, is_write=is_write)
+
+
+def _as_it_stands(value: object) -> orjson.Fragment:
+    """What orjson makes of a value that it does not know."""
+    if isinstance(value, JsonText):
+        return orjson.Fragment(value.text)
+    raise TypeError(f"{type(value).__name__} is no JSON")
+
+
+class _Unmeasured:
+    """Implements ports.EngineCall."""
+
+    headers: Mapping[str, str] = {}
+
+    def answered(self, status: int) -> None:
+        """Do nothing."""
+
+
+def _measured(meter: EngineMeter | None, method: str, path: str) -> AbstractContextManager[EngineCall]:
+    if meter is None:
+        return nullcontext(_Unmeasured())
+    return meter.engine(_operation_of(method, path))
+
+
+def _operation_of(method: str, path: str) -> str:
+    # The third part names the collection; what comes after it is one of the few calls above.
+    operation = path.partition("?")[0].split("/", 3)[3:]
+    return f"{method} {operation[0] if operation else 'collection'}"
+
+
+async def _serialised(points: Sequence[Json]) -> list[list[orjson.Fragment]]:
+    """The requests of an upsert; of many points they are made in a thread, while others get their turn."""
+    if len(points) <= SERIALISED_AT_ONCE:
+        return list(_requests_of(points))
+    return await asyncio.to_thread(lambda: list(_requests_of(points)))
+
+
+def _requests_of(points: Sequence[Json]) -> Iterator[list[orjson.Fragment]]:
+    """Yield the points as JSON, as many at a time as fit into one request."""
+    part: list[orjson.Fragment] = []
+    size = 0
+    for point in points:
+        text = orjson.dumps(point, option=orjson.OPT_SERIALIZE_NUMPY)
+        if part and size + len(text) > MAX_UPSERT_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(orjson.Fragment(text))
+        size += len(text) + 1
+    yield part
+
+
+def _error_of(
+    status: int, words: str, headers: Mapping[str, str], *, path: str, is_write: bool
+) -> TransientError | StoreRejected:
+    """The error; what the server says of points may repeat a memory, and is kept out of its message."""
+    if is_without_collection(status, words):
+        return _gone(path)
+    is_of_memories = "/points" in path
+    error = _refusal(status, "" if is_of_memories else printable_start(words), headers, is_write=is_write)
+    if isinstance(error, TransientError):
+        error.is_disk_full = NO_SPACE in words
+    # One write may be of several callers.
+    error.words = printable_start(words) if is_of_memories and not is_write else ""
+    return error
+
+
+def _refusal(status: int, words: str, headers: Mapping[str, str], *, is_write: bool) -> TransientError | StoreRejected:
+    told = f" ({status}): {words}" if words else f" ({status})"
+    if status in _REFUSED_FOR_NOW:
+        return StoreUnavailable(f"Qdrant refuses for now{told}", retry_after_s=retry_after_s(headers))
+    if status in _GAVE_UP:
+        kind = OutcomeUnknown if is_write else StoreUnavailable
+        return kind(f"Qdrant failed{told}")
+    if status == 404:
+        # None of Qdrant's own: what stands between, or a URL that leads elsewhere.
+        return StoreUnavailable(said(status, words), retry_after_s=2)
+    return StoreRejected(status, said(status, words))
+
+
+def _gone(path: str) -> CollectionGone:
+    name = path.split("/")[2]
+    return CollectionGone(
+        f"Qdrant answers and has no collection {name!r}: it, or the alias that leads to it, was deleted; nothing was"
+        " written. See the object's Ready condition",
+        retry_after_s=2,
+    )
+
+
+def _result_of(raw: bytes, *, is_write: bool) -> Any:
+    try:
+        return orjson.loads(raw)["result"]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        kind = OutcomeUnknown if is_write else StoreUnavailable
+        message = "the answer with status 200 is none of Qdrant's: see what stands between, a proxy or another server"
+        raise kind(message) from error
+
+
+def _away(error: BaseException) -> StoreUnavailable:
+    if isinstance(error, AnswerTooLarge):
+        return unreachable(error)
+    return untrusted(error) or StoreUnavailable(f"Qdrant cannot be reached ({_name(error)})")
+
+
+def _name(error: BaseException) -> str:
+    return type(error).__name__

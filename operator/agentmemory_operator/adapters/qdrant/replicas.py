@@ -1,0 +1,95 @@
+"""The replicas of collections in a cluster: where they are, and the calls that copy and drop them."""
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from agentmemory_operator.adapters.qdrant.transport import QdrantTransport, understood
+from agentmemory_operator.collections.rules.replicas import CopyReplica, DropReplica, Move, Placement
+from agentmemory_operator.errors import NotFound, StoreRejected
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.printable import printable_start
+
+# What a server answers that has no such call, or, with 405, is alone.
+NO_CALL = (404, 405, 501)
+
+
+class QdrantReplicas:
+    """Asks one server, any of its cluster.
+
+    Args:
+        transport: to that server.
+    """
+
+    def __init__(self, transport: QdrantTransport) -> None:
+        self._transport = transport
+        self._peers: tuple[int, ...] | None = None
+        self._can_move = True
+
+    async def peers(self) -> tuple[int, ...] | None:
+        """The numbers of the cluster's peers, none of a server that is alone; None where the key may not ask."""
+        try:
+            told = await self._transport.result("GET", "/cluster")
+        except (NotFound, StoreRejected):
+            self._peers = ()
+            return None
+        with understood():
+            self._peers = tuple(sorted(map(int, told["peers"]))) if told["status"] == "enabled" else ()
+        return self._peers
+
+    async def placement(self, physical: str) -> Placement | None:
+        """Where a collection's replicas are; None of a server that is alone or does not tell.
+
+        A server that was alone when it was last asked is not asked again: who probes it does.
+
+        Raises:
+            NotFound: there is no such collection.
+        """
+        if self._peers == () or not (peers := await self.peers()):
+            return None
+        try:
+            told = await self._transport.result("GET", _path(physical))
+        except StoreRejected:
+            return None
+        with understood():
+            return _placement(told, peers, can_move=self._can_move)
+
+    async def move(self, physical: str, move: Move) -> bool:
+        """Begin to copy a replica by the method that the server is set up for, or drop one.
+
+        Returns:
+            False where the server has no such call.
+        """
+        try:
+            await self._transport.result("POST", _path(physical), _body(move))
+        except (NotFound, StoreRejected) as exc:
+            if isinstance(exc, StoreRejected) and exc.status not in NO_CALL:
+                raise
+            # Raises where it is the collection that is not there.
+            await self._transport.result("GET", _path(physical))
+            self._can_move = False
+        return self._can_move
+
+
+def _body(move: Move) -> Json:
+    match move:
+        case CopyReplica(shard, source, target):
+            return {"replicate_shard": {"shard_id": shard, "from_peer_id": source, "to_peer_id": target}}
+        case DropReplica(shard, peer):
+            return {"drop_replica": {"shard_id": shard, "peer_id": peer}}
+
+
+def _placement(told: Mapping[str, Any], peers: tuple[int, ...], *, can_move: bool) -> Placement:
+    own, shards = int(told["peer_id"]), dict[int, dict[int, str]]()
+    for each in (*told["local_shards"], *told["remote_shards"]):
+        peer = int(each.get("peer_id", own))
+        shards.setdefault(int(each["shard_id"]), {})[peer] = printable_start(str(each["state"]))
+    copying = tuple(
+        CopyReplica(int(each["shard_id"]), int(each["from"]), int(each["to"]))
+        for each in told.get("shard_transfers") or ()
+    )
+    return Placement(peers=peers, shards=shards, copying=copying, can_move=can_move)
+
+
+def _path(physical: str) -> str:
+    return f"/collections/{quote(physical, safe='')}/cluster"

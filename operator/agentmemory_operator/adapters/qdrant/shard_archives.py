@@ -1,0 +1,121 @@
+"""The bytes of a set of shard snapshots: a tar of what is needed to make the collection, and of each shard's file.
+
+The same set always has the same bytes. Written and read as a stream: no file of it is ever whole in memory.
+"""
+
+import tarfile
+from collections.abc import AsyncIterator, Iterable
+
+import orjson
+
+from agentmemory_operator.errors import StoreRejected
+from agentmemory_operator.ports.base import Json
+
+MANIFEST = "manifest.json"
+_BLOCK = tarfile.BLOCKSIZE
+END = bytes(2 * _BLOCK)
+# Of tens of shards it has some kilobytes.
+_LARGEST_MANIFEST = 4 << 20
+
+
+def entry_of(shard: int) -> str:
+    """The name under which a shard's file stands in the archive."""
+    return f"shard-{shard}"
+
+
+def head(name: str, size: int) -> bytes:
+    """What stands before a file's bytes."""
+    entry = tarfile.TarInfo(name)
+    entry.size = size
+    return entry.tobuf(tarfile.GNU_FORMAT)
+
+
+def padding(size: int) -> bytes:
+    """What stands after a file's bytes."""
+    return bytes(-size % _BLOCK)
+
+
+def manifest_bytes(manifest: Json) -> bytes:
+    """The first file of an archive, with what stands before and after its bytes."""
+    content = orjson.dumps(manifest, option=orjson.OPT_SORT_KEYS)
+    return head(MANIFEST, len(content)) + content + padding(len(content))
+
+
+def archive_size(manifest: Json, sizes: Iterable[int]) -> int:
+    """How many bytes an archive has with files of those sizes."""
+    return len(manifest_bytes(manifest)) + sum(_BLOCK + size + len(padding(size)) for size in sizes) + len(END)
+
+
+class ArchiveReader:
+    """Reads an archive file by file."""
+
+    def __init__(self, content: AsyncIterator[bytes]) -> None:
+        self._content = content
+        self._buffer = b""
+
+    async def manifest(self) -> Json:
+        """What the archive says of itself.
+
+        Raises:
+            StoreRejected: these bytes are no set of shard snapshots.
+        """
+        name, size = await self._next()
+        if name != MANIFEST or size > _LARGEST_MANIFEST:
+            raise _unfit("they begin with no list of shards")
+        content = b"".join([chunk async for chunk in self.file(size)])
+        try:
+            manifest: Json = orjson.loads(content)
+        except orjson.JSONDecodeError as exc:
+            raise _unfit("their list of shards cannot be read") from exc
+        return manifest
+
+    async def open(self, name: str, size: int) -> AsyncIterator[bytes]:
+        """The bytes of the next file, which has to be this one; it is read to its end before the next one.
+
+        Raises:
+            StoreRejected: another file comes next.
+        """
+        found = await self._next()
+        if found != (name, size):
+            raise _unfit(f"{found[0]} of {found[1]} bytes comes where {name} of {size} is to be")
+        return self.file(size)
+
+    async def end(self) -> None:
+        """Read what is left."""
+        async for _ in self._content:
+            pass
+
+    async def file(self, size: int) -> AsyncIterator[bytes]:
+        """Yield so many bytes, and pass what pads them."""
+        left = size
+        while left:
+            if not self._buffer:
+                await self._more()
+            chunk, self._buffer = self._buffer[:left], self._buffer[left:]
+            left -= len(chunk)
+            yield chunk
+        await self._take(len(padding(size)))
+
+    async def _next(self) -> tuple[str, int]:
+        block = await self._take(_BLOCK)
+        try:
+            entry = tarfile.TarInfo.frombuf(block, "utf-8", "strict")
+        except (tarfile.HeaderError, UnicodeDecodeError) as exc:
+            raise _unfit("they are no such archive") from exc
+        return entry.name, entry.size
+
+    async def _take(self, size: int) -> bytes:
+        while len(self._buffer) < size:
+            await self._more()
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return taken
+
+    async def _more(self) -> None:
+        try:
+            self._buffer += await anext(self._content)
+        except StopAsyncIteration:
+            raise _unfit("they end too early") from None
+
+
+def _unfit(why: str) -> StoreRejected:
+    return StoreRejected(400, f"the bytes are no snapshot of a cluster's shards: {why}")

@@ -1,0 +1,373 @@
+"""Snapshots of a Qdrant cluster: of each shard one, from an active replica, all or nothing, kept and named as one.
+
+A restore creates the collection with the same shards and replicas first, and then recovers shard by shard: a node that
+recovers its part of a whole collection's snapshot leaves a replica too many, and wrong counts for a while. It ends when
+every replica is active.
+"""
+
+import hashlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from functools import partial
+from urllib.parse import quote
+
+from agentmemory_operator.adapters.http.egress import USUAL, Egress
+from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.configuration import configuration_of, indexes_of
+from agentmemory_operator.adapters.qdrant.nodes import (
+    ACTIVE,
+    AGREE_S,
+    QdrantNode,
+    await_known,
+    is_most,
+    looks,
+    metadata_of_most,
+    settled_views,
+)
+from agentmemory_operator.adapters.qdrant.replicas import QdrantReplicas
+from agentmemory_operator.adapters.qdrant.shard_archives import (
+    END,
+    ArchiveReader,
+    entry_of,
+    head,
+    manifest_bytes,
+    padding,
+)
+from agentmemory_operator.adapters.qdrant.shard_replicas import ShardReplicas, holder_of, one_of
+from agentmemory_operator.adapters.qdrant.shard_sets import ShardSet, ShardSets
+from agentmemory_operator.adapters.qdrant.snapshots import DEADLINE_S, QdrantSnapshots
+from agentmemory_operator.adapters.qdrant.transport import NODES_FIELD, QdrantTransport, understood
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, Tenant, placeholder_metadata
+from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.snapshots import ShardFile, SnapshotFile
+
+# Of a location that only this store understands.
+SCHEME = "shards:"
+# Of a collection's metadata: its shards are not all recovered yet.
+UNFINISHED_KEY = "agentmemoryRecovering"
+
+
+class QdrantShardSnapshots:
+    """Implements ports.SnapshotStore for a cluster; a set of shard snapshots is one file to whoever uses it.
+
+    Args:
+        url: http(s) address of the cluster, of any node.
+        nodes: addresses of the nodes, each its own.
+        api_key: a key that may manage collections, or None.
+        timeout_s: of each call that takes no time.
+        ca_pem: certificates of the authorities that may vouch for the nodes; None is the system's.
+        deadline_s: of each shard, and of waiting for the replicas.
+        egress: says whether each of the servers may be connected to.
+
+    Raises:
+        SpecInvalid: `ca_pem` holds no certificate.
+    """
+
+    def __init__(  # noqa: PLR0913 # how servers are reached
+        self,
+        url: str,
+        nodes: tuple[str, ...],
+        *,
+        api_key: str | None = None,
+        timeout_s: int = 10,
+        ca_pem: str | None = None,
+        deadline_s: float = DEADLINE_S,
+        egress: Egress = USUAL,
+    ) -> None:
+        open_transport = partial(QdrantTransport, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem, egress=egress)
+        self._whole = QdrantSnapshots(url, api_key=api_key, timeout_s=timeout_s, ca_pem=ca_pem, egress=egress)
+        self._front = open_transport(url)
+        self._nodes = tuple(
+            QdrantNode(address, open_transport(address, field=NODES_FIELD), api_key=api_key, deadline_s=deadline_s)
+            for address in nodes
+        )
+        self._sets = ShardSets(self._front, self._nodes)
+        self._replicas = ShardReplicas(self._nodes, deadline_s=deadline_s)
+        self._deadline_s = deadline_s
+
+    def watch_calls(self, watch: CallWatch) -> None:
+        """Do around each call what the watch says."""
+        self._whole.watch_calls(watch)
+        for transport in self._transports():
+            transport.watch = watch
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        await self._whole.close()
+        for transport in self._transports():
+            await transport.close()
+
+    async def create(self, physical: str) -> SnapshotFile:
+        """Make a snapshot of every shard; where one cannot be made, none is left."""
+        await self._remove_unfinished(physical)
+        sources = await self._replicas.sources(physical)
+        record = await self._begin(physical, sources)
+        try:
+            for shard, node in sources.items():
+                made = await node.create(physical, shard)
+                source = record.sources[str(shard)]
+                record = record.with_file(
+                    ShardFile(shard, source, made.name, made.size, made.sha256, created_ms=made.created_ms)
+                )
+                await self._sets.write(record)
+            return _told(await self._finish(record))
+        except AgentMemoryError:
+            # What cannot be removed now, the next one removes.
+            with suppress(AgentMemoryError):
+                await self._remove_unfinished(physical)
+            raise
+
+    async def files(self, physical: str) -> list[SnapshotFile]:
+        """The sets whose files are all there, oldest first; none where the collection is gone.
+
+        Every node is asked for its own files. None is missing because a node has not heard of the collection yet, or
+        is only making its replica: that is waited for.
+
+        Raises:
+            StoreUnavailable: most nodes, or one that has files, cannot be asked, or do not agree in time.
+        """
+        whole = [each for each in await self._sets.of(physical) if each.is_whole]
+        there = {(file.shard, file.peer) for each in whole for file in each.files}
+        try:
+            views = dict(await settled_views(self._nodes, physical)) if whole else {}
+        except NotFound:
+            return []
+        places = await self._replicas.by_peer() if whole else {}
+        listed: dict[tuple[int, int | None], set[str]] = {}
+        for shard, peer in sorted(there, key=str):
+            node = one_of(places, peer)
+            state = views[node].local.get(shard) if node in views else None
+            listed[shard, peer] = await _names(node, physical, shard) if state else set()
+            if state not in (None, ACTIVE) and not listed[shard, peer]:
+                told = f"the files of shard {shard} of {physical} on node {peer} are not in reach"
+                raise StoreUnavailable(f"{told}: its replica there is {state}")
+        return [_told(each) for each in whole if all(file.name in listed[file.shard, file.peer] for file in each.files)]
+
+    @asynccontextmanager
+    async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the bytes of a set: one archive."""
+        yield self._archive(await self._require(physical, name))
+
+    async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
+        """Have the nodes fetch the files of a set and make the collection of them."""
+        if not location.startswith(SCHEME):
+            raise StoreRejected(
+                400, f"{location} is a snapshot of one server: a cluster is restored from a snapshot of its shards"
+            )
+        source, _, name = location.removeprefix(SCHEME).partition("/")
+        try:
+            record = await self._require(source, name)
+        except NotFound as exc:
+            raise StoreRejected(404, str(exc)) from exc
+        if sha256 not in (None, record.sha256):
+            raise StoreRejected(400, f"checksum mismatch: expected {sha256}, {name} has {record.sha256}")
+        async with self._prepared(physical, record.configuration, record.indexes):
+            places, holders = await self._replicas.by_peer(), await self._replicas.holders(physical)
+            for file in record.files:
+                address = one_of(places, file.peer).location(source, file)
+                node = holder_of(holders, file.shard)
+                await node.recover(physical, file.shard, address, sha256=file.sha256)
+            await self._replicas.await_active(physical)
+
+    async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
+        """Send the nodes what an archive of a set holds, which make the collection of it."""
+        digest = hashlib.sha256()
+        reader = ArchiveReader(_hashed(content, digest.update))
+        manifest = await reader.manifest()
+        with understood():
+            configuration, indexes, shards = manifest["configuration"], manifest["indexes"], manifest["shards"]
+        async with self._prepared(physical, configuration, indexes):
+            holders = await self._replicas.holders(physical)
+            for told in shards:
+                shard, size = int(told["shard"]), int(told["size"])
+                part = await reader.open(entry_of(shard), size)
+                node = holder_of(holders, shard)
+                await node.upload(physical, shard, part, sha256=told["sha256"])
+            await reader.end()
+            if sha256 not in (None, digest.hexdigest()):
+                raise StoreRejected(400, f"checksum mismatch: expected {sha256}, got {digest.hexdigest()}")
+            await self._replicas.await_active(physical)
+
+    async def delete_file(self, physical: str, name: str) -> None:
+        """Delete a set's files, and take it off the record; one that is gone is no error."""
+        if record := await self._sets.find(physical, name):
+            await self._remove(record)
+
+    async def own_location(self, physical: str, name: str) -> str:
+        """Where this store finds a set; nobody else understands it."""
+        return f"{SCHEME}{physical}/{name}"
+
+    async def collections(self) -> list[str]:
+        """The names of all collections, sorted."""
+        return await self._whole.collections()
+
+    async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
+        """Make an empty collection of which every node has every shard, so that all of its files can be reached."""
+        shards = [len(each.sources) for each in await self._sets.of(physical)]
+        peers = await QdrantReplicas(self._front).peers() or ()
+        marks = placeholder_metadata(owner)
+        body: Json = {
+            "vectors": {"size": 1, "distance": "Dot"},
+            "shard_number": max(shards, default=1),
+            "replication_factor": max(len(self._nodes), len(peers)),
+            "metadata": marks,
+        }
+        try:
+            await self._front.result("PUT", _collection(physical), body)
+        except StoreRejected as exc:
+            if exc.status != 409:
+                raise
+            marks = {METADATA_KEY: (await self.metadata(physical) or {}).get(METADATA_KEY)}
+        # A node that has not heard of it tells of the collection that was here before, whose replicas are active.
+        await await_known(self._nodes, physical, marks, within_s=self._deadline_s)
+        # Where the collection is gone, nobody makes another snapshot of it, which would remove them.
+        await self._replicas.await_active(physical)
+        await self._remove_unfinished(physical)
+
+    async def metadata(self, physical: str) -> Json | None:
+        """A collection's metadata, None where most nodes say that it does not exist."""
+        known: list[Json] = []
+        async for _ in looks(AGREE_S):
+            if (told := await self._whole.metadata(physical)) is not None:
+                return told
+            known = [each for each in await metadata_of_most(self._nodes, physical) if each is not None]
+            if not known:
+                return None
+        return known[0] if is_most(len(known), len(self._nodes)) else None
+
+    async def write_metadata(self, physical: str, changes: Json) -> None:
+        """Merge into a collection's metadata; a key that is null is deleted. Most nodes know it afterwards."""
+        await self._whole.write_metadata(physical, changes)
+        await await_known(self._nodes, physical, changes)
+
+    def _transports(self) -> tuple[QdrantTransport, ...]:
+        return (self._front, *(node.transport for node in self._nodes))
+
+    async def _begin(self, physical: str, sources: Mapping[int, QdrantNode]) -> ShardSet:
+        """Put on record what is about to be made."""
+        told = await self._front.result("GET", _collection(physical))
+        with understood():
+            configuration, indexes = configuration_of(told["config"]), indexes_of(told["payload_schema"])
+        known = {
+            str(shard): [file.name for file in await node.files(physical, shard)] for shard, node in sources.items()
+        }
+        record = ShardSet(
+            physical=physical,
+            name=f"{physical}-shards-{datetime.now(UTC):%Y-%m-%d-%H-%M-%S}.snapshot",
+            configuration=configuration,
+            indexes=indexes,
+            sources={str(shard): await node.peer() for shard, node in sources.items()},
+            known=known,
+        )
+        await self._sets.write(record)
+        return record
+
+    async def _finish(self, record: ShardSet) -> ShardSet:
+        """Read every file once: the archive has a SHA-256 like any other, and it can be read."""
+        digest = hashlib.sha256()
+        async for chunk in self._archive(record):
+            digest.update(chunk)
+        whole = record.finished(digest.hexdigest())
+        await self._sets.write(whole)
+        return whole
+
+    async def _archive(self, record: ShardSet) -> AsyncIterator[bytes]:
+        places = await self._replicas.by_peer()
+        yield manifest_bytes(record.manifest)
+        for file in record.files:
+            yield head(entry_of(file.shard), file.size)
+            left, node = file.size, one_of(places, file.peer)
+            async with node.download(record.physical, file) as content:
+                async for chunk in content:
+                    left -= len(chunk)
+                    yield chunk
+            if left:
+                raise StoreUnavailable(f"{file.name} has {file.size - left} bytes instead of {file.size}")
+            yield padding(file.size)
+        yield END
+
+    async def _remove_unfinished(self, physical: str) -> None:
+        for record in await self._sets.of(physical):
+            if not record.is_whole:
+                await self._remove(record)
+
+    async def _remove(self, record: ShardSet) -> None:
+        """Delete the files of a set, those too whose making was not seen to its end."""
+        named = {file.name for each in await self._sets.of(record.physical) for file in each.files}
+        places = await self._replicas.by_peer()
+        for shard, peer in record.sources.items():
+            own, node = {file.name for file in record.files if file.shard == int(shard)}, one_of(places, peer)
+            if not record.is_whole:
+                there = await _names(node, record.physical, int(shard))
+                own |= there - named - set(record.known.get(shard, ()))
+            for name in sorted(own):
+                await node.delete(record.physical, int(shard), name)
+        await self._sets.drop(record.physical, record.name)
+
+    async def _require(self, physical: str, name: str) -> ShardSet:
+        if record := await self._sets.find(physical, name):
+            return record
+        raise NotFound(f"there is no set of shard snapshots {name} of {physical}")
+
+    @asynccontextmanager
+    async def _prepared(self, physical: str, configuration: Json, indexes: Json) -> AsyncIterator[None]:
+        """Create the collection, or see that the one there fits; a new one goes again when the work on it fails.
+
+        One that was begun and not ended says so of itself, and is made again: its replicas may be dead for ever.
+        """
+        metadata = await self.metadata(physical)
+        if metadata is not None and UNFINISHED_KEY not in metadata:
+            await self._check_fit(physical, configuration)
+            yield
+            return
+        if metadata is not None:
+            await self._front.result("DELETE", _collection(physical))
+        try:
+            await self._make(physical, configuration, indexes)
+            yield
+            await self.write_metadata(physical, {UNFINISHED_KEY: None})
+        except AgentMemoryError:
+            with suppress(AgentMemoryError):
+                await self._front.result("DELETE", _collection(physical))
+            raise
+
+    async def _check_fit(self, physical: str, configuration: Json) -> None:
+        there = await self._front.result("GET", _collection(physical))
+        with understood():
+            own = configuration_of(there["config"])
+        for what in ("vectors", "shard_number"):
+            if own.get(what) != configuration.get(what):
+                told = f"{physical} has {what} {own.get(what)}, the snapshot {configuration.get(what)}"
+                raise StoreRejected(400, f"the snapshot does not fit: {told}")
+
+    async def _make(self, physical: str, configuration: Json, indexes: Json) -> None:
+        # By it a node that has heard of this collection is told from one that still knows the one before.
+        told = {UNFINISHED_KEY: uuid.uuid4().hex}
+        metadata = configuration.get("metadata", {}) | told
+        await self._front.result("PUT", _collection(physical), configuration | {"metadata": metadata})
+        await await_known(self._nodes, physical, told, within_s=self._deadline_s)
+        await self._replicas.await_active(physical)
+        for field, schema in indexes.items():
+            body = {"field_name": field, "field_schema": schema}
+            await self._front.result("PUT", f"{_collection(physical)}/index?wait=true", body)
+
+
+async def _names(node: QdrantNode, physical: str, shard: int) -> set[str]:
+    return {file.name for file in await node.files(physical, shard)}
+
+
+def _told(record: ShardSet) -> SnapshotFile:
+    return SnapshotFile(record.name, record.size, record.sha256, record.created_ms, shards=record.files)
+
+
+def _collection(physical: str) -> str:
+    return f"/collections/{quote(physical, safe='')}"
+
+
+async def _hashed(content: AsyncIterator[bytes], update: Callable[[bytes], None]) -> AsyncIterator[bytes]:
+    async for chunk in content:
+        update(chunk)
+        yield chunk

@@ -1,0 +1,228 @@
+"""Signed calls to one bucket of an S3-compatible storage: retried, measured by deadlines, errors in our words.
+
+Amazon's runtime signs and finds the process's own identity; the bytes go through aiohttp as everywhere else. (Amazon's
+Python client asks for a python-dateutil that the Kubernetes client refuses.)
+"""
+
+import asyncio
+import functools
+import hashlib
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from io import BytesIO
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
+
+import aiohttp
+from awscrt import auth
+from awscrt.exceptions import AwsCrtError
+from awscrt.http import HttpHeaders, HttpRequest
+from yarl import URL
+
+from agentmemory_operator.adapters.http.answers import MIB, AnswerTooLarge, read_capped, read_words
+from agentmemory_operator.adapters.http.egress import Egress, HostSession, trust_of
+from agentmemory_operator.adapters.s3.refusals import refusal_of
+from agentmemory_operator.connections.rules.bucket_places import storage_url
+from agentmemory_operator.errors import StorageUnavailable
+from agentmemory_operator.ports.objects import AccessKey, Bucket
+
+MAX_ATTEMPTS = 4
+FIRST_DELAY_S, MAX_DELAY_S = 0.2, 5.0
+CONNECT_TIMEOUT_S = 10.0
+# Of silence; whoever asks for much sets no total.
+READ_TIMEOUT_S = 60.0
+# One part or one answer: a part of 8 MiB at 28 KiB/s.
+CALL_TIMEOUT_S = 300.0
+# A page of a list is the largest: 1,000 objects, of a key of at most 1,024 bytes each.
+ANSWER_BYTES = 4 * MIB
+FIELD = "endpoint"
+READS = ("GET", "HEAD")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Request:
+    """One call.
+
+    Attributes:
+        key: whole, not encoded; empty is the bucket itself.
+        sha256: of the body, where the caller has it.
+        is_fenced: goes through `before_write`; what only takes back our own does not.
+    """
+
+    method: str
+    key: str = ""
+    query: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+    sha256: bytes = b""
+    is_fenced: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class S3Answer:
+    """What came back of a call that succeeded."""
+
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+
+class S3Calls:
+    """Sends calls to one bucket.
+
+    Args:
+        before_write: called right before each call that changes something; what it raises stops the call.
+        egress: says whether the storage may be connected to; each call raises SpecInvalid where it may not.
+
+    Raises:
+        SpecInvalid: the bucket's authority is no certificate.
+    """
+
+    def __init__(self, bucket: Bucket, *, before_write: Callable[[], None], egress: Egress) -> None:
+        self._bucket = bucket
+        self._before_write = before_write
+        self._host, self._path = place_of(bucket)
+        trust = trust_of(self._host, bucket.ca_pem)
+        self._session = HostSession(egress, self._host, field=FIELD, proxies=(), limit=8, ssl=trust or True)
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+        await self._session.close()
+
+    async def call(self, request: S3Request) -> S3Answer:
+        """The answer to a call; what may go well is tried again.
+
+        Raises:
+            StorageUnavailable: it did not go well in time.
+            StorageRejected: the storage refuses.
+            NotFound: there is no such object.
+        """
+        return await _with_patience(lambda: self._answer_to(request))
+
+    @asynccontextmanager
+    async def stream(self, request: S3Request) -> AsyncIterator[aiohttp.ClientResponse]:
+        """Open the answer to a call, without its body; raises as `call` does."""
+        response = await _with_patience(lambda: self._send(request, total_s=None))
+        try:
+            yield response
+        finally:
+            # What was not read is not waited for.
+            response.close()
+
+    async def _answer_to(self, request: S3Request) -> S3Answer:
+        response = await self._send(request, total_s=CALL_TIMEOUT_S)
+        try:
+            body = await read_capped(response, ANSWER_BYTES)
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise self._away(exc) from exc
+        finally:
+            response.release()
+        # To join the parts may fail after the head of the answer was sent.
+        if b"<Error>" in body[:200]:
+            raise refusal_of(500, body, self._bucket)
+        return S3Answer(response.headers, body)
+
+    async def _send(self, request: S3Request, *, total_s: float | None) -> aiohttp.ClientResponse:
+        if request.is_fenced and request.method not in READS:
+            self._before_write()
+        path = self._path + quote(f"/{request.key}" if request.key else "/", safe="/-_.~")
+        if request.query:
+            path += "?" + "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in request.query.items())
+        headers = await self._signed(request, path)
+        if request.method not in READS:
+            headers["content-length"] = str(len(request.body))
+        timeout = aiohttp.ClientTimeout(total=total_s, connect=CONNECT_TIMEOUT_S, sock_read=READ_TIMEOUT_S)
+        try:
+            response = await self._session.request(
+                request.method,
+                URL(f"{self._host}{path}", encoded=True),
+                headers=headers,
+                # A body of bytes is handed over at once, and kept twice.
+                data=BytesIO(request.body) if request.body else None,
+                timeout=timeout,
+            )
+            if response.status >= 300:
+                body = await read_words(response)
+                response.release()
+                raise refusal_of(response.status, body, self._bucket, headers=response.headers)
+        except (aiohttp.ClientError, TimeoutError) as exc:
+            raise self._away(exc) from exc
+        return response
+
+    async def _signed(self, request: S3Request, path: str) -> dict[str, str]:
+        digest = request.sha256 or await sha256_of(request.body)
+        headers = {"host": urlsplit(self._host).netloc, "accept-encoding": "identity", **request.headers}
+        call = HttpRequest(request.method, path, HttpHeaders(list(headers.items())))
+        config = auth.AwsSigningConfig(
+            algorithm=auth.AwsSigningAlgorithm.V4,
+            signature_type=auth.AwsSignatureType.HTTP_REQUEST_HEADERS,
+            credentials_provider=_identity(self._bucket.access_key),
+            region=self._bucket.region,
+            service="s3",
+            use_double_uri_encode=False,
+            should_normalize_uri_path=False,
+            # The storage refuses a body of another digest.
+            signed_body_value=digest.hex(),
+            signed_body_header_type=auth.AwsSignedBodyHeaderType.X_AMZ_CONTENT_SHA_256,
+        )
+        try:
+            signed = await asyncio.wrap_future(auth.aws_sign_request(call, config))
+        except AwsCrtError as exc:
+            raise StorageUnavailable(
+                f"bucket {self._bucket.name!r}: no credentials ({exc.name}): name a Secret in secretRef, or give the"
+                " operator an identity that its environment tells of"
+            ) from exc
+        return dict(signed.headers)
+
+    def _away(self, exc: Exception) -> StorageUnavailable:
+        where = f"object storage {self._host}"
+        if isinstance(exc, AnswerTooLarge):
+            return StorageUnavailable(f"{where}: {exc}: correct endpoint")
+        if isinstance(exc, aiohttp.ClientSSLError):
+            way = "put its authority under ca.crt of the Secret, or correct endpoint"
+            return StorageUnavailable(f"{where}: no TLS connection that can be trusted ({type(exc).__name__}): {way}")
+        return StorageUnavailable(f"{where} cannot be reached, or broke off: {type(exc).__name__}")
+
+
+async def _with_patience(attempt: Callable[[], Awaitable[T]]) -> T:
+    """What an attempt returns; one that may go well the next time is made again."""
+    for number in range(MAX_ATTEMPTS - 1):
+        try:
+            return await attempt()
+        except StorageUnavailable as exc:
+            delay_s = min(FIRST_DELAY_S * 2.0**number, MAX_DELAY_S) * (0.5 + random.random() / 2)
+            await asyncio.sleep(max(delay_s, min(exc.retry_after_s, MAX_DELAY_S)))
+    return await attempt()
+
+
+async def sha256_of(content: bytes) -> bytes:
+    """The digest of some MiB, while others get their turn."""
+    return await asyncio.to_thread(lambda: hashlib.sha256(content).digest())
+
+
+def place_of(bucket: Bucket) -> tuple[str, str]:
+    """Scheme and host, and what stands before each key."""
+    url = urlsplit(storage_url(bucket.endpoint, bucket.region))
+    path = url.path.rstrip("/")
+    if bucket.is_path_style:
+        return f"{url.scheme}://{url.netloc}", f"{path}/{bucket.name}"
+    return f"{url.scheme}://{bucket.name}.{url.netloc}", path
+
+
+def _quoted(text: str) -> str:
+    return quote(text, safe="-_.~")
+
+
+def _identity(access_key: AccessKey | None) -> Any:
+    if access_key is None:
+        return _own_identity()
+    return auth.AwsCredentialsProvider.new_static(access_key.id, access_key.secret, access_key.session_token)
+
+
+@functools.cache
+def _own_identity() -> Any:
+    """What finds the process's identity: environment, profile, web identity, the machine's; it renews itself."""
+    return auth.AwsCredentialsProvider.new_default_chain()

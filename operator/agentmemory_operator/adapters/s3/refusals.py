@@ -1,0 +1,85 @@
+"""What an S3-compatible storage refuses, in our words: what to mend, and never a secret."""
+
+import re
+from collections.abc import Mapping
+from xml.etree import ElementTree
+
+from agentmemory_operator.adapters.http.answers import retry_after_s
+from agentmemory_operator.errors import AgentMemoryError, NotFound, StorageRejected, StorageUnavailable
+from agentmemory_operator.ports.objects import Bucket
+from agentmemory_operator.spec.printable import printable_start
+
+# What is raised for bytes that are none; the last two for the encodings that they name.
+_NO_XML = (ElementTree.ParseError, ValueError, LookupError)
+_CODE, _REGION = re.compile(r"[A-Za-z0-9.]{1,64}"), re.compile(r"[a-z0-9-]{1,64}")
+# What may go well the next time, whatever the status: what was damaged on its way among them.
+_PASSING = frozenset(
+    {
+        *("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "OperationAborted", "IncompleteBody"),
+        *("BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "ThrottlingException"),
+    }
+)
+_NO_OBJECT = frozenset({"NoSuchKey", "NotFound", ""})
+_KEYS = "correct access-key-id and secret-access-key in its Secret"
+_WAYS = {
+    "NoSuchBucket": "create the bucket, or correct bucket",
+    "InvalidAccessKeyId": _KEYS,
+    "XAdminUserNotFound": _KEYS,
+    "SignatureDoesNotMatch": f"{_KEYS}, or region",
+    "ExpiredToken": "renew session-token in its Secret",
+    "InvalidToken": "renew session-token in its Secret",
+    "AccessDenied": "let this identity do so in the bucket's policy",
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "AuthorizationHeaderMalformed": "correct region",
+    "PermanentRedirect": "correct region or endpoint",
+}
+_WAYS_BY_STATUS = {301: "correct region or endpoint", 307: "correct region or endpoint", 403: _WAYS["AccessDenied"]}
+
+
+def refusal_of(
+    status: int, body: bytes, bucket: Bucket, *, headers: Mapping[str, str] | None = None
+) -> AgentMemoryError:
+    """What to raise for an answer that is an error."""
+    code, words = _read(body)
+    told = f"bucket {bucket.name!r}: the storage answered {status}{f' {code}' if code else ''}"
+    told += f" ({printable_start(_without_keys(words, bucket))})" if words else ""
+    if code in _PASSING or status in (408, 429) or (status >= 500 and status != 501):
+        return StorageUnavailable(told, retry_after_s=retry_after_s(headers or {}))
+    if status == 404 and code in _NO_OBJECT:
+        return NotFound(told)
+    way = _WAYS.get(code) or _WAYS_BY_STATUS.get(status) or "correct endpoint, bucket and region"
+    region = (headers or {}).get("x-amz-bucket-region", "")
+    if _REGION.fullmatch(region) and region != bucket.region:
+        way = f"it lies in region {region}: correct region ({bucket.region})"
+    return StorageRejected(status, code, f"{told}: {way}")
+
+
+def read_xml(body: bytes) -> ElementTree.Element:
+    """An answer's root.
+
+    Raises:
+        StorageUnavailable: it is no XML.
+    """
+    try:
+        return ElementTree.fromstring(body)
+    except _NO_XML as exc:
+        raise StorageUnavailable("the object storage answered what no S3 does: correct endpoint") from exc
+
+
+def _read(body: bytes) -> tuple[str, str]:
+    """Code and words of a storage's error; nothing of any other body: what answers may be no storage."""
+    try:
+        root = ElementTree.fromstring(body)
+    except _NO_XML:
+        return "", ""
+    code = root.findtext("{*}Code") or ""
+    if root.tag.rpartition("}")[2] != "Error" or not _CODE.fullmatch(code):
+        return "", ""
+    return code, root.findtext("{*}Message") or ""
+
+
+def _without_keys(words: str, bucket: Bucket) -> str:
+    key = bucket.access_key
+    for secret in (key.id, key.secret, key.session_token) if key else ():
+        words = words.replace(secret, "...") if secret else words
+    return words

@@ -1,0 +1,181 @@
+"""One object on its way into a bucket: as a whole where it is small, else in parts, of which one is held at a time."""
+
+import asyncio
+import base64
+import hashlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from xml.sax.saxutils import escape
+
+from agentmemory_operator.adapters.s3.calls import S3Calls, S3Request, sha256_of
+from agentmemory_operator.adapters.s3.refusals import read_xml
+from agentmemory_operator.errors import AgentMemoryError, BytesDiffer, NotFound, StorageRejected, StorageUnavailable
+from agentmemory_operator.ports.objects import Bucket
+
+log = logging.getLogger(__name__)
+
+PART_BYTES = 8 << 20
+# S3 takes no more; an object above 78 GiB is cut into larger parts.
+MAX_PARTS = 10_000
+ABORT_TIMEOUT_S = 10.0
+
+
+class Upload:
+    """An object that is stored whole or not at all.
+
+    Args:
+        key: whole.
+        metadata: `sha256` and `size` are what the content has to have.
+
+    Attributes:
+        size: bytes taken so far.
+    """
+
+    def __init__(self, calls: S3Calls, bucket: Bucket, key: str, metadata: Mapping[str, str]) -> None:
+        self._calls = calls
+        self._key = key
+        self._metadata = dict(metadata)
+        self._encryption = _encryption_of(bucket)
+        self._digest = hashlib.sha256()
+        self._id = ""
+        self._parts: list[tuple[str, str]] = []
+        self.size = 0
+
+    @property
+    def sha256(self) -> str:
+        """Of what was taken so far, hex."""
+        return self._digest.hexdigest()
+
+    async def send(self, content: AsyncIterator[bytes]) -> None:
+        """Store the content.
+
+        Raises:
+            BytesDiffer: it is not what the metadata says.
+        """
+        try:
+            async for part, is_last in parts_of(content, part_bytes=_part_bytes(self._metadata)):
+                await self._take(part, is_last=is_last)
+        except BaseException:
+            # Of a process that is being stopped too: parts cost money until somebody drops them.
+            await self._abort()
+            raise
+
+    async def _take(self, part: bytes, *, is_last: bool) -> None:
+        await asyncio.to_thread(self._digest.update, part)
+        self.size += len(part)
+        if is_last:
+            self._check()
+        if is_last and not self._id:
+            await self._put_whole(part)
+            return
+        if not self._id:
+            await self._begin()
+        await self._put_part(part)
+        if is_last:
+            await self._complete()
+
+    def _check(self) -> None:
+        size = int(self._metadata.get("size", self.size))
+        if size != self.size:
+            raise BytesDiffer(f"{self._key}: {self.size} bytes came, {size} were to come")
+        sha256 = self._metadata.get("sha256", self.sha256)
+        if sha256 != self.sha256:
+            raise BytesDiffer(f"{self._key}: the bytes that came have SHA-256 {self.sha256}, not {sha256}")
+
+    async def _put_whole(self, content: bytes) -> None:
+        headers = self._object_headers({"sha256": self.sha256, "size": str(self.size)})
+        headers |= {"x-amz-checksum-sha256": base64.b64encode(self._digest.digest()).decode()}
+        await self._calls.call(S3Request("PUT", self._key, headers=headers, body=content, sha256=self._digest.digest()))
+
+    async def _begin(self) -> None:
+        if "sha256" not in self._metadata:
+            raise ValueError(f"{self._key}: above {PART_BYTES} bytes the SHA-256 has to be known before")
+        headers = self._object_headers({}) | {"x-amz-checksum-algorithm": "SHA256"}
+        answer = await self._calls.call(S3Request("POST", self._key, query={"uploads": ""}, headers=headers))
+        self._id = read_xml(answer.body).findtext("{*}UploadId") or ""
+        if not self._id:
+            raise StorageUnavailable("the object storage began an upload without a number: correct endpoint")
+
+    async def _put_part(self, part: bytes) -> None:
+        digest = await sha256_of(part)
+        checksum = base64.b64encode(digest).decode()
+        query = {"partNumber": str(len(self._parts) + 1), "uploadId": self._id}
+        headers = {"x-amz-checksum-sha256": checksum}
+        request = S3Request("PUT", self._key, query=query, headers=headers, body=part, sha256=digest)
+        answer = await self._calls.call(request)
+        self._parts.append((answer.headers.get("ETag", ""), checksum))
+
+    async def _complete(self) -> None:
+        parts = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(tag)}</ETag>"
+            f"<ChecksumSHA256>{checksum}</ChecksumSHA256></Part>"
+            for number, (tag, checksum) in enumerate(self._parts, start=1)
+        )
+        body = f'<CompleteMultipartUpload xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{parts}</CompleteMultipartUpload>'
+        try:
+            await self._calls.call(S3Request("POST", self._key, query={"uploadId": self._id}, body=body.encode()))
+        except StorageRejected as exc:
+            # An answer that was lost: the call was sent again, and the upload is done.
+            if exc.code != "NoSuchUpload" or not await self._is_there():
+                raise
+        self._id = ""
+
+    async def _is_there(self) -> bool:
+        try:
+            answer = await self._calls.call(S3Request("HEAD", self._key))
+        except NotFound:
+            return False
+        return answer.headers.get("x-amz-meta-sha256") == self.sha256
+
+    async def _abort(self) -> None:
+        number, self._id = self._id, ""
+        if not number:
+            return
+        try:
+            async with asyncio.timeout(ABORT_TIMEOUT_S):
+                await abort_upload(self._calls, self._key, number, is_fenced=False)
+        except (AgentMemoryError, TimeoutError):
+            log.warning("an upload of %s is left unfinished: it is dropped with the next copy", self._key)
+
+    def _object_headers(self, more: Mapping[str, str]) -> dict[str, str]:
+        kept = {f"x-amz-meta-{name}": value for name, value in (self._metadata | dict(more)).items()}
+        return kept | self._encryption | {"content-type": "application/octet-stream"}
+
+
+async def abort_upload(calls: S3Calls, key: str, number: str, *, is_fenced: bool) -> None:
+    """Drop an unfinished upload with its parts; one that is gone is no error."""
+    try:
+        await calls.call(S3Request("DELETE", key, query={"uploadId": number}, is_fenced=is_fenced))
+    except NotFound:
+        return
+    except StorageRejected as exc:
+        if exc.code != "NoSuchUpload":
+            raise
+
+
+async def parts_of(content: AsyncIterator[bytes], *, part_bytes: int) -> AsyncIterator[tuple[bytes, bool]]:
+    """Yield the content in parts of this size, and whether each is the last, which may be smaller."""
+    buffer = bytearray()
+    async for chunk in content:
+        buffer += chunk
+        while len(buffer) > part_bytes:
+            with memoryview(buffer) as view:
+                part = bytes(view[:part_bytes])
+            del buffer[:part_bytes]
+            yield part, False
+    yield bytes(buffer), True
+
+
+def _part_bytes(metadata: Mapping[str, str]) -> int:
+    least = -(-int(metadata.get("size", 0)) // MAX_PARTS)
+    return max(PART_BYTES, least)
+
+
+def _encryption_of(bucket: Bucket) -> dict[str, str]:
+    """The headers that ask for encryption at rest."""
+    if bucket.encryption is None:
+        return {}
+    headers = {"x-amz-server-side-encryption": "aws:kms" if bucket.encryption == "KMS" else bucket.encryption}
+    if bucket.kms_key_id:
+        headers["x-amz-server-side-encryption-aws-kms-key-id"] = bucket.kms_key_id
+    return headers

@@ -1,0 +1,101 @@
+"""What a source's events set in motion in the retrieval API: the settings of each agent."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory
+from agentmemory_operator.collections.rules.claims import ClaimSet
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import (
+    AGENT_MEMORY,
+    Key,
+    ObjectTable,
+    holds_collection,
+    key_of,
+    uid_of,
+)
+from agentmemory_operator.spec.effective.settings import effective_settings, subjects_now
+from agentmemory_operator.spec.kinds.parse import told_of_access
+
+log = logging.getLogger(__name__)
+
+
+class ApiFeed:
+    """Keeps the directory of agents in line with the objects.
+
+    An object that is not valid keeps its last settings, but for what is no setting: who may call is read of it as it
+    stands.
+
+    Args:
+        forget_agent: called with the slug of an object that is gone.
+    """
+
+    def __init__(
+        self, table: ObjectTable, directory: AgentDirectory, forget_agent: Callable[[str], None] = lambda slug: None
+    ) -> None:
+        self._table = table
+        self._directory = directory
+        self._forget_agent = forget_agent
+        self._served: dict[Key, AgentClaim] = {}
+
+    def take(self, event: str, document: Json) -> None:
+        """Take in one event."""
+        key = key_of(document)
+        if event == "DELETED":
+            self._table.remove(key)
+        else:
+            self._table.put(document)
+        if key.kind == AGENT_MEMORY:
+            self._serve(event, key, self._table.get(key) or document)
+
+    def take_claims(self, claims: ClaimSet) -> None:
+        """Take in which namespace each slug belongs to; a set that lost a part counts as it was when it was whole."""
+        if claims.is_complete:
+            self._directory.claims = claims
+
+    def take_list(self, kind: str, documents: list[Json], *, namespace: str = "") -> None:
+        """Take in all objects of a kind, of one namespace or of all; what is not among them is gone."""
+        present = {key_of(document) for document in documents}
+        for key in self._table.keys(kind):
+            document = self._table.get(key)
+            if key not in present and document is not None and namespace in ("", key.namespace):
+                self.take("DELETED", document)
+        for document in documents:
+            self.take("ADDED", document)
+
+    def _serve(self, event: str, key: Key, document: Json) -> None:
+        before = self._served.get(key)
+        now = None if event == "DELETED" else _claim_of(self._table, key, document, before)
+        if before is not None and (now is None or _place_of(now) != _place_of(before)):
+            # It is gone, is another object by the same name, or goes by another slug.
+            del self._served[key]
+            self._directory.remove(before.settings.slug, before.uid)
+            self._forget_agent(before.settings.slug)
+        if now is not None:
+            self._served[key] = now
+            self._directory.put(now)
+
+
+def _claim_of(table: ObjectTable, key: Key, document: Json, before: AgentClaim | None) -> AgentClaim | None:
+    """What the object claims as it stands, None where it is not valid and nothing valid of it is known."""
+    try:
+        settings = effective_settings(table.parse(document))
+    except SpecInvalid as exc:
+        if before is None or before.uid != uid_of(document):
+            log.warning("%s is not served: %s", key, exc)
+            return None
+        log.warning("%s is not valid: %s. %s", key, exc, told_of_access(document))
+        settings = replace(before.settings, subjects=subjects_now(document))
+    return AgentClaim(
+        uid=uid_of(document),
+        created=document["metadata"].get("creationTimestamp") or "",
+        settings=settings,
+        has_collection=holds_collection(document),
+    )
+
+
+def _place_of(claim: AgentClaim) -> tuple[str, str]:
+    """Where the directory keeps a claim."""
+    return claim.settings.slug, claim.uid

@@ -1,0 +1,303 @@
+"""The calls about agents, memories, sessions and forgetting; each is a method of both clients."""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, TypedDict, TypeVar, Unpack
+
+from agentmemory_operator.client.exchange import Call, Listing, json_of, new_key, path_of
+from agentmemory_operator.client.problems import ApiError
+from agentmemory_operator.client.values import (
+    AgentSummary,
+    Kept,
+    Memory,
+    Page,
+    Preview,
+    Receipt,
+    SearchResult,
+    Stats,
+    Stored,
+    Tree,
+    read_kept,
+    read_page,
+    read_receipts,
+    read_search,
+    read_tree,
+    read_value,
+)
+
+T = TypeVar("T")
+
+# A hundred thousand memories take a minute.
+LONG_S = 900.0
+
+
+class MemoryOptions(TypedDict, total=False):
+    """What a memory may have besides user and content; docs/http-api.md explains each."""
+
+    type: str
+    importance: float | str
+    confidence: float
+    decay_rate: float
+    session_id: str
+    tags: Sequence[str]
+    source: str
+    author: str
+    metadata: Mapping[str, Any]
+    key: str
+    subject: str
+    status_value: str
+    category: str
+    knowledge_category: str
+    event_type: str
+    context: str | Mapping[str, Any]
+    domain: str
+    source_ids: Sequence[str]
+    parent_id: str
+    namespace: Sequence[str]
+    supersedes: str
+    created_at: datetime | str
+    expires_at: datetime | str
+    valid_from: datetime | str
+    valid_to: datetime | str
+    pinned: bool
+    vector: Sequence[float]
+
+
+class NewMemory(MemoryOptions):
+    """A memory of a batch."""
+
+    user_id: str
+    content: str
+
+
+class ChangeOptions(TypedDict, total=False):
+    """What may change in place; what is left out stays, and `expires_at=None` is no end."""
+
+    importance: float | str
+    tags: Sequence[str]
+    metadata: Mapping[str, Any]
+    expires_at: datetime | str | None
+    pinned: bool
+
+
+class TreeOptions(TypedDict, total=False):
+    """How much of a tree to read: levels, and memories in all."""
+
+    depth: int
+    limit: int
+
+
+class KeepOptions(TypedDict, total=False):
+    """What a working memory may have besides its content."""
+
+    importance: float | str
+    vector: Sequence[float]
+
+
+class SearchOptions(TypedDict, total=False):
+    """What narrows a search; docs/filters.md explains each."""
+
+    vector: Sequence[float]
+    include_scopes: Sequence[str]
+    top_k: int
+    threshold: float
+    min_priority: float
+    types: Sequence[str]
+    tags: Sequence[str]
+    session_id: str
+    namespace: Sequence[str]
+    filters: Mapping[str, Any]
+    at_time: datetime | str
+    include_superseded: bool
+    hybrid: bool
+    explain: bool
+
+
+class ListOptions(TypedDict, total=False):
+    """What narrows a list: any of the types, all of the tags."""
+
+    include_scopes: Sequence[str]
+    type: str | Sequence[str]
+    tag: str | Sequence[str]
+    session_id: str
+    namespace: Sequence[str]
+    include_superseded: bool
+    limit: int
+    cursor: str
+
+
+def agents() -> Call[tuple[AgentSummary, ...]]:
+    """The agents that the caller may see."""
+    return Call(
+        method="GET",
+        path="/v1/agents",
+        read=lambda answer: tuple(read_value(AgentSummary, line) for line in answer["results"]),
+    )
+
+
+def agent(agent: str) -> Call[dict[str, Any]]:
+    """An agent's settings in force."""
+    return Call(method="GET", path=path_of(agent), read=dict)
+
+
+def remember(
+    agent: str, user_id: str, content: str, *, idempotency_key: str | None = None, **options: Unpack[MemoryOptions]
+) -> Call[Stored]:
+    """Store a memory, durably."""
+    body = json_of({"user_id": user_id, "content": content, **options})
+    path = path_of(agent, "memories")
+    return Call(method="POST", path=path, body=body, key=idempotency_key or new_key(), read=_stored)
+
+
+def remember_many(
+    agent: str, memories: Sequence[NewMemory], *, idempotency_key: str | None = None
+) -> Call[list[Stored | ApiError]]:
+    """Store up to 1,000 memories; one result an item, in order, and an ApiError for each that was refused."""
+    return Call(
+        method="POST",
+        path=path_of(agent, "memories", "batch"),
+        body={"memories": [json_of(memory) for memory in memories]},
+        key=idempotency_key or new_key(),
+        read=lambda answer: [_outcome(result) for result in answer["results"]],
+    )
+
+
+def search(agent: str, user_id: str, query: str | None = None, **options: Unpack[SearchOptions]) -> Call[SearchResult]:
+    """The memories that rank best for a query, or for the option `vector`."""
+    question = {} if query is None else {"query": query}
+    body = json_of({"user_id": user_id, **question, **options})
+    return Call(method="POST", path=path_of(agent, "search"), body=body, read=read_search)
+
+
+def memories(agent: str, user_id: str, **options: Unpack[ListOptions]) -> Listing[Memory]:
+    """A user's memories, newest first; pages are read as they are needed."""
+    return Listing(page(agent, user_id, **options))
+
+
+def page(agent: str, user_id: str, **options: Unpack[ListOptions]) -> Call[Page]:
+    """One page of a user's memories, newest first."""
+    return _read(read_page, user_id, agent, "memories", **options)
+
+
+def get(agent: str, user_id: str, memory_id: str) -> Call[Memory]:
+    """A memory."""
+    return _read(_memory, user_id, agent, "memories", memory_id)
+
+
+def change(agent: str, user_id: str, memory_id: str, **options: Unpack[ChangeOptions]) -> Call[Memory]:
+    """Change a memory in place; return it as it is now."""
+    path = path_of(agent, "memories", memory_id)
+    return Call(method="PATCH", path=path, parameters={"user_id": user_id}, body=json_of(options), read=_memory)
+
+
+def stats(agent: str, user_id: str | None = None) -> Call[Stats]:
+    """Count the memories of a user, or of the whole agent."""
+    parameters = {} if user_id is None else {"user_id": user_id}
+    return Call(method="GET", path=path_of(agent, "stats"), parameters=parameters, read=partial(read_value, Stats))
+
+
+def history(agent: str, user_id: str, memory_id: str) -> Call[tuple[Memory, ...]]:
+    """The versions of a memory, oldest first, whichever of them is named."""
+    return _read(_memories, user_id, agent, "memories", memory_id, "history")
+
+
+def children(agent: str, user_id: str, memory_id: str) -> Listing[Memory]:
+    """The memories right below one, newest first; pages are read as they are needed."""
+    return Listing(_read(read_page, user_id, agent, "memories", memory_id, "children"))
+
+
+def tree(agent: str, user_id: str, memory_id: str, **options: Unpack[TreeOptions]) -> Call[Tree]:
+    """A memory with all that is below it."""
+    return _read(read_tree, user_id, agent, "memories", memory_id, "tree", **options)
+
+
+def working(agent: str, user_id: str, session_id: str) -> Call[tuple[Memory, ...]]:
+    """What a session has in mind, most recently used first."""
+    return _read(_memories, user_id, agent, "sessions", session_id, "working")
+
+
+def keep(agent: str, user_id: str, session_id: str, content: str, **options: Unpack[KeepOptions]) -> Call[Kept]:
+    """Keep something in mind for a session; where there is no room, the least recently used goes."""
+    path = path_of(agent, "sessions", session_id, "working")
+    body = {"content": content, **options}
+    return Call(method="PUT", path=path, parameters={"user_id": user_id}, body=body, read=read_kept)
+
+
+def end(agent: str, user_id: str, session_id: str) -> Call[dict[str, int]]:
+    """End a session; return how many memories were dropped, by type."""
+    path = path_of(agent, "sessions", session_id, "end")
+    return Call(method="POST", path=path, parameters={"user_id": user_id}, read=lambda answer: dict(answer["counts"]))
+
+
+def delete(agent: str, user_id: str, memory_id: str) -> Call[None]:
+    """Delete a memory; the one that it replaced answers again."""
+    path = path_of(agent, "memories", memory_id)
+    # One that a lost attempt deleted is no error.
+    return Call(method="DELETE", path=path, parameters={"user_id": user_id}, read=_nothing, gone=lambda: None)
+
+
+def _read(read: Callable[[Any], T], user_id: str, *parts: str, **options: Any) -> Call[T]:
+    return Call(method="GET", path=path_of(*parts), parameters={"user_id": user_id, **options}, read=read)
+
+
+def _memory(answer: Any) -> Memory:
+    return read_value(Memory, answer)
+
+
+def _memories(answer: Any) -> tuple[Memory, ...]:
+    return tuple(map(_memory, answer["results"]))
+
+
+def _stored(answer: Any) -> Stored:
+    return read_value(Stored, answer)
+
+
+def _outcome(answer: Any) -> Stored | ApiError:
+    return ApiError(answer["error"]["status"], answer["error"]) if "error" in answer else _stored(answer)
+
+
+def _nothing(answer: Any) -> None:
+    return None
+
+
+class ForgetOptions(TypedDict, total=False):
+    """What of a user is meant; without any, everything."""
+
+    filters: Mapping[str, Any]
+    older_than: datetime | str
+
+
+class ReceiptOptions(TypedDict, total=False):
+    """Which receipts."""
+
+    user_id: str
+    limit: int
+    before: datetime | str
+
+
+def forget(
+    agent: str, user_id: str, *, idempotency_key: str | None = None, **options: Unpack[ForgetOptions]
+) -> Call[Receipt]:
+    """Erase a user's memories that the options choose, and without any the user."""
+    return Call(
+        method="POST",
+        path=path_of(agent, "forget"),
+        body=json_of({"user_id": user_id, **options}),
+        key=idempotency_key or new_key(),
+        read=partial(read_value, Receipt),
+        timeout_s=LONG_S,
+    )
+
+
+def would_forget(agent: str, user_id: str, **options: Unpack[ForgetOptions]) -> Call[Preview]:
+    """What `forget` would erase now."""
+    body = json_of({"user_id": user_id, **options, "dry_run": True})
+    path = path_of(agent, "forget")
+    return Call(method="POST", path=path, body=body, read=partial(read_value, Preview), timeout_s=LONG_S)
+
+
+def receipts(agent: str, **options: Unpack[ReceiptOptions]) -> Listing[Receipt]:
+    """What was erased, newest first; pages are read as they are needed."""
+    call = Call(method="GET", path=path_of(agent, "receipts"), parameters=json_of(options), read=read_receipts)
+    return Listing(call, mark="before")

@@ -1,0 +1,1 @@
+"""What collections decides, by no clock, file, socket or port."""

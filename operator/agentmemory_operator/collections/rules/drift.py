@@ -1,0 +1,121 @@
+"""Drift: what differs from the spec although no spec asked for the change.
+
+A collection's marker says by its config hash which shape was last brought about. Where that is the shape that is asked
+for now, whatever differs was changed by somebody else. The alias, the marker and sleeping optimizers are no drift but
+the operator's own, and put right under every policy.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+
+from agentmemory_operator.collections.rules.changes import (
+    BEHIND_ALIAS,
+    Change,
+    CreateCollection,
+    CreateIndexes,
+    Rebuild,
+    SetAlias,
+    UpdateStrictMode,
+    WakeOptimizers,
+    WriteMarker,
+)
+from agentmemory_operator.collections.rules.collection import Collection, Observed
+from agentmemory_operator.collections.rules.plan import Plan
+
+
+class DriftPolicy(StrEnum):
+    """What becomes of a difference that no spec asked for; docs/drift.md."""
+
+    CORRECT = "Correct"
+    REPORT = "Report"
+    IGNORE = "Ignore"
+
+
+OWN = (CreateCollection, SetAlias, WakeOptimizers, WriteMarker)
+
+PATHS = {
+    "m": "index.hnsw.m",
+    "ef_construct": "index.hnsw.efConstruct",
+    "full_scan_threshold_kb": "index.hnsw.fullScanThresholdKB",
+    "default_segment_number": "index.optimizers.defaultSegmentNumber",
+    "indexing_threshold_kb": "index.optimizers.indexingThresholdKB",
+    "quantization": "index.quantization",
+    "memory": "index.vectors.memory",
+    "has_keyword": "index.keyword.enabled",
+    "replication_factor": "index.sharding.replicationFactor",
+}
+NOTHING = "None"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One difference, as text.
+
+    Attributes:
+        path: the field of the spec that it is about.
+    """
+
+    path: str
+    desired: str
+    observed: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is {self.observed}, asked for is {self.desired}"
+
+
+def is_drift(desired: Collection, observed: Observed | None, *, last_physical: str | None) -> bool:
+    """Whether what differs was changed behind the operator's back.
+
+    A creation that was interrupted differs too; its alias, the last step, is missing.
+    """
+    live, ours = observed.collection.marker if observed else None, desired.marker
+    if observed is None or live is None or ours is None:
+        return False
+    is_finished = observed.is_aliased or observed.physical == last_physical
+    return is_finished and live.config_hash == ours.config_hash
+
+
+def without_drift(plan: Plan) -> Plan:
+    """The plan cut to what is the operator's own."""
+    return replace(plan, changes=tuple(change for change in plan.changes if _is_own(change)))
+
+
+def differences(desired: Collection, live: Collection, changes: Iterable[Change]) -> tuple[Difference, ...]:
+    """What the changes would set right, field by field."""
+    drift = (change for change in changes if not _is_own(change))
+    return tuple(found for change in drift for found in _differences(desired, live, change))
+
+
+def _is_own(change: Change) -> bool:
+    return isinstance(change, OWN) or change == BEHIND_ALIAS
+
+
+def _differences(desired: Collection, live: Collection, change: Change) -> Iterator[Difference]:
+    match change:
+        case Rebuild(field, observed, wanted):
+            yield Difference(field, wanted, observed)
+        case UpdateStrictMode(limits):
+            has = dict(live.strict_mode or ())
+            for name, value in limits:
+                yield Difference(f"index.strictMode.{to_camel(name)}", str(value), str(has.get(name)))
+        case CreateIndexes(indexes):
+            there = dict(live.indexes)
+            for field, kind in indexes:
+                yield Difference(f"index.payloadIndexes[{field}]", kind, there.get(field, NOTHING))
+        case _:
+            for name in (figure.name for figure in fields(change) if figure.compare):
+                wanted, found = getattr(desired, name), getattr(live, name)
+                if wanted != found and (wanted is not None or name == "quantization"):
+                    yield Difference(PATHS.get(name, f"index.{name}"), _shown(wanted), _shown(found))
+
+
+def _shown(value: Any) -> str:
+    """A figure as text; a quantization as `Scalar (quantile 0.99, always_ram True)`."""
+    if value is None or not is_dataclass(value) or isinstance(value, type):
+        return str(value)
+    figures = ", ".join(f"{name} {figure}" for name, figure in asdict(value).items())
+    return f"{type(value).__name__.removesuffix('Quantization')} ({figures})"

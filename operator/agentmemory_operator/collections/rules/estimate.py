@@ -1,0 +1,166 @@
+"""RAM and disk that a collection needs, from its layout and the number of memories.
+
+Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 40,000 memories, docs/tuning.md):
+
+    vectors        dimensions * bytes of the datatype + 2
+    compressed     int8: d + 5; Turbo: d * bits / 8 + 10; Binary: d * bits / 8 + 2; Product: 4d / ratio, and centroids
+    graph          4.23 * log2(memories in a segment) * (m / 16) ** 0.63
+    payload        400 for a content of 200 characters; on disk only
+    indexes        400 for those of retrieval, 40 for each further one
+    keywords       w different words: 8.4w + 22 in RAM, 10.4w + 220 on disk; 58 in texts of three memories
+    ids            30
+    log            4d + 500, with keywords 8w more, until it is cut, at most 64 MiB; on disk only
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from agentmemory_operator.collections.rules.collection import Collection
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets.profiles import COLD, DATATYPE_BYTES, PROFILES, figures_of
+from agentmemory_operator.spec.presets.table import (
+    BinaryQuantization,
+    ProductQuantization,
+    Quantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
+
+MIB = 1024**2
+SIZES = (10_000, 100_000, 1_000_000)
+IN_FORCE = "InForce"
+"""The name of the row that the collection as it is gets beside the profiles."""
+
+PAYLOAD_BYTES, INDEX_BYTES, EXTRA_INDEX_BYTES, ID_BYTES = 400, 400, 40, 30
+LOG_OVERHEAD_BYTES, LOG_MAX_BYTES = 500, 64 * MIB
+# Different words, without those that say nothing, of a memory of 200 characters and the two before it in its session.
+KEYWORDS = 58
+CENTROIDS = 256
+BITS = {"OneBit": 1, "OneAndHalfBits": 1.5, "TwoBits": 2, "Bits1": 1, "Bits1_5": 1.5, "Bits2": 2, "Bits4": 4}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What of a collection its size depends on.
+
+    Attributes:
+        segments: 0 is one per CPU and counts as 2.
+        extra_indexes: payload indexes beyond those of retrieval.
+        keywords: different words in the keyword text of a memory; 0 where there are no keyword vectors.
+    """
+
+    dimensions: int
+    vector_bytes: int
+    m: int
+    segments: int
+    is_cold: bool
+    quantization: Quantization | None
+    extra_indexes: int = 0
+    keywords: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Bytes for one copy of the collection."""
+
+    ram: float
+    disk: float
+
+
+def estimate(layout: Layout, memories: int) -> Estimate:
+    """What so many memories need; RAM is what has to stay there for searches not to read the disk for it."""
+    vectors = memories * (layout.vector_bytes + 2)
+    copies = _compressed(layout, memories)
+    graph = memories * _graph_bytes(layout, memories)
+    indexes = memories * (INDEX_BYTES + EXTRA_INDEX_BYTES * layout.extra_indexes + ID_BYTES)
+    log = min(LOG_MAX_BYTES, memories * (4 * layout.dimensions + 8 * layout.keywords + LOG_OVERHEAD_BYTES))
+    words = _keyword_vectors(layout, memories)
+    has_copies_in_ram = not layout.is_cold or (layout.quantization is not None and layout.quantization.always_ram)
+    ram = graph + indexes + words.ram + (0 if layout.is_cold else vectors) + (copies if has_copies_in_ram else 0)
+    return Estimate(ram, vectors + copies + graph + indexes + words.disk + memories * PAYLOAD_BYTES + log)
+
+
+def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
+    """The collection's own estimates and those of every profile, by number of memories."""
+    return _estimates(replace(collection, marker=None), expected_memories)
+
+
+# Objects of a preset have the same shape, and nothing but the shape decides.
+@lru_cache(maxsize=256)
+def _estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
+    sizes = sorted({*SIZES, expected_memories})
+    rows = {IN_FORCE: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
+    for name in PROFILES:
+        rows[name] = {memories: estimate(profile_layout(name, collection, memories), memories) for memories in sizes}
+    return rows
+
+
+def shard_bytes(collection: Collection, memories: int) -> int:
+    """About what one of the collection's shards has on disk."""
+    whole = estimate(layout_of(collection), memories).disk if memories else 0
+    return round(whole / (collection.shard_number or 1))
+
+
+def layout_of(collection: Collection) -> Layout:
+    """The layout of a collection as it is."""
+    return Layout(
+        dimensions=collection.size,
+        vector_bytes=collection.size * _number_bytes(collection),
+        m=collection.m or 0,
+        segments=collection.default_segment_number or 0,
+        is_cold=collection.memory == COLD,
+        quantization=collection.quantization,
+        extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
+        keywords=KEYWORDS if collection.has_keyword else 0,
+    )
+
+
+def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
+    """The layout that a profile gives so many memories with the collection's vectors."""
+    datatype = collection.datatype if collection.datatype in DATATYPE_BYTES else "Float32"
+    figures = figures_of(PROFILES[name], expected_memories=memories, dimensions=collection.size, datatype=str(datatype))
+    return Layout(
+        dimensions=collection.size,
+        vector_bytes=collection.size * _number_bytes(collection),
+        m=figures.m,
+        segments=figures.default_segment_number,
+        is_cold=figures.memory == COLD,
+        quantization=figures.quantization,
+        extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
+        keywords=KEYWORDS if collection.has_keyword else 0,
+    )
+
+
+def _number_bytes(collection: Collection) -> int:
+    # Whole-number vectors are not the operator's, but may be in a collection that it looks at.
+    return 1 if collection.datatype == "Uint8" else DATATYPE_BYTES[collection.datatype or "Float32"]
+
+
+def _keyword_vectors(layout: Layout, memories: int) -> Estimate:
+    """What the words take: their index is in RAM whatever the profile, the vectors are on disk."""
+    if not layout.keywords:
+        return Estimate(0, 0)
+    return Estimate(memories * (8.4 * layout.keywords + 22), memories * (10.4 * layout.keywords + 220))
+
+
+def _graph_bytes(layout: Layout, memories: int) -> float:
+    in_segment = max(2.0, memories / (layout.segments or 2))
+    return 4.23 * math.log2(in_segment) * math.pow(layout.m / 16, 0.63)
+
+
+def _compressed(layout: Layout, memories: int) -> float:
+    dimensions = layout.dimensions
+    match layout.quantization:
+        case None:
+            return 0
+        case ScalarQuantization():
+            return memories * (dimensions + 5)
+        case ProductQuantization(compression, _):
+            centroids = (layout.segments or 2) * CENTROIDS * dimensions * 4
+            return memories * 4 * dimensions / int(compression.removeprefix("X")) + centroids
+        case BinaryQuantization(encoding, _, _):
+            return memories * (dimensions * BITS[encoding] / 8 + 2)
+        case TurboQuantization(bits, _):
+            return memories * (dimensions * BITS[bits] / 8 + 10)

@@ -1,0 +1,79 @@
+"""One namespace's part of a bucket that several share: whatever reaches out of it is refused, before any call."""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+
+from agentmemory_operator.connections.rules.bucket_places import Area
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports.objects import ObjectStore, StoredObject, every_key
+from agentmemory_operator.spec.kinds.conditions import Reason
+
+
+class ConfinedObjects:
+    """The objects of an area; implements ports.objects.ObjectStore.
+
+    Args:
+        place: name of the bucket, for people.
+
+    Raises:
+        SpecInvalid: `SourceNotAllowed`, of each key and folder that is not the area's. Whether anything is there is not
+            told, nor whose it is.
+    """
+
+    def __init__(self, objects: ObjectStore, area: Area, *, place: str) -> None:
+        self._objects = objects
+        self._area = area
+        self._place = place
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._objects.close()
+
+    async def put(self, key: str, content: AsyncIterator[bytes], *, metadata: Mapping[str, str]) -> StoredObject:
+        """Store a stream in constant memory."""
+        return await self._objects.put(self._own(key), content, metadata=metadata)
+
+    async def head(self, key: str) -> StoredObject | None:
+        """What is known of an object."""
+        return await self._objects.head(self._own(key))
+
+    def get(self, key: str, *, offset: int = 0) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open an object's bytes."""
+        return self._objects.get(self._own(key), offset=offset)
+
+    async def delete(self, key: str) -> None:
+        """Delete an object."""
+        await self._objects.delete(self._own(key))
+
+    async def list(self, prefix: str) -> AsyncIterator[StoredObject]:
+        """Yield the objects of a folder that are the area's."""
+        async for stored in self._objects.list(self._own_folder(prefix)):
+            if self._area.holds(stored.key):
+                yield stored
+
+    async def abort_uploads(
+        self, prefix: str, *, older_than_ms: int, is_meant: Callable[[str], bool] = every_key
+    ) -> int:
+        """Drop what uploads of the area have left unfinished."""
+        before = prefix if self._area.holds(prefix) else self._own_folder(prefix)
+        return await self._objects.abort_uploads(
+            before, older_than_ms=older_than_ms, is_meant=lambda key: self._area.holds(key) and is_meant(key)
+        )
+
+    def _own(self, key: str) -> str:
+        if not self._area.holds(key):
+            raise self._refusal(key)
+        return key
+
+    def _own_folder(self, folder: str) -> str:
+        if not self._area.holds_folder(folder):
+            raise self._refusal(folder)
+        return folder
+
+    def _refusal(self, key: str) -> SpecInvalid:
+        return SpecInvalid(
+            Reason.SOURCE_NOT_ALLOWED,
+            f"{key!r} lies outside what namespace {self._area.namespace} may reach of the shared bucket {self._place}:"
+            f" the copies of its own agents, [PREFIX/]{self._area.namespace}/AGENT/SNAPSHOT_UID/FILE; for anything else"
+            " name a Secret that opens the bucket in secretRef",
+        )

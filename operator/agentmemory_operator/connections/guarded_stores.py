@@ -1,0 +1,132 @@
+"""Stores of a server that ask `Reach` before each call whether the collection that it names may be used.
+
+A method of a store is guarded unless it is listed here: what a later version adds is guarded too.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext
+from functools import partial
+from typing import Any, cast
+
+from agentmemory_operator.collections.rules.changes import Change, CreateCollection, SetAlias
+from agentmemory_operator.collections.rules.collection import Observed, Tenant
+from agentmemory_operator.connections.reach import Reach
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.ports.snapshots import SnapshotStore
+from agentmemory_operator.spec.naming import is_collection_name
+
+FREE = frozenset({"close", "server", "process", "peers", "names", "collections"})
+"""Methods that name no collection: of what lies on a server they tell the names alone, which are looked up in."""
+
+
+class _Guarded:
+    """Passes calls on whose first argument is a name that may be used."""
+
+    def __init__(self, store: object, reach: Reach) -> None:
+        self._store = store
+        self._reach = reach
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        return method if name in FREE else partial(self._checked, method)
+
+    async def _checked(self, method: Callable[..., Awaitable[Any]], collection: str, *args: Any, **more: Any) -> Any:
+        await self._reach.check(collection)
+        return await method(collection, *args, **more)
+
+
+class _Collections(_Guarded):
+    """Implements ports.CollectionStore."""
+
+    _store: CollectionStore
+
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
+        """What lies behind an alias; where a status says that it lies is a guess, and no more."""
+        if not self._reach.is_named_so(alias):
+            await self._reach.check(alias)
+        if is_linked:
+            await self._reach.check(likely)
+        guess = likely if is_collection_name(likely) else f"{alias}__1"
+        return self._reach.seen(alias, await self._store.observe(alias, guess, is_linked=is_linked))
+
+    async def apply(self, physical: str, change: Change) -> None:
+        """Carry out one change; an alias that is moved is one of ours too, and so is what it leads to now."""
+        await self._reach.check(physical)
+        if isinstance(change, SetAlias):
+            await self._reach.check(change.alias)
+        async with self._reach.making() if isinstance(change, CreateCollection) else nullcontext():
+            await self._store.apply(physical, change)
+
+    async def delete(self, physical: str) -> None:
+        """Delete the collection; another one of its name is judged anew."""
+        await self._reach.check(physical)
+        await self._store.delete(physical)
+        self._reach.made.discard(physical)
+
+
+class _Snapshots(_Guarded):
+    """Implements ports.SnapshotStore."""
+
+    _store: SnapshotStore
+
+    @asynccontextmanager
+    async def download(self, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a snapshot's bytes."""
+        await self._check_file(physical, name)
+        async with self._store.download(physical, name) as content:
+            yield content
+
+    async def delete_file(self, physical: str, name: str) -> None:
+        """Delete a snapshot."""
+        await self._check_file(physical, name)
+        await self._store.delete_file(physical, name)
+
+    async def own_location(self, physical: str, name: str) -> str:
+        """Where the server reaches one of its snapshots; `recover` takes no other location."""
+        await self._check_file(physical, name)
+        location = await self._store.own_location(physical, name)
+        self._reach.tell_location(location)
+        return location
+
+    async def recover(self, physical: str, location: str, *, sha256: str | None) -> None:
+        """Have the server fetch a snapshot and make the collection of it."""
+        self._reach.check_location(location)
+        async with self._reach.recovering(physical):
+            await self._store.recover(physical, location, sha256=sha256)
+
+    async def upload(self, physical: str, content: AsyncIterator[bytes], *, sha256: str | None) -> None:
+        """Send a snapshot to the server, which makes the collection of it."""
+        async with self._reach.recovering(physical):
+            await self._store.upload(physical, content, sha256=sha256)
+
+    async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
+        """Make a placeholder that says whose it is."""
+        await self._reach.check(physical)
+        await self._store.create_placeholder(physical, owner or await self._reach.tenant())
+
+    async def metadata(self, physical: str) -> Json | None:
+        """A collection's metadata: whose it is, who asks judges by that where the name is the namespace's."""
+        if not self._reach.is_known(physical):
+            await self._reach.check(physical)
+        return await self._store.metadata(physical)
+
+    async def _check_file(self, physical: str, name: str) -> None:
+        self._reach.check_file(physical, name)
+        await self._reach.check(physical)
+
+
+def guarded_collections(store: CollectionStore, reach: Reach) -> CollectionStore:
+    """The store for whoever may use what `reach` says."""
+    return cast("CollectionStore", _Collections(store, reach))
+
+
+def guarded_snapshots(store: SnapshotStore, reach: Reach) -> SnapshotStore:
+    """The store for whoever may use what `reach` says."""
+    return cast("SnapshotStore", _Snapshots(store, reach))
+
+
+def guarded_points(store: PointStore, reach: Reach) -> PointStore:
+    """The store for whoever may use what `reach` says."""
+    return cast("PointStore", _Guarded(store, reach))

@@ -1,0 +1,118 @@
+"""The point store of each agent's connection, shared by all agents of one connection."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from agentmemory_operator.connections.link import Endpoint, Link
+from agentmemory_operator.connections.resolve import Place, Resolver
+from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import Namespaces, Secrets
+from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
+from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.spec.effective.settings import AgentSettings
+
+T = TypeVar("T")
+
+
+class PointStores(Resolver["LinkedPoints"]):
+    """Gives stores by connection, or where each agent has Secrets of its own, by agent.
+
+    Args:
+        secrets: where keys and certificates are read: once a change of the connection, and when the server refuses.
+        open_store: makes the store of an endpoint.
+        secrets_of: the Secrets of one agent, by slug, in the place of `secrets`.
+    """
+
+    def __init__(
+        self,
+        table: ObjectTable,
+        secrets: Secrets,
+        open_store: Callable[[Endpoint], PointStore],
+        *,
+        namespaces: Namespaces | None = None,
+        secrets_of: Callable[[str], Secrets] | None = None,
+    ) -> None:
+        super().__init__(table, namespaces)
+        self._secrets = secrets
+        self._secrets_of = secrets_of
+        self._open_store = open_store
+
+    async def store_for(self, settings: AgentSettings) -> PointStore:
+        """The store of the agent's connection: the same one until the connection's spec changes.
+
+        Raises:
+            StoreUnavailable: there is no such connection, it is not for this namespace, or its Secret is missing.
+        """
+        key = _connection_of(settings)
+        place = key, settings.slug if self._secrets_of else ""
+        if self._table.get(key) is None:
+            self._drop(place)
+        with _unavailable():
+            document = await self._find_allowed(key, settings.namespace)
+            linked = self._linked(place, document)
+            await linked.open()
+        return linked
+
+    def capabilities_of(self, settings: AgentSettings) -> frozenset[str]:
+        """What the server of the agent's connection can do, as the connection's status last said."""
+        document = self._table.get(_connection_of(settings))
+        status = (document or {}).get("status") or {}
+        return frozenset(status.get("capabilities") or ())
+
+    def forget_agent(self, slug: str) -> None:
+        """Close the stores that an agent has to itself, after their last use."""
+        self._drop(*[place for place in self._links if place[1] == slug])
+
+    def _linked(self, place: Place, document: Json) -> "LinkedPoints":
+        linked = self._links.get(place)
+        if linked is None or linked.spec != document.get("spec"):
+            self._drop(place)
+            secrets = self._secrets_of(place[1]) if self._secrets_of else self._secrets
+            linked = self._links[place] = LinkedPoints(document, Link(secrets, self._open_store, has_nodes=False))
+        return linked
+
+
+class LinkedPoints(ForwardingPoints):
+    """Implements ports.PointStore: each call goes to the link's store of the moment.
+
+    A key that was rotated is read again when the server refuses the old one, and the call is made once more: what is
+    refused has changed nothing.
+
+    Attributes:
+        spec: the connection's, as it came.
+    """
+
+    def __init__(self, document: Json, link: Link[PointStore]) -> None:
+        self._document = document
+        self._link = link
+        self.spec: Any = document.get("spec")
+
+    async def open(self) -> None:
+        """Read the Secrets, if they were not read yet; raises as `Link.open`."""
+        await self._link.open(self._document)
+
+    async def close(self) -> None:
+        """Close the connections after their last use."""
+        await self._link.close()
+
+    async def read(self, call: PointCall[T]) -> T:
+        """Make a call, once more if the server refused it for its key."""
+        with _unavailable():
+            return await self._link.use(self._document, call.on)
+
+    write = read
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    """Turn what only the connection's author can mend into what a caller of the API may be told."""
+    try:
+        yield
+    except SpecInvalid as exc:
+        raise StoreUnavailable(f"the connection of this agent cannot be used: {exc}") from exc
+
+
+def _connection_of(settings: AgentSettings) -> Key:
+    return Key(QDRANT_CONNECTION, settings.connection_namespace, settings.connection)

@@ -1,0 +1,1 @@
+"""What connections decides, by no clock, file, socket or port."""

@@ -1,0 +1,101 @@
+"""Streams of a snapshot's bytes: told of, checked, and gone on with where they broke off."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from agentmemory_operator.errors import BytesDiffer, StorageUnavailable
+from agentmemory_operator.ports.objects import ObjectStore
+
+Progress = Callable[[int, int], Awaitable[None]]
+"""Told now and then how many bytes of how many are done."""
+
+TOLD_EVERY_S = 2.0
+MAX_RESUMES = 5
+
+
+async def silent(done: int, total: int) -> None:
+    """Tell nobody."""
+
+
+async def told(
+    content: AsyncIterator[bytes], total: int, progress: Progress, *, every_s: float = TOLD_EVERY_S
+) -> AsyncIterator[bytes]:
+    """Yield the content and tell of it now and then."""
+    loop = asyncio.get_running_loop()
+    done, due_s = 0, loop.time() + every_s
+    async for chunk in content:
+        yield chunk
+        done += len(chunk)
+        if loop.time() >= due_s:
+            await progress(done, total)
+            due_s = loop.time() + every_s
+
+
+async def steady(objects: ObjectStore, key: str, size: int) -> AsyncIterator[bytes]:
+    """Yield an object's bytes; where they break off they are asked for from there on, five times in all."""
+    done = 0
+    for attempt in range(MAX_RESUMES + 1):
+        before = done
+        try:
+            async with objects.get(key, offset=done) as content:
+                async for chunk in content:
+                    done += len(chunk)
+                    yield chunk
+            return
+        except StorageUnavailable:
+            # To begin at all was tried several times.
+            if attempt == MAX_RESUMES or done in (before, size):
+                raise
+
+
+class CheckedStream:
+    """Bytes of which the last are given only when all are right: who makes something of the whole makes nothing wrong.
+
+    Args:
+        named: what they are of, for people.
+        size, sha256: what they have to have; without a size it is not known.
+    """
+
+    def __init__(self, content: AsyncIterator[bytes], *, named: str, size: int | None, sha256: str) -> None:
+        self._content = content
+        self._named = named
+        self._size = size
+        self._sha256 = sha256
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the bytes.
+
+        Raises:
+            BytesDiffer: they are others.
+        """
+        digest, done, last = hashlib.sha256(), 0, b""
+        async for chunk in self._content:
+            digest.update(chunk)
+            done += len(chunk)
+            if last:
+                yield last
+            last = chunk
+        self._check(done, digest.hexdigest())
+        yield last
+
+    def _check(self, size: int, sha256: str) -> None:
+        if self._size is not None and size != self._size:
+            raise BytesDiffer(f"{self._named}: it has {size} bytes, recorded are {self._size}")
+        if sha256 != self._sha256:
+            raise BytesDiffer(f"{self._named}: its bytes have SHA-256 {sha256}, recorded is {self._sha256}")
+
+
+async def digest_of(content: AsyncIterator[bytes]) -> tuple[str, int]:
+    """Read all of it; return its SHA-256 and its bytes."""
+    digest, size = hashlib.sha256(), 0
+    async for chunk in content:
+        digest.update(chunk)
+        size += len(chunk)
+    return digest.hexdigest(), size
+
+
+async def drain(content: CheckedStream) -> None:
+    """Read all of it; raises what it raises."""
+    async for _ in content:
+        pass

@@ -1,0 +1,1 @@
+"""One reconcile of each kind: parse, deletion, slug, collection, status, events."""

@@ -1,0 +1,384 @@
+"""One pass over an AgentMemory: parse, deletion first, slug, reconcile, status. Errors become conditions here."""
+
+import logging
+from contextlib import AsyncExitStack
+from dataclasses import KW_ONLY, dataclass, field, replace
+from datetime import datetime
+
+from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.claims import Claims
+from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.reindex_slots import Turns, is_running
+from agentmemory_operator.collections.replication import replicate
+from agentmemory_operator.collections.rules.collection import RED, Observed
+from agentmemory_operator.collections.rules.desired import newest_collection, terms_of
+from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.refusals import describe_owner, slug_taken
+from agentmemory_operator.collections.takeover import TakeoverRequests, terms_for
+from agentmemory_operator.connections.capacity import FRESH_S
+from agentmemory_operator.connections.handover import Handover
+from agentmemory_operator.connections.probe import Connections
+from agentmemory_operator.connections.resolve import Servers, connection_of
+from agentmemory_operator.controllers.bootstrap import check_creation, count_unlisted
+from agentmemory_operator.controllers.connection import ConnectionPasses
+from agentmemory_operator.controllers.deletion import FINALIZER, POLICIES, Release
+from agentmemory_operator.controllers.events import events_of
+from agentmemory_operator.controllers.rules.status import (
+    access_status,
+    converged_status,
+    suspended_status,
+)
+from agentmemory_operator.controllers.status_writer import StatusWriter
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    DeletionWaiting,
+    NotOwned,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
+from agentmemory_operator.ports.access import Hosts
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.rebuilds.controller import Rebuilds
+from agentmemory_operator.runtime.cache import (
+    AGENT_MEMORY,
+    MEMORY_SNAPSHOT,
+    QDRANT_CONNECTION,
+    Key,
+    ObjectTable,
+    Statuses,
+    slug_of,
+)
+from agentmemory_operator.runtime.queue import Request, jittered
+from agentmemory_operator.snapshots.rules.facts import points_held
+from agentmemory_operator.snapshots.schedule import SnapshotSchedule
+from agentmemory_operator.spec.effective.embedding import effective_embedding
+from agentmemory_operator.spec.effective.revisions import at_revision
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
+from agentmemory_operator.spec.kinds.cel import OPENAI_URL
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.kinds.parse import told_of_access
+from agentmemory_operator.spec.naming import alias_of
+from agentmemory_operator.spec.times import render_second
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Periods:
+    """Seconds until something is looked at again.
+
+    Attributes:
+        converged_s: an object that is as it should be: finds what changed behind the operator's back.
+        busy_s: one whose collection the engine indexes.
+        settle_s: one whose collection was told to reindex and is not seen to.
+        stalled_s: one that only a person can mend: a Secret created later sends no event.
+        probe_s: a connection.
+        capacity_s: how full its server is.
+        release_s: how long an unreachable Qdrant may hold an object's deletion.
+        returning_per_s: not a period: how many objects of a connection that came back are looked at each second.
+        resync_s: all objects, against the list of the API server.
+    """
+
+    converged_s: float = 300.0
+    busy_s: float = 5.0
+    settle_s: float = 1.0
+    stalled_s: float = 30.0
+    probe_s: float = 5.0
+    capacity_s: float = FRESH_S
+    release_s: float = 300.0
+    resync_s: float = 300.0
+    returning_per_s: float = 100.0
+
+
+@dataclass(slots=True)
+class Passes:
+    """Passes over every kind.
+
+    Attributes:
+        request: asks for a pass over another object.
+        servers: where deletions find what lies beside a collection.
+        claims: which namespace a slug belongs to.
+        locks: of the aliases; one for all who move them.
+        asking: which takeovers each connection is asked for; one for all who ask.
+        hosts: what the retrieval API may connect to, as far as this process knows.
+        handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
+        cleaning: told of each object; says when its next cleanup is due.
+        snapshots: told of each object; says what there is to say of its snapshots.
+        rebuilds: told of what each pass found.
+    """
+
+    table: ObjectTable
+    connections: Connections
+    cluster: Cluster
+    clock: Clock
+    request: Request
+    _: KW_ONLY
+    periods: Periods
+    servers: Servers
+    claims: Claims
+    locks: AliasLocks
+    asking: TakeoverRequests
+    hosts: Hosts
+    handover: Handover | None
+    cleaning: Cleaning
+    snapshots: SnapshotSchedule
+    rebuilds: Rebuilds
+    statuses: Statuses = field(init=False)
+    writer: StatusWriter = field(init=False)
+    probing: ConnectionPasses = field(init=False)
+    turns: Turns = field(init=False)
+    release: Release = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.release = Release(self.table, self.connections, self.cluster, self.request, self.servers)
+        self.turns = Turns(self.table, self.clock)
+        self.statuses = Statuses(self.table, self.cluster, self.clock)
+        self.writer = StatusWriter(self.table, self.cluster, self.statuses, self.request, self.asking, self.snapshots)
+        self.probing = ConnectionPasses(
+            *(self.table, self.connections, self.cluster, self.request, self.writer),
+            probe_s=self.periods.probe_s,
+            returning_per_s=self.periods.returning_per_s,
+        )
+
+    async def run(self, key: Key) -> float | None:
+        """Do one pass; return after how many seconds the next one is due, None when the object is gone.
+
+        Raises:
+            TransientError: it is to be tried again; the status says why.
+        """
+        document = self.table.get(key)
+        if document is None:
+            return None
+        if key.kind == QDRANT_CONNECTION:
+            return await self.probing.run(key, document)
+        return await self._memory(key, document)
+
+    async def _memory(self, key: Key, document: Json) -> float | None:
+        metadata = Metadata.model_validate(document["metadata"])
+        if metadata.deletion_timestamp:
+            return await self._release(document, metadata)
+        try:
+            memory = self._parsed(document)
+            if memory.spec.suspend:
+                self._end_turn(key)
+                self.rebuilds.note_suspended(key)
+                await self._suspend(document, metadata)
+                return await self._keep_served(key, memory)
+            await self._check_slug(key, memory)
+            opened_by, trouble = await self._hand_over(memory)
+            done = await self._reconcile(key, document, memory)
+            marker = done.observed.collection.marker
+            if self.handover and self.handover.learn(memory, marker.embedding if marker else None):
+                opened_by, trouble = await self._hand_over(memory)
+        except AgentMemoryError as exc:
+            self._end_turn(key)
+            await self.writer.fail(document, metadata, exc)
+            return self._after(key, exc)
+        # Right after a Reindex was begun the engine may not be seen to work: the turn stays until the next look.
+        if not done.has_reindexed and not is_running(done.observed):
+            self._end_turn(key)
+        self.asking.settle(key)
+        await self._report(key, document, memory, done, opened_by=opened_by)
+        if trouble is not None:
+            raise trouble
+        return self._due_s(key, done)
+
+    async def _hand_over(self, memory: AgentMemory) -> tuple[str | None, TransientError | None]:
+        """Give the API what it needs; return what opens Qdrant, and what went wrong, for which nothing else waits."""
+        try:
+            return await self.handover.hand_over(memory) if self.handover else None, None
+        except TransientError as exc:
+            return ((memory.status.get("access") or {}).get("qdrant")), exc
+
+    async def _keep_served(self, key: Key, memory: AgentMemory) -> float | None:
+        """Renew what the API needs of a suspended agent; return when to do so again."""
+        if self.handover is None or self.table.owner_of(memory.slug) != key:
+            return None
+        try:
+            await self.handover.hand_over(memory)
+        except SpecInvalid as exc:
+            log.warning("the suspended %s may not be served for long: %s", key, exc)
+        return jittered(self.periods.converged_s)
+
+    def _due_s(self, key: Key, done: Reconciled) -> float:
+        """After how many seconds the next pass is due."""
+        if done.observed.state == RED or done.is_queued:
+            return self.periods.stalled_s
+        if done.observed.is_busy:
+            return self.periods.busy_s
+        if self.turns.is_held_by(key):
+            return self.periods.settle_s
+        return jittered(self.periods.converged_s)
+
+    def _after(self, key: Key, exc: AgentMemoryError) -> float:
+        """When to look again after a failure.
+
+        Raises:
+            TransientError: `exc` itself, if another attempt may help; the queue spaces the attempts.
+        """
+        connection = self.table.connection_of(key)
+        if self.connections.is_away(connection):
+            # Who comes back asks for passes.
+            return jittered(self.periods.converged_s)
+        if connection is not None and isinstance(exc, StoreUnavailable | StoreRejected):
+            # One probe finds out for all what this pass has met.
+            self.request(connection, after_s=self.connections.until_probe_s(connection))
+        if isinstance(exc, TransientError):
+            raise exc
+        return self.periods.stalled_s
+
+    def _end_turn(self, key: Key) -> None:
+        """Give the turn to reindex to whoever waits for it."""
+        if not self.turns.is_held_by(key):
+            return
+        self.turns.give_back(key)
+        if waiting := self.turns.next_of(key):
+            self.request(waiting)
+
+    async def _take_turn(self, key: Key, document: Json, memory: AgentMemory) -> str | None:
+        """Take the turn to reindex and write that down; return whose turn it is where it is another's."""
+
+        async def observe(alias: str) -> Observed | None:
+            # Others' collections too, whose namespaces this object has nothing to do with.
+            return await self.connections.survey(connection_of(memory), lambda store: store.observe(alias, alias))
+
+        before = await self.turns.take(key, observe)
+        if before is not None:
+            return str(before)
+        status = (document.get("status") or {}) | {"reindexSince": self.statuses.now}
+        await self.writer.write(document, memory.metadata, status, is_ended=False)
+        return None
+
+    async def _release(self, document: Json, metadata: Metadata) -> float | None:
+        since = datetime.fromisoformat(metadata.deletion_timestamp or self.statuses.now)
+        deadline_s = since.timestamp() + self.periods.release_s
+        is_overdue = self.clock.now_ms() / 1000 > deadline_s
+        try:
+            async with self.locks.of(slug_of(document)):
+                await self.release.run(document, metadata, is_overdue=is_overdue)
+            return None
+        except DeletionWaiting as exc:
+            await self.writer.fail(document, metadata, exc)
+            return self.periods.busy_s
+        except StoreUnavailable as exc:
+            waiting = DeletionWaiting(
+                f"the deletion waits for Qdrant until {render_second(deadline_s)}; then the object goes, and its "
+                f"collection is kept: {exc}"
+            )
+            await self.writer.fail(document, metadata, waiting)
+            raise waiting from exc
+
+    async def _suspend(self, document: Json, metadata: Metadata) -> None:
+        old = document.get("status") or {}
+        status = suspended_status(old=old, generation=metadata.generation, now=self.statuses.now)
+        await self.writer.write(document, metadata, status)
+
+    async def _check_slug(self, key: Key, memory: AgentMemory) -> None:
+        """Pass where the slug is this object's, and record that it is its namespace's.
+
+        Raises:
+            NotOwned: it is another's.
+            TransientError: it cannot be recorded now.
+        """
+        claim = self.claims.blocking(memory)
+        if claim and await self.claims.take_over(memory):
+            claim = None
+        owner = self.table.owner_of(memory.slug)
+        if owner is None or owner.namespace != key.namespace:
+            # Of an object that exists, nobody takes anything over.
+            raise slug_taken(memory.slug, claim if owner is None else None)
+        if owner != key:
+            message = f"agent {memory.slug!r} belongs to the older AgentMemory {owner.name}: choose another spec.agent"
+            raise NotOwned(Reason.SLUG_TAKEN, message)
+        await self.claims.take(memory)
+
+    async def _reconcile(self, key: Key, document: Json, memory: AgentMemory) -> Reconciled:
+        wanted = (FINALIZER,) if memory.spec.deletion_policy in POLICIES else ()
+        others = [name for name in memory.metadata.finalizers if name != FINALIZER]
+        if sorted(memory.metadata.finalizers) != sorted([*others, *wanted]):
+            await self.cluster.write_finalizers(AGENT_MEMORY, memory.metadata, [*others, *wanted])
+        await self.connections.check_embedding_secret(memory)
+        await self._check_embedder(memory)
+
+        async def bring_about(store: CollectionStore) -> Reconciled:
+            async with self.locks.of(memory.slug):
+                done = await self._bring_about(key, document, memory, store)
+            return replace(done, unlisted=await count_unlisted(memory, done.observed, store))
+
+        return await self.connections.use(memory, bring_about)
+
+    async def _check_embedder(self, memory: AgentMemory) -> None:
+        """Pass unless the API could embed nothing, because it may not connect to who embeds."""
+        settings = effective_embedding(memory)
+        if settings.provider == "openai":
+            await self.hosts.check("spec.embedding.baseURL", settings.base_url or OPENAI_URL)
+
+    async def _bring_about(self, key: Key, document: Json, memory: AgentMemory, store: CollectionStore) -> Reconciled:
+        last, cluster_id = memory.status.get("collection") or {}, await self.cluster.cluster_id()
+        taken, desired = self.table.jobs_of(key, MEMORY_SNAPSHOT), newest_collection(memory, cluster_id=cluster_id)
+
+        async def take_turn() -> str | None:
+            return await self._take_turn(key, document, memory)
+
+        async with AsyncExitStack() as held:
+
+            async def may_create() -> None:
+                await check_creation(key, memory, table=self.table, cluster=self.cluster)
+                await held.enter_async_context(self.connections.room_for(memory, desired, cluster_id=cluster_id))
+
+            done = await reconcile(
+                alias_of(memory.slug),
+                desired,
+                store=store,
+                last_physical=last.get("physical"),
+                last_points=max(last.get("points") or 0, points_held(last.get("physical"), taken)),
+                permit=Permit(
+                    terms=replace(terms_of(memory, cluster_id=cluster_id), takeover=terms_for(memory, self.table)),
+                    room=self.connections.room_of(memory),
+                    turn=take_turn,
+                    check_creation=may_create,
+                ),
+            )
+        return await replicate(done, desired.replication_factor, store=store, turn=take_turn)
+
+    async def _report(
+        self, key: Key, document: Json, memory: AgentMemory, done: Reconciled, *, opened_by: str | None
+    ) -> None:
+        self.rebuilds.note(key, memory, done)
+        done = self.rebuilds.reports.explained(key, done)
+        marker = done.observed.collection.marker
+        settings = effective_settings(at_revision(memory, marker.preset_revision) if marker else memory)
+        status = converged_status(settings, done, old=memory.status, now=self.statuses.now)
+        if self.handover is not None:
+            status["access"] = access_status(settings, opened_by)
+        status |= self.cleaning.note(key, memory, settings)
+        if rebuild := self.rebuilds.reports.last(key):
+            status["rebuild"] = rebuild
+        since = (document.get("status") or {}).get("reindexSince")
+        if since and (self.turns.is_held_by(key) or is_running(done.observed)):
+            status["reindexSince"] = since
+        if done.taken_from:
+            owner = describe_owner(done.taken_from, cluster_id=await self.cluster.cluster_id())
+            message = f"{done.observed.physical} was {owner}'s and is this object's"
+            event = Event("Normal", "CollectionTakenOver", message)
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        for event in events_of(done, old=document.get("status") or {}, new=status):
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        await self.writer.write(document, memory.metadata, status)
+
+    def _parsed(self, document: Json) -> AgentMemory:
+        """The object.
+
+        Raises:
+            SpecInvalid: names every wrong field, and whom the API lets in meanwhile.
+        """
+        try:
+            return self.table.parse(document)
+        except SpecInvalid as exc:
+            raise SpecInvalid(exc.reason, f"{exc}. {told_of_access(document)}") from exc

@@ -1,0 +1,83 @@
+"""What a pass looks at beside the collection itself: what an agent begins with, and types that it no longer lists.
+
+An agent gets no empty collection while one is restored for it, nor where it begins with a snapshot.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentmemory_operator.collections.rules.collection import Observed
+from agentmemory_operator.errors import RestoreUnderWay, SpecInvalid
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.kubernetes import Cluster
+from agentmemory_operator.restores.precedence import restore_under_way
+from agentmemory_operator.restores.rules.status import SUCCEEDED, has_ended, has_succeeded
+from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable
+from agentmemory_operator.spec.effective.settings import effective_types
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
+from agentmemory_operator.spec.kinds.conditions import Reason, condition_of, is_true
+
+# Of a name of 253 letters, what leaves room for the rest.
+_MOST_LETTERS = 230
+
+
+async def check_creation(key: Key, memory: AgentMemory, *, table: ObjectTable, cluster: Cluster) -> None:
+    """Pass where an agent without a collection gets an empty one; begin its restore where it is to begin with one.
+
+    Raises:
+        RestoreUnderWay: its collection comes with a restore.
+        SpecInvalid: the snapshot that it is to begin with cannot be restored.
+    """
+    if found := restore_under_way(key, table):
+        raise RestoreUnderWay(f"the collection comes with MemoryRestore {found.name}, which is under way")
+    if memory.spec.bootstrap is None:
+        return
+    restore = bootstrap_of(memory, memory.spec.bootstrap.from_snapshot.name)
+    own = Key(MEMORY_RESTORE, key.namespace, restore["metadata"]["name"])
+    document = table.get(own)
+    if document is None:
+        await cluster.create_object(restore)
+    status = (document or {}).get("status") or {}
+    if not has_ended(status):
+        raise RestoreUnderWay(
+            f"the collection comes with MemoryRestore {own.name}: {status.get('progress', 'it is about to begin')}"
+        )
+    if not has_succeeded(status):
+        told = condition_of(status, SUCCEEDED)["message"]
+        raise SpecInvalid(
+            Reason.BOOTSTRAP_FAILED,
+            f"spec.bootstrap: MemoryRestore {own.name} failed: {told}. Delete it to have it tried again, name another "
+            f"snapshot, or remove spec.bootstrap to begin empty",
+        )
+
+
+def bootstrap_of(memory: AgentMemory, snapshot: str) -> Json:
+    """The restore that an agent begins with; an object that was created again begins again."""
+    metadata = memory.metadata
+    name = f"{metadata.name[:_MOST_LETTERS]}-bootstrap-{metadata.uid[:8]}"
+    return {
+        "apiVersion": API_VERSION,
+        "kind": MEMORY_RESTORE,
+        "metadata": {"name": name, "namespace": metadata.namespace},
+        "spec": {"target": {"name": metadata.name}, "source": {"snapshotRef": {"name": snapshot}}},
+    }
+
+
+async def count_unlisted(memory: AgentMemory, observed: Observed, store: CollectionStore) -> Mapping[str, int]:
+    """How many memories there are of each type that the object does not list.
+
+    New ones are refused, so only a change of the object makes any: it is asked after one, after a failure, and as long
+    as there are some.
+    """
+    types = effective_types(memory)
+    is_countable = observed.points > 0 and "type" in dict(observed.collection.indexes)
+    if not types or not is_countable or not _is_due(memory.status, memory.metadata.generation):
+        return {}
+    return await store.count_unlisted(observed.physical, [type_.name for type_ in types])
+
+
+def _is_due(status: Mapping[str, Any], generation: int) -> bool:
+    conditions = status.get("conditions") or []
+    is_known = status.get("observedGeneration") == generation and is_true(conditions, "Ready")
+    return not is_known or any(condition["reason"] == Reason.TYPE_REMOVED for condition in conditions)

@@ -1,0 +1,75 @@
+"""One pass over a QdrantConnection: its server is probed, and who comes back has its objects looked at again."""
+
+import math
+import random
+from dataclasses import dataclass
+
+from agentmemory_operator.collections.rules.capacity import without_capacity
+from agentmemory_operator.connections.probe import Connections
+from agentmemory_operator.controllers.events import capacity_event
+from agentmemory_operator.controllers.rules.status import connection_status
+from agentmemory_operator.controllers.status_writer import StatusWriter
+from agentmemory_operator.errors import AgentMemoryError, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import Cluster
+from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.runtime.queue import LAST_RETRY_S, Request, jittered
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+
+# A server that is away is asked less and less, up to 3 times the period.
+PROBE_GROWTH, LARGEST_PROBE_GROWTH = 1.5, 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionPasses:
+    """Passes over QdrantConnections.
+
+    Attributes:
+        request: asks for a pass over another object.
+        probe_s: seconds until a connection is looked at again.
+        returning_per_s: how many objects of a connection that came back are looked at each second.
+    """
+
+    table: ObjectTable
+    connections: Connections
+    cluster: Cluster
+    request: Request
+    writer: StatusWriter
+    probe_s: float
+    returning_per_s: float
+
+    async def run(self, key: Key, document: Json) -> float:
+        """Do one pass; return after how many seconds the next one is due.
+
+        Raises:
+            TransientError: it is to be tried again, and is not Qdrant's.
+        """
+        metadata = Metadata.model_validate(document["metadata"])
+        old = document.get("status") or {}
+        try:
+            server, was_down = await self.connections.probe(document)
+        except AgentMemoryError as exc:
+            if await self.writer.fail(document, metadata, exc):
+                self._request_users(key)
+            asked_s = min(exc.retry_after_s, LAST_RETRY_S) if isinstance(exc, TransientError) else 0.0
+            return max(jittered(self.probe_s * probe_growth(self.connections.failures(key))), asked_s)
+        loads = await self.connections.loads(document)
+        status = connection_status(server, loads, old=old, generation=metadata.generation, now=self.writer.statuses.now)
+        if event := capacity_event(old, status):
+            await self.cluster.post_event(QDRANT_CONNECTION, metadata, event)
+        is_news = without_capacity(status) != without_capacity(old)
+        if (await self.writer.write(document, metadata, status) and is_news) or was_down:
+            self._request_users(key, per_s=self.returning_per_s if was_down else math.inf)
+        return jittered(self.probe_s)
+
+    def _request_users(self, connection: Key, *, per_s: float = math.inf) -> None:
+        """Ask for passes of the connection's objects, spread so that about `per_s` of them come each second."""
+        users = self.table.users_of(connection)
+        for key in users:
+            self.request(key, after_s=random.uniform(0.0, len(users) / per_s))
+
+
+def probe_growth(failures: int) -> float:
+    """By how much longer a server is left alone that so many probes in a row found away."""
+    # Far below the number from which on a power is no float any more.
+    return float(min(PROBE_GROWTH ** min(failures, 10), LARGEST_PROBE_GROWTH))

@@ -1,0 +1,1 @@
+"""What controllers decides, by no clock, file, socket or port."""

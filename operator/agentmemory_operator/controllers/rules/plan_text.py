@@ -1,0 +1,160 @@
+"""A plan as people read it: each change in words, with its class and what it costs."""
+
+import math
+from dataclasses import asdict
+from typing import assert_never
+
+from agentmemory_operator.collections.rules.changes import (
+    Change,
+    ChangeClass,
+    CreateCollection,
+    CreateIndexes,
+    Rebuild,
+    SetAlias,
+    Tuned,
+    UpdateHnsw,
+    UpdateKeyword,
+    UpdateOptimizers,
+    UpdateQuantization,
+    UpdateReplication,
+    UpdateStrictMode,
+    UpdateVectors,
+    WakeOptimizers,
+    WriteMarker,
+    class_of,
+)
+from agentmemory_operator.collections.rules.estimate import MIB
+from agentmemory_operator.collections.rules.plan import Plan
+from agentmemory_operator.collections.rules.rebuild_costs import Costs
+from agentmemory_operator.collections.rules.refusals import Refusal
+from agentmemory_operator.collections.rules.replicas import DropReplica, named
+from agentmemory_operator.spec.kinds.status_plan import CostsStatus, PlannedChange, PlanStatus
+from agentmemory_operator.spec.presets.table import Quantization
+
+COSTS = {
+    ChangeClass.IN_PLACE: "at once",
+    ChangeClass.REINDEX: "in the background, serving meanwhile",
+    ChangeClass.REBUILD: "a new collection and every memory embedded or copied again",
+}
+REBUILD_COSTS = {True: "a new collection, every memory embedded again", False: "a new collection, every memory copied"}
+
+
+ADD_KEYWORD = "add the keyword vector; memories that are there are found by words once the API has made theirs"
+ALWAYS_THE_SAME = {WakeOptimizers: "wake the optimizers", WriteMarker: "write the ownership marker"}
+
+
+def describe_change(change: Change) -> str:
+    """One change in a person's words."""
+    if isinstance(change, Tuned):
+        return _describe_tuning(change)
+    match change:
+        case CreateCollection(physical, collection, _):
+            return f"create collection {physical} ({collection.size} dimensions, {collection.distance})"
+        case SetAlias(alias, physical):
+            return f"point alias {alias} at {physical}"
+        case (
+            UpdateHnsw()
+            | UpdateQuantization()
+            | UpdateVectors()
+            | UpdateOptimizers()
+            | UpdateReplication()
+            | UpdateStrictMode()
+            | UpdateKeyword()
+        ):
+            return _describe_tuning(change)
+        case CreateIndexes(indexes):
+            return "index " + ", ".join(field for field, _ in indexes)
+        case WakeOptimizers() | WriteMarker():
+            return ALWAYS_THE_SAME[type(change)]
+        case Rebuild(field, observed, desired):
+            return f"rebuild for {field} {observed} -> {desired}"
+        case _:
+            assert_never(change)
+
+
+def _describe_tuning(change: Tuned) -> str:
+    match change:
+        case UpdateQuantization(quantization):
+            return f"set quantization {_quantization_text(quantization)}"
+        case UpdateStrictMode(limits):
+            return "limit " + ", ".join(f"{name} {value}" for name, value in limits)
+        case UpdateVectors(memory):
+            return f"keep the vectors {memory}"
+        case UpdateReplication():
+            return _describe_replication(change)
+        case UpdateKeyword(has_keyword):
+            return ADD_KEYWORD if has_keyword else "drop the keyword vectors"
+        case _:
+            return "set " + ", ".join(f"{name} {value}" for name, value in asdict(change).items() if value is not None)
+
+
+def _describe_replication(change: UpdateReplication) -> str:
+    told = [f"set replication_factor {change.replication_factor}"]
+    if change.copies:
+        told.append(f"copy {named([str(move) for move in change.copies])}")
+    if drops := [str(move) for move in change.moves if isinstance(move, DropReplica)]:
+        told.append(f"drop {named(drops)}")
+    return "; ".join(told)
+
+
+def quantization_type(quantization: Quantization) -> str:
+    """The name that a spec gives the kind of compressed copies."""
+    return type(quantization).__name__.removesuffix("Quantization")
+
+
+def _quantization_text(quantization: Quantization | None) -> str:
+    if quantization is None:
+        return "None"
+    details = {name: value for name, value in asdict(quantization).items() if name != "always_ram"}
+    named = ", ".join(f"{name} {value}" for name, value in details.items())
+    return f"{quantization_type(quantization)} ({named})"
+
+
+def plan_status(plan: Plan, refusal: Refusal | None) -> PlanStatus | None:
+    """The plan as `status.plan` shows it, None where nothing is to do."""
+    if not plan.changes:
+        return None
+    held = refusal.held if refusal and not refusal.is_carried_out else ()
+    costs = refusal.costs if refusal else None
+    return PlanStatus(
+        digest=(refusal and refusal.digest) or plan.digest,
+        changes=tuple(_planned(change, is_held=change in held, costs=costs) for change in plan.changes),
+        costs=costs_status(costs) if costs else None,
+        preset_revision=refusal.revision if refusal else None,
+        refusal=refusal.message if refusal else None,
+    )
+
+
+def costs_status(costs: Costs) -> CostsStatus:
+    """The costs as a status shows them; each figure is rounded up."""
+    return CostsStatus(
+        points=costs.points,
+        embedding_calls=costs.calls,
+        tokens=costs.tokens,
+        price=None if costs.price is None else round(costs.price, 2),
+        minutes=math.ceil(costs.seconds / 60),
+        disk_mib=math.ceil(costs.disk_bytes / MIB),
+        ram_mib=math.ceil(costs.ram_bytes / MIB),
+        nodes=costs.nodes,
+        disk_per_node_mib=math.ceil(costs.disk_per_node / MIB),
+        ram_per_node_mib=math.ceil(costs.ram_per_node / MIB),
+    )
+
+
+def _cost_of(change: Change, costs: Costs | None) -> str:
+    class_ = class_of(change)
+    if costs and class_ is ChangeClass.REBUILD:
+        return REBUILD_COSTS[bool(costs.calls)]
+    if not isinstance(change, UpdateReplication) or not change.copies:
+        return COSTS[class_]
+    mib = max(1, round(change.bytes_each / MIB))
+    return f"{COSTS[class_]}; about {mib} MiB to copy for each of {len(change.copies)} replicas, one after another"
+
+
+def _planned(change: Change, *, is_held: bool, costs: Costs | None) -> PlannedChange:
+    class_, cost = class_of(change), _cost_of(change, costs)
+    named = (
+        {"field": change.field, "from": change.observed, "to": change.desired} if isinstance(change, Rebuild) else {}
+    )
+    content = {"change": describe_change(change), "class": class_, "cost": cost, "held": is_held}
+    return PlannedChange.model_validate(content | named)

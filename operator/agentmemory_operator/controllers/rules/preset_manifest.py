@@ -1,0 +1,126 @@
+"""A preset written out as the spec of an object: every figure that it decides, in the manifest's own words."""
+
+from dataclasses import asdict
+from typing import Any
+
+from agentmemory_operator.collections.rules.desired import keyword_source
+from agentmemory_operator.spec.effective.embedding import effective_embedding
+from agentmemory_operator.spec.effective.policies import NONE_BY_0
+from agentmemory_operator.spec.effective.revisions import preset_of
+from agentmemory_operator.spec.effective.settings import (
+    Ranking,
+    effective_lifecycle,
+    effective_ranking,
+    effective_tuning,
+    effective_types,
+    model_figures,
+)
+from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.kinds.agent_memory import (
+    AgentMemory,
+    AgentMemorySpec,
+    Embedding,
+    Metadata,
+    TypeSpec,
+)
+from agentmemory_operator.spec.kinds.base import Model
+from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec, TtlSpec
+from agentmemory_operator.spec.kinds.spec_index import Index
+from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES, Lifecycle
+from agentmemory_operator.spec.presets.table import Quantization
+
+Json = dict[str, Any]
+
+CONNECTION = "main"
+
+
+def expanded_spec(preset: str) -> Json:
+    """The spec of an object in which every figure of the preset stands; it means what `preset` alone means."""
+    memory = AgentMemory(
+        metadata=Metadata(name=preset),
+        spec=AgentMemorySpec.model_validate({"connectionRef": {"name": CONNECTION}, "preset": preset}),
+    )
+    types = [_type(type_) for type_ in effective_types(memory)]
+    return {
+        "connectionRef": {"name": CONNECTION},
+        "preset": preset,
+        "embedding": _embedding(memory),
+        "index": _index(memory),
+        # No list at all is any type.
+        **({"types": types} if types else {}),
+        "scoring": _scoring(effective_ranking(memory)),
+        "lifecycle": _lifecycle(effective_lifecycle(memory)),
+    }
+
+
+def _embedding(memory: AgentMemory) -> Json:
+    settings = effective_embedding(memory)
+    names = ("provider", "model", "dimensions", "batch_size", "cache_entries")
+    return _written(Embedding, {name: getattr(settings, name) for name in names})
+
+
+def _index(memory: AgentMemory) -> Json:
+    preset, tuning, keyword = preset_of(memory), effective_tuning(memory), keyword_source(memory)
+    own = [{"field": field, "type": type_} for field, type_ in preset.payload_indexes if field not in _COMMON]
+    figures = asdict(tuning)
+    blocks = {
+        "distance": preset.distance,
+        "hnsw": {name: figures[name] for name in ("m", "ef_construct", "full_scan_threshold_kb")},
+        "quantization": _quantization(tuning.quantization),
+        "optimizers": {name: figures[name] for name in ("default_segment_number", "indexing_threshold_kb")},
+        "vectors": {name: figures[name] for name in ("datatype", "memory")},
+        "keyword": {"enabled": keyword is not None, "language": keyword and keyword.language},
+        "payload_indexes": own or None,
+    }
+    return _written(Index, blocks)
+
+
+_COMMON = dict(RETRIEVAL_INDEXES)
+
+
+def _quantization(quantization: Quantization | None) -> Json:
+    if quantization is None:
+        return {"type": "None"}
+    return {"type": type(quantization).__name__.removesuffix("Quantization")} | asdict(quantization)
+
+
+def _type(type_: MemoryType) -> Json:
+    known = {name: value for name, value in asdict(type_).items() if name in TypeSpec.model_fields and value != ()}
+    if type_.ttl is not None:
+        known["ttl"] = {name: getattr(type_.ttl, name) for name in TtlSpec.model_fields}
+    return _written(TypeSpec, known | ({"decay": False} if type_.half_life_days is None else {}))
+
+
+def _lifecycle(lifecycle: Lifecycle) -> Json:
+    known = {name: value for name, value in asdict(lifecycle).items() if name in LifecycleSpec.model_fields}
+    # Written out, so that no other preset's stands where this one has none.
+    none: Json = dict.fromkeys(NONE_BY_0, 0) | {"prune": {"priority_below": 0}}
+    return _written(LifecycleSpec, known | {name: known[name] or none[name] for name in none})
+
+
+def _scoring(ranking: Ranking) -> Json:
+    figures = {
+        "model": name_of(ranking.model),
+        **model_figures(ranking),
+        "limit": ranking.limit,
+        "score_threshold": ranking.score_threshold,
+        "min_similarity": ranking.min_similarity,
+        "candidates": ranking.candidates or "Auto",
+        "fusion": _fusion(ranking),
+    }
+    return _written(ScoringSpec, figures)
+
+
+def _fusion(ranking: Ranking) -> Json:
+    figures = asdict(ranking.fusion)
+    return figures if ranking.fusion.method == "RRF" else figures | {"k": None}
+
+
+def _written(model: type[Model], figures: Json) -> Json:
+    """Figures by their names in Python as the manifest's."""
+    written: Json = model.model_validate(figures, by_name=True).model_dump(
+        by_alias=True, exclude_none=True, mode="json"
+    )
+    return written

@@ -1,0 +1,392 @@
+"""From what a pass found to the status that people read. Pure: the clock is an argument."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from agentmemory_operator.collections.rules.capacity import CONDITION as NEAR_CAPACITY
+from agentmemory_operator.collections.rules.capacity import Load, capacity_state, capacity_status, level_in, level_of
+from agentmemory_operator.collections.rules.collection import (
+    GREEN,
+    RED,
+    Collection,
+    KeywordSource,
+    Observed,
+    limits_in_force,
+)
+from agentmemory_operator.collections.rules.drift import Difference
+from agentmemory_operator.collections.rules.estimate import MIB, estimates
+from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.replicas import named
+from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, capabilities_of
+from agentmemory_operator.controllers.rules.plan_text import plan_status, quantization_type
+from agentmemory_operator.spec.access import Subject, Verb
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.policies import lifecycle_fault
+from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
+from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking, ranking_status
+from agentmemory_operator.spec.expression.variables import UNLISTED_RECENCY
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, condition_of, merge_conditions
+from agentmemory_operator.spec.kinds.status_agent_memory import (
+    MAX_DRIFT,
+    AccessStatus,
+    AgentMemoryCondition,
+    AgentMemoryStatus,
+    CollectionStatus,
+    DriftStatus,
+    EffectiveStatus,
+    EmbeddingStatus,
+    EstimateStatus,
+    HnswStatus,
+    KeywordStatus,
+    OptimizersStatus,
+    QuantizationStatus,
+    ReplicasStatus,
+    ScoringStatus,
+    ShardingStatus,
+    SizeStatus,
+    StrictModeStatus,
+    VectorsStatus,
+)
+from agentmemory_operator.spec.kinds.status_connection import (
+    CapacityStatus,
+    QdrantConnectionCondition,
+    QdrantConnectionStatus,
+)
+from agentmemory_operator.spec.presets.table import Quantization
+from agentmemory_operator.spec.times import render_time
+
+
+def unlisted_states(unlisted: Mapping[str, int]) -> Iterator[ConditionState]:
+    """Yield the condition that stands while there are such memories; `unlisted` are their numbers by type."""
+    if unlisted:
+        counts = ", ".join(f"{count} of type {name}" for name, count in unlisted.items())
+        message = (
+            f"there are memories of types that spec.types (or the preset) does not list: {counts}. They answer with a"
+            f" recency of {UNLISTED_RECENCY} and without rules of a type, new ones are refused: list the type again,"
+            " or forget them"
+        )
+        yield ConditionState("TypesListed", False, Reason.TYPE_REMOVED, message)
+
+
+Json = dict[str, Any]
+
+_HANDLED, MAX_HANDLED = "lastHandledReconcileAt", 128
+
+# Whether a server that gives this reason was reached; nobody asked it where the reason is not here.
+_REACHABLE: dict[str, bool] = {
+    Reason.QDRANT_UNAVAILABLE: False,
+    Reason.TLS_FAILED: False,
+    Reason.QDRANT_REJECTED: True,
+    Reason.QDRANT_TOO_OLD: True,
+}
+
+
+def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[str, Any], now: str) -> Json:
+    """The status of an object whose collection serves.
+
+    Args:
+        settings: the object's.
+        done: what the pass came to.
+        old: the status before.
+        now: RFC 3339 UTC.
+    """
+    conditions = merge_conditions(
+        old.get("conditions") or [], _states(settings, done), generation=settings.generation, now=now
+    )
+    status = AgentMemoryStatus(
+        observed_generation=settings.generation,
+        agent=settings.slug,
+        conditions=tuple(AgentMemoryCondition.model_validate(condition) for condition in conditions),
+        collection=_collection(settings.alias, done.observed, woken_at=_woken_at(done, old, now)),
+        effective=_effective(settings, done.observed.collection),
+        estimate=_estimates(done.observed.collection, settings.expected_memories),
+        scoring=ScoringStatus(generation=settings.scoring_generation),
+        plan=plan_status(done.plan, done.refusal),
+        drift=_drift(done.drift, old, now),
+        drift_count=len(done.drift),
+    )
+    return _dump(status)
+
+
+def access_status(settings: AgentSettings, opened_by: str | None) -> Json:
+    """Who gets at the memories.
+
+    Args:
+        opened_by: what the retrieval API was given for Qdrant; None where it needs nothing.
+    """
+    return _dump(AccessStatus(**_counts(settings.subjects), qdrant=opened_by))
+
+
+def with_request_handled(status: Json, asked: str | None) -> Json:
+    """The status with the request for a pass that has been met, as far as its author's text is short.
+
+    Args:
+        asked: the annotation, as the pass saw it.
+    """
+    kept = {name: value for name, value in status.items() if name != _HANDLED}
+    return kept if asked is None else kept | {_HANDLED: asked[:MAX_HANDLED]}
+
+
+def with_access_counted(status: Json, subjects: Sequence[Subject]) -> Json:
+    """An AgentMemory's status with those counted who get at the memories now; one that tells of none stays."""
+    told = status.get("access")
+    return status | {"access": told | _counts(subjects)} if isinstance(told, dict) else status
+
+
+def _counts(subjects: Sequence[Subject]) -> dict[str, int]:
+    verbs = {"readers": Verb.READ, "writers": Verb.WRITE}
+    return {name: sum(verb in subject.verbs for subject in subjects) for name, verb in verbs.items()}
+
+
+def failed_status(
+    reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
+) -> Json:
+    """The status of an object that does not serve; what was last seen of its collection stays.
+
+    Args:
+        reason: of the closed set.
+        message: what is wrong, with the way out.
+        is_stalled: only a person can help; else it is tried again.
+        old: the status before.
+        generation: the object's.
+        now: RFC 3339 UTC.
+    """
+    states = [ConditionState("Ready", False, reason, message)]
+    states.append(ConditionState("Stalled" if is_stalled else "Reconciling", True, reason, message))
+    conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
+    kept = {name: value for name, value in old.items() if name != "foreignOwner"}
+    return kept | {"conditions": conditions, "observedGeneration": generation}
+
+
+def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Json:
+    """The status of an object that is left alone: whether it serves stays as it was last seen.
+
+    Args:
+        old: the status before.
+        generation: the object's.
+        now: RFC 3339 UTC.
+    """
+    before = old.get("conditions") or []
+    left = "spec.suspend is true: the collection is left as it is; set it to false to go on"
+    states = [ConditionState("Suspended", True, Reason.SUSPENDED, left)]
+    kept = [condition for condition in before if condition["type"] in ("Ready", "InSync")]
+    if not kept:
+        states.insert(0, ConditionState("Ready", None, Reason.SUSPENDED, "no pass has looked at it yet"))
+    told = merge_conditions(before, states, generation=generation, now=now)
+    return dict(old) | {"conditions": [*kept, *told], "observedGeneration": generation}
+
+
+def failed_connection_status(
+    reason: str, message: str, *, is_stalled: bool, old: Mapping[str, Any], generation: int, now: str
+) -> Json:
+    """The status of a connection that cannot be used, as `failed_status`, and whether its server was reached."""
+    status = failed_status(reason, message, is_stalled=is_stalled, old=old, generation=generation, now=now)
+    reached = [ConditionState("Reachable", _REACHABLE.get(reason), reason, message)]
+    conditions = merge_conditions(old.get("conditions") or [], reached, generation=generation, now=now)
+    return status | {"conditions": [*status["conditions"], *conditions]}
+
+
+def connection_status(
+    server: ServerCapabilities,
+    loads: Sequence[Load] | None = None,
+    *,
+    old: Mapping[str, Any],
+    generation: int,
+    now: str,
+) -> Json:
+    """The status of a connection whose server answers and is new enough.
+
+    Args:
+        loads: of its process; None where nobody asked for them.
+    """
+    answers = f"Qdrant {server.version} answers"
+    states = [
+        ConditionState("Ready", True, Reason.SERVING, answers),
+        ConditionState("Reachable", True, Reason.ANSWERS, answers),
+    ]
+    capacity = None
+    if loads is not None:
+        capacity, near = _capacity(loads, old)
+        states.append(near)
+    conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
+    status = QdrantConnectionStatus(
+        observed_generation=generation,
+        conditions=tuple(QdrantConnectionCondition.model_validate(condition) for condition in conditions),
+        version=server.version,
+        capabilities=capabilities_of(server),
+        peers=server.peers,
+        capacity=capacity,
+    )
+    return _dump(status)
+
+
+def _capacity(loads: Sequence[Load], old: Mapping[str, Any]) -> tuple[CapacityStatus | None, ConditionState]:
+    """What status says of the loads; it stays as it is until a number has moved, or another thing follows."""
+    before = level_in(condition_of(old, NEAR_CAPACITY))
+    level = level_of(loads, before)
+    told = old.get("capacity")
+    known = CapacityStatus.model_validate(told) if told and level is before else None
+    capacity = capacity_status(loads, known)
+    return capacity, capacity_state(level, capacity)
+
+
+def _states(settings: AgentSettings, done: Reconciled) -> list[ConditionState]:
+    states = list(_serving(done))
+    fault = lifecycle_fault(settings.lifecycle)
+    if settings.scoring_fault:
+        states.append(ConditionState("Stalled", True, Reason.SCORING_REJECTED, _rejected(settings)))
+    elif fault:
+        message = f"{': '.join(fault)}; meanwhile nothing is cleaned up"
+        states.append(ConditionState("Stalled", True, Reason.SCHEDULE_REJECTED, message))
+    return [*states, *unlisted_states(done.unlisted)]
+
+
+def _rejected(settings: AgentSettings) -> str:
+    last = settings.scoring_generation
+    meanwhile = f"what was accepted last (generation {last})" if last else "the preset's model"
+    return f"{SCORING_EXPRESSION}: {settings.scoring_fault}\n  Meanwhile search ranks by {meanwhile}; correct it"
+
+
+def _serving(done: Reconciled) -> Sequence[ConditionState]:
+    refusal = done.refusal
+    if refusal and done.observed.collection.marker is None:
+        # A collection that never was as an object asked says nothing of its vectors: the API cannot serve it.
+        ready = ConditionState("Ready", False, refusal.reason, refusal.message)
+    else:
+        ready = ConditionState("Ready", True, Reason.SERVING, f"{done.observed.physical} serves")
+    return ready, _in_sync(done)
+
+
+def _in_sync(done: Reconciled) -> ConditionState:
+    observed, refusal = done.observed, done.refusal
+    if observed.state == RED:
+        words = observed.fault or "its log says why"
+        return ConditionState(
+            "InSync", False, Reason.COLLECTION_RED, f"Qdrant cannot optimize {observed.physical}: {words}"
+        )
+    if refusal:
+        return ConditionState("InSync", False, refusal.reason, refusal.message)
+    if done.drift:
+        message = f"{'; '.join(map(str, done.drift))}; spec.driftPolicy leaves it: see docs/drift.md for the ways out"
+        return ConditionState("InSync", False, Reason.DRIFTED, message)
+    if done.replication:
+        return ConditionState("InSync", False, done.replication.reason, done.replication.message)
+    if observed.is_busy:
+        return ConditionState(
+            "InSync", False, Reason.INDEXING, f"Qdrant is optimizing the collection ({observed.state})"
+        )
+    return ConditionState("InSync", True, Reason.CONVERGED, "the collection is as the object asks")
+
+
+def _drift(drift: Sequence[Difference], old: Mapping[str, Any], now: str) -> tuple[DriftStatus, ...] | None:
+    """The drift with the time since when each difference is as it is, None when there is none."""
+    since = {(entry["path"], entry.get("observed")): entry.get("since", now) for entry in old.get("drift") or []}
+    entries = tuple(
+        DriftStatus(path=d.path, desired=d.desired, observed=d.observed, since=since.get((d.path, d.observed), now))
+        for d in drift[:MAX_DRIFT]
+    )
+    return entries or None
+
+
+def _woken_at(done: Reconciled, old: Mapping[str, Any], now: str) -> str | None:
+    """When the collection was last woken, while it is not green again."""
+    if done.is_woken:
+        return now
+    before: str | None = (old.get("collection") or {}).get("wokenAt")
+    return None if done.observed.state == GREEN else before
+
+
+def _collection(alias: str, observed: Observed, *, woken_at: str | None) -> CollectionStatus:
+    marker = observed.collection.marker
+    return CollectionStatus(
+        alias=alias,
+        physical=observed.physical,
+        points=observed.points,
+        indexed=observed.indexed,
+        state=observed.state,
+        config_hash=marker.config_hash if marker else None,
+        rebuilt_time=_rebuilt_time(observed),
+        woken_at=woken_at,
+        replicas=_replicas(observed),
+    )
+
+
+def _rebuilt_time(observed: Observed) -> str | None:
+    record = observed.record
+    if record is None or record.target != observed.physical or record.moved_ms is None:
+        return None
+    return render_time(record.moved_ms)
+
+
+def _replicas(observed: Observed) -> ReplicasStatus | None:
+    placement, factor = observed.placement, observed.collection.replication_factor
+    if placement is None:
+        return None
+    return ReplicasStatus(
+        peers=len(placement.peers),
+        shards=len(placement.shards),
+        wanted=len(placement.shards) * factor if factor else None,
+        active=placement.active,
+        inactive=named(placement.inactive) or None,
+        copying=named([str(copy) for copy in placement.copying]) or None,
+    )
+
+
+def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
+    ranking, marker = settings.ranking, live.marker
+    return EffectiveStatus(
+        preset=settings.preset,
+        profile=settings.profile,
+        preset_revision=marker.preset_revision if marker else None,
+        embedding=_embedding(marker.embedding) if marker else None,
+        hnsw=HnswStatus(m=live.m, ef_construct=live.ef_construct, full_scan_threshold_kb=live.full_scan_threshold_kb),
+        distance=live.distance,
+        quantization=_quantization(live.quantization, ranking),
+        sharding=ShardingStatus(shard_number=live.shard_number, replication_factor=live.replication_factor),
+        strict_mode=StrictModeStatus.model_validate(limits_in_force(live.strict_mode)),
+        keyword=_keyword(marker.keyword) if marker else None,
+        vectors=VectorsStatus(datatype=live.datatype, memory=live.memory),
+        optimizers=OptimizersStatus(
+            default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb
+        ),
+        scoring=ranking_status(ranking),
+    )
+
+
+def _estimates(live: Collection, expected_memories: int) -> tuple[EstimateStatus, ...]:
+    return tuple(
+        EstimateStatus(
+            profile=profile,
+            sizes=tuple(
+                SizeStatus(memories=memories, ram_mib=math.ceil(size.ram / MIB), disk_mib=math.ceil(size.disk / MIB))
+                for memories, size in sizes.items()
+            ),
+        )
+        for profile, sizes in estimates(live, expected_memories).items()
+    )
+
+
+def _embedding(source: EmbeddingSource) -> EmbeddingStatus:
+    secret = f"{source.secret_name}/{source.secret_key}" if source.secret_name else None
+    return EmbeddingStatus(provider=source.provider, model=source.model, dimensions=source.dimensions, secret=secret)
+
+
+def _keyword(source: KeywordSource | None) -> KeywordStatus | None:
+    return KeywordStatus(language=source.language, window=source.window) if source else None
+
+
+def _quantization(quantization: Quantization | None, ranking: Ranking) -> QuantizationStatus:
+    if quantization is None:
+        return QuantizationStatus(type="None")
+    fields = {
+        "type": quantization_type(quantization),
+        "rescore": ranking.rescore,
+        "oversampling": ranking.oversampling if ranking.rescore else None,
+    }
+    return QuantizationStatus.model_validate(asdict(quantization) | fields)
+
+
+def _dump(status: AgentMemoryStatus | QdrantConnectionStatus | AccessStatus) -> Json:
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)

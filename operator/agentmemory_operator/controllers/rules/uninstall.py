@@ -1,0 +1,76 @@
+"""What an uninstall takes with it, and what of it can be kept: the catalogue of objects, with their statuses.
+
+The end of the definitions is the end of every object. A MemorySnapshot is the record of where its bytes are: the bytes
+stay in Qdrant and S3, and without the record nobody finds them.
+"""
+
+from typing import Any
+
+from agentmemory_operator.snapshots.rules.steps import has_succeeded, is_ended
+from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, GROUP
+
+Json = dict[str, Any]
+
+ORDER = ("MemoryRestore", "AgentMemory", "MemorySnapshot", "QdrantConnection")
+"""The kinds as they go: what needs another goes before it."""
+
+KEPT_METADATA = ("name", "namespace", "labels", "annotations")
+"""What another object of its name may have too; an owner by its uid would have it collected."""
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+_OF_AGENTS = {
+    "Delete": "deletionPolicy Delete: the collection goes too if it is empty or confirmed",
+    "Snapshot": "deletionPolicy Snapshot: a last snapshot is made, then the collection goes",
+}
+_KEPT_BYTES = "its bytes stay in Qdrant or S3; where they are stands in the catalogue alone"
+
+
+def catalogued(document: Json) -> Json:
+    """An object as it can be applied again: what it asks for, and what is on record of it."""
+    metadata = {key: value for key, value in document["metadata"].items() if key in KEPT_METADATA}
+    if notes := metadata.get("annotations"):
+        metadata["annotations"] = {name: value for name, value in notes.items() if name != LAST_APPLIED}
+    kept: Json = {"apiVersion": document["apiVersion"], "kind": document["kind"], "metadata": metadata}
+    return kept | {part: document[part] for part in ("spec", "status") if part in document}
+
+
+def fate_of(document: Json, *, is_released: bool) -> str:
+    """What becomes of what an object stands for.
+
+    Args:
+        is_released: nobody carries out what its policy says.
+    """
+    match document["kind"]:
+        case "AgentMemory":
+            policy = "" if is_released else (document.get("spec") or {}).get("deletionPolicy")
+            return _OF_AGENTS.get(policy or "", "its collection stays in Qdrant")
+        case "MemorySnapshot":
+            return _fate_of_snapshot(document, is_released=is_released)
+        case "MemoryRestore":
+            return "what it restored stays; the way back goes"
+        case _:
+            return "the server stays as it is"
+
+
+def _fate_of_snapshot(document: Json, *, is_released: bool) -> str:
+    if not is_ended(document.get("status") or {}):
+        return "under way: it is given up" + ("; what was made of it is left" if is_released else "")
+    return "deletionPolicy Delete: its bytes go too" if takes_bytes(document) and not is_released else _KEPT_BYTES
+
+
+def takes_bytes(document: Json) -> bool:
+    """Whether a snapshot's bytes go where an operator sees the end of its object."""
+    spec, notes = document.get("spec") or {}, document["metadata"].get("annotations") or {}
+    is_asked = spec.get("deletionPolicy") == "Delete" or notes.get(CONFIRM_DELETE) == document["metadata"]["name"]
+    return document["kind"] == "MemorySnapshot" and is_asked and has_succeeded(document.get("status") or {})
+
+
+def held_by_us(document: Json) -> list[str]:
+    """The finalizers of ours that an object waits for."""
+    return [name for name in document["metadata"].get("finalizers") or () if name.startswith(f"{GROUP}/")]
+
+
+def named(document: Json) -> tuple[str, str, str]:
+    """What an object is called: kind, namespace, name."""
+    return document["kind"], document["metadata"]["namespace"], document["metadata"]["name"]

@@ -1,0 +1,264 @@
+"""The verbs that ask the retrieval API: search, remember, forget and receipts."""
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from agentmemory_operator.entrypoints.cli.look import Context, Inspection, TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
+from agentmemory_operator.entrypoints.cli.tables import Section, show
+from agentmemory_operator.runtime.cache import AGENT_MEMORY
+
+if TYPE_CHECKING:
+    # Half a second that the other verbs need not wait.
+    from agentmemory_operator.client import AsyncMemoryClient, Preview, Receipt, ReceiptsPage, SearchResult, Stored
+
+    Call = Callable[[AsyncMemoryClient, str], Coroutine[Any, Any, Any]]
+    """What a verb asks of an agent."""
+
+FORGET = "Erase them for good, in copies too, with what is stored meanwhile?"
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What main composes for the verbs that ask.
+
+    Attributes:
+        open_client: opens the API at a URL, with a token or None.
+        url, token: those that the environment names.
+    """
+
+    open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncMemoryClient]]"
+    url: str
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiTarget:
+    """Whom to ask, and where."""
+
+    name: str
+    namespace: str | None
+    context: str | None
+    url: str
+    token: str | None
+
+
+Name = Annotated[str, typer.Argument(help="Of the AgentMemory; without -n and --context the agent's name in the API.")]
+User = Annotated[str, typer.Option("--user", help="Whose memories.")]
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Of the AgentMemory, which is then read.")]
+Url = Annotated[str | None, typer.Option("--url", help="Of the API. Default: AGENTMEMORY_URL.")]
+Token = Annotated[str | None, typer.Option("--token", help="For the API. Default: AGENTMEMORY_TOKEN.")]
+Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="For people, or for programs.")]
+
+
+def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+    """Add the verbs to the command line."""
+    _add_verb(cli, search, _Way(asking, inspection, _found_section))
+    _add_verb(cli, remember, _Way(asking, inspection, _stored_section))
+    _add_verb(cli, forget, _Way(asking, inspection, _forgotten_section))
+    _add_verb(cli, receipts, _Way(asking, inspection, _receipts_section))
+
+
+def search(
+    query: Annotated[str, typer.Argument(help="What to look for.")],
+    user: User,
+    type_: Annotated[list[str] | None, typer.Option("--type", help="Only this type; repeated, any of them.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeated, with all of them.")] = None,
+    filters: Annotated[str | None, typer.Option(help="Conditions, as JSON: docs/filters.md.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="How many at most. Default: the object's limit.")] = None,
+) -> "Call":
+    """Search an agent's memories of a user, ranked as the object declares."""
+    options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
+    return lambda api, agent: api.search(agent, user, query, **options)
+
+
+def remember(
+    text: Annotated[str, typer.Argument(help="What to remember.")],
+    user: User,
+    type_: Annotated[str | None, typer.Option("--type", help="One of the agent's types.")] = None,
+    importance: Annotated[float | None, typer.Option(help="0..1.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
+    supersedes: Annotated[str | None, typer.Option(help="Id of the memory that this one replaces.")] = None,
+) -> "Call":
+    """Store a memory of a user, durably."""
+    options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes})
+    return lambda api, agent: api.remember(agent, user, text, **options)
+
+
+def forget(
+    user: User,
+    filters: Annotated[str | None, typer.Option(help="Only what meets these conditions, as JSON.")] = None,
+    older_than: Annotated[str | None, typer.Option(help="Only what was created before this time, RFC 3339.")] = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be erased, and erase nothing.")] = False,
+    yes: Yes = False,
+) -> "Call":
+    """Erase a user's memories for good, in copies too; without --filters and --older-than everything of the user."""
+    options = _given({"filters": _filters_of(filters), "older_than": older_than})
+    if dry_run:
+        return lambda api, agent: api.would_forget(agent, user, **options)
+    check_answerable(FORGET, yes=yes)
+
+    async def erase(api: "AsyncMemoryClient", agent: str) -> "Receipt":
+        if not yes:
+            show([_forgotten_section(await api.would_forget(agent, user, **options))], Console(stderr=True))
+        # What was stored since the counts were taken goes too.
+        confirm(FORGET, yes=yes, err=True)
+        return await api.forget(agent, user, **options)
+
+    return erase
+
+
+def receipts(
+    user: Annotated[str | None, typer.Option("--user", help="Only those of this user.")] = None,
+) -> "Call":
+    """List what was erased of an agent's memories, and when."""
+    options = _given({"user_id": user})
+
+    async def read(api: "AsyncMemoryClient", agent: str) -> "ReceiptsPage":
+        from agentmemory_operator.client import ReceiptsPage  # see above
+
+        return ReceiptsPage(results=tuple([receipt async for receipt in api.receipts(agent, **options)]))
+
+    return read
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """How a verb asks, and how its answer is shown."""
+
+    asking: Asking
+    inspection: Inspection
+    section: Callable[[Any], Section]
+
+
+def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> None:
+    """Add a verb: the options of what it asks, which `choose` takes, and those of whom it asks."""
+
+    def command(  # each is an option
+        *,
+        name: Name,
+        namespace: Namespace = None,
+        context: Context = None,
+        url: Url = None,
+        token: Token = None,
+        output: Output = TableJsonOrYaml.TABLE,
+        **chosen: Any,
+    ) -> None:
+        asking = way.asking
+        target = ApiTarget(
+            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
+        )
+        answer = run_verb(_ask(asking, way.inspection, target, choose(**chosen)))
+        _print(answer, way.section, output)
+
+    # As a command line shows them: the name, what is asked, whom.
+    first, *whom, _ = signature(command).parameters.values()
+    what = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(choose).parameters.values()]
+    parameters = [first, *what, *whom]
+    command.__annotations__ = {part.name: part.annotation for part in parameters}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what `signature` looks for first
+    cli.command(choose.__name__, help=choose.__doc__)(command)
+
+
+async def _ask(asking: Asking, inspection: Inspection, target: ApiTarget, call: "Call") -> Any:
+    agent = await agent_of(inspection, target)
+    async with asking.open_client(target.url, target.token) as client:
+        return await call(client, agent)
+
+
+async def agent_of(inspection: Inspection, target: ApiTarget) -> str:
+    """The agent's name in the API: the name itself, or of the object where one is to be read."""
+    if target.namespace is None and target.context is None:
+        return target.name
+    async with inspection.open_cluster(target.context) as (reader, default):
+        document = await reader.read_object(AGENT_MEMORY, target.namespace or default, target.name)
+    return str(document["spec"].get("agent") or target.name)
+
+
+def _filters_of(text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"--filters is not JSON: {error}") from error
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None and value != []}
+
+
+def _print(answer: Any, section: Callable[[Any], Section], output: TableJsonOrYaml) -> None:
+    document = _plain(asdict(answer))
+    match output:
+        case TableJsonOrYaml.JSON:
+            typer.echo(json.dumps(document, indent=2))
+        case TableJsonOrYaml.YAML:
+            typer.echo(yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True), nl=False)
+        case TableJsonOrYaml.TABLE:
+            show([section(answer)], Console())
+
+
+def _found_section(answer: "SearchResult") -> Section:
+    rows = tuple(
+        (f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", " ".join(found.content.split()), found.id)
+        for found in answer.results
+    )
+    heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
+    columns = ("SCORE", "TYPE", "CREATED", "CONTENT", "ID") if rows else ()
+    return Section(heading, columns=columns, rows=rows, notes=answer.warnings)
+
+
+def _stored_section(answer: "Stored") -> Section:
+    replaced = f", replacing {answer.supersedes}" if answer.supersedes else ""
+    return Section(f"{answer.event} {answer.id}{replaced}", notes=answer.warnings)
+
+
+def _receipt_section(answer: "Receipt") -> Section:
+    columns, rows = _types_of(answer.counts)
+    return Section(f"erased {answer.counts['total']} memories, receipt {answer.id}", columns=columns, rows=rows)
+
+
+def _forgotten_section(answer: "Receipt | Preview") -> Section:
+    from agentmemory_operator.client import Receipt  # see above
+
+    if isinstance(answer, Receipt):
+        return _receipt_section(answer)
+    columns, rows = _types_of(answer.counts)
+    notes = (*answer.ids, *([f"and {answer.more} more"] if answer.more else []))
+    heading = f"would erase {answer.counts['total']} memories; nothing was changed"
+    return Section(heading, columns=columns, rows=rows, notes=notes)
+
+
+def _types_of(counts: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    rows = tuple((name, str(count)) for name, count in counts["types"].items())
+    return (("TYPE", "MEMORIES") if rows else ()), rows
+
+
+def _receipts_section(answer: "ReceiptsPage") -> Section:
+    rows = tuple(
+        (_plain(receipt.at), receipt.scope or "", str(receipt.counts["total"]), receipt.id, receipt.sha256)
+        for receipt in answer.results
+    )
+    columns = ("AT", "SCOPE", "MEMORIES", "RECEIPT", "SHA-256") if rows else ()
+    return Section(f"{len(rows)} receipts", columns=columns, rows=rows)
+
+
+def _plain(value: Any) -> Any:
+    """The value of JSON and YAML alone."""
+    match value:
+        case dict():
+            return {name: _plain(part) for name, part in value.items()}
+        case list() | tuple():
+            return [_plain(part) for part in value]
+        case datetime():
+            return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return value

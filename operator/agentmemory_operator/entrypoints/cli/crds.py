@@ -1,0 +1,45 @@
+"""`agentmemory crds`: print the CRDs, or write `crds/` and the chart's copy."""
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import yaml
+
+from agentmemory_operator.spec.kinds.agent_memory import GROUP
+from agentmemory_operator.spec.kinds.crds import KINDS, KindDefinition, render_crd
+
+FOLDERS = ("crds", "charts/agentmemory-operator/files/crds")
+HEADER = "# Written by `make crds` from the models in spec/kinds; not by hand.\n"
+
+
+def render_yaml(kind: KindDefinition) -> str:
+    """The kind's CRD as the text of its file."""
+    return HEADER + str(yaml.safe_dump(render_crd(kind), sort_keys=False, width=120, allow_unicode=True))
+
+
+def render_files(root: Path) -> Iterator[tuple[Path, str]]:
+    """Yield every file of the repository at `root` that `make crds` writes, with its text."""
+    for folder in FOLDERS:
+        for kind in KINDS:
+            yield root / folder / f"{GROUP}_{kind.plural}.yaml", render_yaml(kind)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Print all CRDs; with `--write`, write them into the repository instead."""
+    parser = argparse.ArgumentParser(prog="agentmemory crds", description="Print the CRDs.")
+    parser.add_argument("--write", action="store_true", help="write crds/ and the chart's copy instead")
+    parser.add_argument("--root", type=Path, default=Path(), help="the repository; default: the current folder")
+    options = parser.parse_args(arguments)
+    if not options.write:
+        sys.stdout.write("---\n".join(map(render_yaml, KINDS)))
+        return 0
+    for path, text in render_files(options.root):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,120 @@
+"""How far a MemorySnapshot or MemoryRestore is, read from its status; a bar on a terminal, else a line a change."""
+
+import re
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bars
+
+from agentmemory_operator.ports.base import Json
+
+# How long an operator may take to look at a new object before somebody wonders.
+UNSEEN_S = 15.0
+UNSEEN = "no operator has looked at it yet: does one run, and watch this namespace?"
+
+_SHARE = re.compile(r"(\d+) of (\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class JobOutcome:
+    """How it ended.
+
+    Attributes:
+        told: what follows the object's name.
+    """
+
+    is_good: bool
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """How far it is.
+
+    Attributes:
+        done, total: steps, bytes or points; total is 0 where nobody knows.
+    """
+
+    text: str
+    done: int = 0
+    total: int = 0
+
+
+def outcome_of(document: Json) -> JobOutcome | None:
+    """How it ended, None while it has not."""
+    conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
+    succeeded = conditions.get("Succeeded")
+    if succeeded is None or succeeded["status"] == "Unknown" or _holds(conditions, "Progressing"):
+        return None
+    if succeeded["status"] == "False":
+        return JobOutcome(False, f"failed ({succeeded['reason']}): {succeeded['message']}")
+    verified = conditions.get("Verified")
+    if verified is not None and verified["status"] == "False":
+        return JobOutcome(False, f"was made and is not verified ({verified['reason']}): {verified['message']}")
+    return JobOutcome(True, f"has succeeded ({succeeded['reason']}): {succeeded['message']}")
+
+
+def _holds(conditions: Json, kind: str) -> bool:
+    return bool(conditions.get(kind, {}).get("status") == "True")
+
+
+def stage_of(document: Json) -> Stage:
+    """How far it is."""
+    status = document.get("status") or {}
+    text = str(status.get("progress") or "")
+    if match := _SHARE.search(text):
+        return Stage(text, int(match[1]), int(match[2]))
+    return Stage(text)
+
+
+class JobProgress:
+    """Shows how far something is.
+
+    Args:
+        title: of what.
+    """
+
+    def __init__(self, title: str) -> None:
+        self._title = title
+        self._said = ""
+        self._begun = time.monotonic()
+        console = Console(stderr=True)
+        self._bars = Bars(
+            *(SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        self._bars.start()
+        self._task = self._bars.add_task(self._title, total=None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def show(self, document: Json) -> None:
+        """Show how far an object is."""
+        stage = stage_of(document)
+        is_unseen = not document.get("status") and time.monotonic() - self._begun > UNSEEN_S
+        text = UNSEEN if is_unseen else stage.text
+        self.advance(text, stage.done, stage.total)
+
+    def advance(self, text: str, done: int = 0, total: int = 0) -> None:
+        """Show a text, and a share where the whole is known."""
+        if not self._bars.disable:
+            assert self._task is not None
+            told = f"{self._title}: {text}" if text else self._title
+            self._bars.update(self._task, description=told, completed=done, total=total or None)
+        elif text and text != self._said:
+            typer.echo(f"  {text}", err=True)
+        self._said = text

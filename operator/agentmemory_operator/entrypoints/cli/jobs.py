@@ -1,0 +1,191 @@
+"""What the verbs share that have the operator do something once: where the objects are, and waiting with progress."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from inspect import Signature, signature
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+import yaml
+
+from agentmemory_operator.entrypoints.cli.job_progress import JobProgress, outcome_of
+from agentmemory_operator.entrypoints.cli.look import Context, TableJsonOrYaml, print_json
+from agentmemory_operator.entrypoints.cli.run import run_verb
+from agentmemory_operator.entrypoints.cli.status_view import status_document
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+
+T = TypeVar("T")
+
+POLL_S = 0.5
+INTERRUPTED = 130
+
+OpenJobs = Callable[[str | None, Path | None], AbstractAsyncContextManager[tuple[JobObjects, str]]]
+
+Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Default: the context's.")]
+Manifests = Annotated[
+    Path | None,
+    typer.Option(exists=True, file_okay=False, help="The folder that `agentmemory dev` watches, for a cluster's."),
+]
+Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Sentences, or the object for programs.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit 1 where it failed.")]
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPlace:
+    """Where the objects are.
+
+    Attributes:
+        manifests: a folder in a cluster's place.
+    """
+
+    namespace: str | None
+    context: str | None
+    manifests: Path | None
+
+    def __post_init__(self) -> None:
+        if self.context and self.manifests:
+            raise typer.BadParameter("--manifests is a folder in a cluster's place: leave --context out")
+
+    @property
+    def options(self) -> str:
+        """What leads another command of ours to the same place."""
+        named = (("-n", self.namespace), ("--context", self.context), ("--manifests", self.manifests))
+        return "".join(f" {option} {value}" for option, value in named if value)
+
+
+def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, JobsPlace], None]) -> None:
+    """Add a verb.
+
+    Args:
+        options: a dataclass whose fields are the verb's own options, and whose docstring is its help.
+        run: gets them and the place, whose options every such verb has.
+    """
+
+    def command(
+        *, namespace: Namespace = None, context: Context = None, manifests: Manifests = None, **chosen: Any
+    ) -> None:
+        run(options(**chosen), JobsPlace(namespace, context, manifests))
+
+    *where, _ = signature(command).parameters.values()
+    parameters = [*signature(options).parameters.values(), *where]
+    command.__annotations__ = {part.name: part.annotation for part in parameters}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what `signature` looks for first
+    cli.command(name, help=options.__doc__)(command)
+
+
+def in_place(
+    open_jobs: OpenJobs,
+    place: JobsPlace,
+    work: Callable[[JobObjects, str], Coroutine[Any, Any, T]],
+    *,
+    going_on: str = "",
+) -> T:
+    """What work makes of the objects of a place and a namespace.
+
+    Args:
+        going_on: said where Ctrl-C ends only the waiting.
+    """
+
+    async def opened() -> T:
+        async with open_jobs(place.context, place.manifests) as (objects, default):
+            return await work(objects, place.namespace or default)
+
+    try:
+        return run_verb(opened())
+    except KeyboardInterrupt:
+        typer.echo(going_on or "interrupted", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def new_object(kind: str, namespace: str, name: str, *, spec: Json) -> Json:
+    """An object to be created."""
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "namespace": namespace}, "spec": spec}
+
+
+def stamped(name: str) -> str:
+    """A name that nothing has yet: with the second."""
+    return f"{name}-{datetime.now(UTC).strftime('%Y%m%dt%H%M%Sz')}"
+
+
+def tell(text: str, output: TableJsonOrYaml) -> None:
+    """Print a sentence for people; programs read standard output alone."""
+    typer.echo(text, err=output is not TableJsonOrYaml.TABLE)
+
+
+def print_object(document: Json, output: TableJsonOrYaml) -> None:
+    """Print an object for programs; for people nothing is left to say."""
+    if output is not TableJsonOrYaml.TABLE:
+        print_document(status_document(document) | {"spec": document["spec"]}, output)
+
+
+def print_document(document: Any, output: TableJsonOrYaml) -> None:
+    """Print a document for programs."""
+    if output is TableJsonOrYaml.JSON:
+        print_json(document)
+    else:
+        typer.echo(yaml.safe_dump(document, sort_keys=False, width=120), nl=False)
+
+
+async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml) -> Json:
+    """Create an object; return it as it is kept.
+
+    Raises:
+        AgentMemoryError: there is one of its name.
+    """
+    if not await objects.create_object(document):
+        raise AgentMemoryError(f"there is a {titled(document)} already: choose another --name")
+    tell(f"created {titled(document)}", output)
+    return await objects.read_object(document["kind"], document["metadata"]["namespace"], document["metadata"]["name"])
+
+
+async def follow(
+    objects: JobObjects, document: Json, output: TableJsonOrYaml, *, until: Callable[[Json], bool] = lambda _: True
+) -> Json:
+    """The object once it has ended, showing meanwhile how far it is.
+
+    Args:
+        until: what has to hold besides.
+
+    Raises:
+        AgentMemoryError: it failed, or was deleted before its end; says why.
+    """
+    kind, metadata = document["kind"], document["metadata"]
+    with JobProgress(titled(document)) as progress:
+        while (outcome := outcome_of(document)) is None or not until(document):
+            progress.show(document)
+            await asyncio.sleep(POLL_S)
+            document = await _read_again(objects, document)
+        progress.show(document)
+    if not outcome.is_good:
+        raise AgentMemoryError(f"{kind} {metadata['namespace']}/{metadata['name']} {outcome.told}")
+    tell(f"{titled(document)} {outcome.told}", output)
+    return document
+
+
+async def _read_again(objects: JobObjects, document: Json) -> Json:
+    kind, metadata = document["kind"], document["metadata"]
+    try:
+        return await objects.read_object(kind, metadata["namespace"], metadata["name"])
+    except NotFound as exc:
+        raise AgentMemoryError(f"{titled(document)} was deleted before its end") from exc
+    except TransientError:
+        # It goes on, whether it can be seen or not.
+        return document
+
+
+def status_of(document: Json) -> Json:
+    """An object's status, empty before there is one."""
+    return document.get("status") or {}
+
+
+def titled(document: Json) -> str:
+    """An object's kind and name."""
+    metadata = document["metadata"]
+    return f"{document['kind']} {metadata['namespace']}/{metadata['name']}"

@@ -1,0 +1,58 @@
+"""`agentmemory preset`: the presets, and what each of them decides."""
+
+import json
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console
+
+from agentmemory_operator.controllers.rules.preset_manifest import expanded_spec
+from agentmemory_operator.entrypoints.cli.tables import Section, show
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.presets import PRESETS
+
+WIDTH = 120
+
+PresetName = StrEnum("PresetName", {name.upper(): name for name in PRESETS})  # type: ignore[misc]
+
+
+class SpecFormat(StrEnum):
+    """How an object is printed."""
+
+    YAML = "yaml"
+    JSON = "json"
+
+
+def add_presets(cli: typer.Typer) -> None:
+    """Add the verb to the command."""
+    preset = typer.Typer(name="preset", help="List the presets, or print one in full.", no_args_is_help=True)
+
+    @preset.command("list")
+    def list_presets() -> None:
+        """List the presets."""
+        rows = tuple((name, revisions[-1].summary) for name, revisions in PRESETS.items())
+        show([Section("", columns=("PRESET", "FOR"), rows=rows)], Console())
+
+    @preset.command("show")
+    def show_preset(
+        name: Annotated[PresetName, typer.Argument(help="The preset.")],
+        output: Annotated[SpecFormat, typer.Option("-o", "--output", help="yaml or json.")] = SpecFormat.YAML,
+    ) -> None:
+        """Print an AgentMemory in which every figure of a preset stands; it means what its name alone means."""
+        typer.echo(_rendered(manifest_of(name.value), output), nl=False)
+
+    cli.add_typer(preset)
+
+
+def manifest_of(preset: str) -> dict[str, Any]:
+    """An AgentMemory with the preset written out."""
+    header = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": f"my-{preset}"}}
+    return header | {"spec": expanded_spec(preset)}
+
+
+def _rendered(document: dict[str, Any], output: SpecFormat) -> str:
+    if output is SpecFormat.JSON:
+        return json.dumps(document, indent=2) + "\n"
+    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, width=WIDTH))

@@ -1,0 +1,226 @@
+"""How `agentmemory rebuild` tells where a rebuild stands. Pure: the clock is an argument."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.collections.rules.changes import ChangeClass
+from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildStep
+from agentmemory_operator.entrypoints.cli.tables import Section
+from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
+from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_under_way
+from agentmemory_operator.spec.times import parse_time, render_time
+
+Json = Mapping[str, Any]
+
+# Keep is for plain collections alone.
+STEPS = tuple(step for step in RebuildStep if step not in (RebuildStep.KEEP, RebuildStep.DONE))
+_MOODS = {
+    RebuildState.DONE: "good",
+    RebuildState.FAILED: "bad",
+    RebuildState.STOPPED: "bad",
+    RebuildState.RUNNING: "busy",
+}
+_BEHIND_MOVE = (RebuildStep.DRAIN, RebuildStep.SETTLE, RebuildStep.DONE)
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedRebuild:
+    """What an AgentMemory says of its rebuild.
+
+    Attributes:
+        told: `status.rebuild`, empty where there never was one.
+        keep_hours: how long what is replaced is kept.
+        asked: the digest of a plan with a Rebuild that is not under way yet, None where there is none.
+        is_held: it waits for somebody's decision.
+    """
+
+    told: Json
+    annotations: Json
+    keep_hours: int
+    calls_per_hour: int | None
+    asked: str | None
+    is_held: bool
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether one has been begun and has not ended."""
+        return is_under_way(self.told)
+
+    @property
+    def is_moved(self) -> bool:
+        """Whether the alias leads to the target."""
+        return self.told.get("moveTime") is not None or self.told.get("step") in _BEHIND_MOVE
+
+    @property
+    def live(self) -> str | None:
+        """What the last one made live, where it is done."""
+        return self.told.get("target") if self.told.get("state") == RebuildState.DONE else None
+
+    @property
+    def previous(self) -> str | None:
+        """What a way back would lead to, None where there is none."""
+        is_rebuild = self.told.get("kind") == RebuildKind.REBUILD
+        return self.told.get("source") if is_rebuild and self.live and self.keep_hours else None
+
+    @property
+    def kept_until_ms(self) -> int | None:
+        """Until when the previous collection is kept."""
+        ended = self.told.get("endTime")
+        return parse_time(ended) + self.keep_hours * HOUR_MS if self.previous and ended else None
+
+    @property
+    def share(self) -> float:
+        """How much of the copy is done, 0..1."""
+        total = self.told.get("total") or 0
+        return min(1.0, (self.told.get("copied") or 0) / total) if total else 0.0
+
+    def rate(self, now_ms: int) -> float:
+        """Points copied a second since it began."""
+        begun = self.told.get("startTime")
+        took_s = (now_ms - parse_time(begun)) / 1000 if begun else 0.0
+        return (self.told.get("copied") or 0) / took_s if took_s > 0 else 0.0
+
+
+def rebuild_of(document: Json) -> ReportedRebuild:
+    """What an AgentMemory says of its rebuild."""
+    status, spec = document.get("status") or {}, document.get("spec") or {}
+    keep, plan = spec.get("keepPreviousHours"), status.get("plan") or {}
+    waits = [change for change in plan.get("changes") or [] if change.get("class") == ChangeClass.REBUILD]
+    return ReportedRebuild(
+        told=status.get("rebuild") or {},
+        annotations=document["metadata"].get("annotations") or {},
+        keep_hours=24 if keep is None else keep,
+        calls_per_hour=(spec.get("rebuild") or {}).get("maxEmbeddingCallsPerHour"),
+        asked=plan.get("digest") if waits else None,
+        is_held=any(change.get("held") for change in waits),
+    )
+
+
+def rebuild_document(document: Json, *, now_ms: int) -> dict[str, Any]:
+    """The JSON for programs."""
+    rebuild, metadata = rebuild_of(document), document["metadata"]
+    previous = None
+    if rebuild.previous:
+        until = rebuild.kept_until_ms
+        previous = {"physical": rebuild.previous, "until": render_time(until) if until is not None else None}
+    return {
+        "agent": {"namespace": metadata["namespace"], "name": metadata["name"]},
+        "rebuild": dict(rebuild.told),
+        "underWay": rebuild.is_under_way,
+        "pointsPerSecond": round(rebuild.rate(now_ms), 1) if rebuild.is_under_way else None,
+        "secondsLeft": _seconds_left(rebuild, now_ms),
+        "heldPlan": rebuild.asked if rebuild.is_held else None,
+        "previousCollection": previous,
+    }
+
+
+def rebuild_sections(document: Json, *, now_ms: int, options: str = "") -> list[Section]:
+    """Where a rebuild stands, for people.
+
+    Args:
+        options: what leads another command of ours to the same object.
+    """
+    rebuild, metadata = rebuild_of(document), document["metadata"]
+    name, told = f"{metadata['namespace']}/{metadata['name']}", rebuild.told
+    rows = tuple((label, text) for label, text in _rows(rebuild, now_ms) if text)
+    commands = tuple(_commands(rebuild, metadata["name"], options))
+    if not told:
+        return [Section(f"{name} has never been rebuilt", "quiet", rows=rows, commands=commands)]
+    heading = f"{told.get('kind', RebuildKind.REBUILD)} of {name}: {headline_of(told)}"
+    return [Section(heading, _MOODS.get(RebuildState(told["state"]), "busy"), rows=rows, commands=commands)]
+
+
+def headline_of(told: Json) -> str:
+    """Where one stands, in a few words."""
+    if not is_under_way(told):
+        return str(told.get("state", "")).lower()
+    step = told.get("step")
+    if step is None:
+        return str(told["state"]).lower()
+    place = f"step {STEPS.index(RebuildStep(step)) + 1} of {len(STEPS)}, {step}" if step in STEPS else f"step {step}"
+    return place if told["state"] == RebuildState.RUNNING else f"{told['state'].lower()} in {place}"
+
+
+def _rows(rebuild: ReportedRebuild, now_ms: int) -> Iterator[tuple[str, str]]:
+    told = rebuild.told
+    yield "said", str(told.get("message") or "")
+    yield "from", str(told.get("source") or "")
+    yield "into", str(told.get("target") or "")
+    yield "copied", _copied(rebuild, now_ms)
+    yield "embedding calls", _calls(rebuild)
+    yield "recall", _recall(told.get("recall") or {})
+    yield "begun", str(told.get("startTime") or "")
+    yield "alias moved", str(told.get("moveTime") or "")
+    yield "ended", str(told.get("endTime") or "")
+    if rebuild.previous and (until := rebuild.kept_until_ms) is not None:
+        yield "kept", f"{rebuild.previous} until {render_time(until)}, for a way back"
+    if rebuild.asked and not rebuild.is_under_way:
+        yield "held" if rebuild.is_held else "asked for", f"plan {rebuild.asked} needs a Rebuild"
+    for annotation in (PAUSE_REBUILD, CANCEL_REBUILD, ROLLBACK_REBUILD):
+        if annotation in rebuild.annotations:
+            yield "annotation", f"{annotation}: {rebuild.annotations[annotation]}"
+
+
+def _copied(rebuild: ReportedRebuild, now_ms: int) -> str:
+    copied, total = rebuild.told.get("copied"), rebuild.told.get("total")
+    if not total or copied is None:
+        return ""
+    text = f"{copied:,} of {total:,} points ({rebuild.share:.0%})"
+    if rebuild.is_under_way and rebuild.told.get("step") == RebuildStep.COPY:
+        text += f", {rebuild.rate(now_ms):,.0f} a second"
+        left_s = _seconds_left(rebuild, now_ms)
+        text += f", about {spoken(left_s)} left" if left_s is not None else ""
+    return text
+
+
+def _seconds_left(rebuild: ReportedRebuild, now_ms: int) -> int | None:
+    """How long the copy still takes at its pace, None where that is not known."""
+    is_copying = rebuild.is_under_way and rebuild.told.get("step") == RebuildStep.COPY
+    rate = rebuild.rate(now_ms) if is_copying else 0.0
+    left = (rebuild.told.get("total") or 0) - (rebuild.told.get("copied") or 0)
+    return round(left / rate) if rate > 0 else None
+
+
+def _calls(rebuild: ReportedRebuild) -> str:
+    calls = rebuild.told.get("embeddingCalls")
+    if not calls:
+        return ""
+    budget = f", at most {rebuild.calls_per_hour:,} an hour" if rebuild.calls_per_hour else ""
+    return f"{calls:,}{budget}"
+
+
+def _recall(told: Json) -> str:
+    """What probe searches found in both collections, as far as it was measured."""
+    pairs = (("found by their own words", "found"), ("by the index", "index"))
+    parts = [
+        f"{words} {told[f'{name}Before']:.1%} -> {told[f'{name}After']:.1%}"
+        for words, name in pairs
+        if f"{name}Before" in told and f"{name}After" in told
+    ]
+    parts += [f"{told['neighbours']:.1%} of the same nearest"] if "neighbours" in told else []
+    return f"{told.get('probes')} probe searches: {', '.join(parts)}" if parts else ""
+
+
+def spoken(seconds: float) -> str:
+    """A duration as people say it: two units at most."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds // 3600:.0f} h {seconds % 3600 / 60:.0f} min"
+
+
+def _commands(rebuild: ReportedRebuild, name: str, options: str) -> Iterator[str]:
+    """Yield what can be done about it."""
+    verb = f"agentmemory rebuild {name}{options}"
+    if rebuild.is_under_way:
+        yield f"watch: {verb} --watch"
+    if rebuild.is_under_way and not rebuild.is_moved:
+        yield f"resume: {verb} --resume" if PAUSE_REBUILD in rebuild.annotations else f"pause: {verb} --pause"
+        yield f"cancel: {verb} --cancel"
+    if rebuild.is_held and not rebuild.is_under_way:
+        yield f"approve: agentmemory approve {name}{options}"
+    if rebuild.previous and not rebuild.is_under_way:
+        yield f"roll back: {verb} --rollback"

@@ -1,0 +1,193 @@
+"""`agentmemory restore`: bring an agent's memories back, and take a restore back."""
+
+import asyncio
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.entrypoints.cli.jobs import (
+    POLL_S,
+    JobsPlace,
+    OpenJobs,
+    Output,
+    Wait,
+    add_verb,
+    create,
+    follow,
+    in_place,
+    new_object,
+    print_object,
+    stamped,
+    tell,
+    titled,
+)
+from agentmemory_operator.entrypoints.cli.look import TableJsonOrYaml
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.restores.restore_all import RestoreAll, RestoredAgent
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, QDRANT_CONNECTION, Key
+from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK, Metadata
+from agentmemory_operator.spec.times import render_time
+
+SAME_ANSWER_S = 10.0
+
+
+class Mode(StrEnum):
+    """How the memories are replaced."""
+
+    SWAP = "Swap"
+    IN_PLACE = "InPlace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """Restore an agent's memories from a snapshot, or take its last restore back; or all that a Qdrant has lost."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory; left out with --all.")] = ""
+    snapshot: Annotated[str | None, typer.Option("--from", help="The MemorySnapshot.")] = None
+    into: Annotated[str | None, typer.Option(help="Another AgentMemory, which becomes a clone.")] = None
+    mode: Annotated[Mode | None, typer.Option(help="Default: Swap.")] = None
+    restore_name: Annotated[str | None, typer.Option("--name", help="Of the MemoryRestore.")] = None
+    all: Annotated[bool, typer.Option("--all", help="Every agent of --connection that lost its collection.")] = False
+    connection: Annotated[str | None, typer.Option(help="With --all: the QdrantConnection.")] = None
+    latest_verified: Annotated[
+        bool, typer.Option("--latest-verified", help="With --all: each from its latest proven snapshot.")
+    ] = False
+    at_once: Annotated[int, typer.Option(min=1, max=64, help="With --all: restores under way at a time.")] = 4
+    rollback: Annotated[bool, typer.Option("--rollback", help="Take the last restore into it back.")] = False
+    wait: Wait = False
+    output: Output = TableJsonOrYaml.TABLE
+
+    @property
+    def target(self) -> str:
+        """The AgentMemory whose memories are replaced."""
+        return self.into or self.name
+
+    def document(self, namespace: str) -> Json:
+        """The MemoryRestore."""
+        mode = {"mode": str(self.mode)} if self.mode else {}
+        spec = {"target": {"name": self.target}, "source": {"snapshotRef": {"name": self.snapshot}}} | mode
+        return new_object(MEMORY_RESTORE, namespace, self.restore_name or stamped(self.target), spec=spec)
+
+
+def add_restore(cli: typer.Typer, open_jobs: OpenJobs) -> None:
+    """Add the verb to the command line."""
+    add_verb(cli, "restore", Restore, partial(_run, open_jobs))
+
+
+def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
+    if asked.all:
+        _check_all(asked)
+        in_place(open_jobs, place, partial(_restore_all, asked), going_on="run the same again to go on")
+        return
+    if not asked.name:
+        raise typer.BadParameter("name an AgentMemory, or give --all --connection NAME --latest-verified")
+    if asked.rollback:
+        if any((asked.snapshot, asked.into, asked.mode, asked.restore_name)):
+            raise typer.BadParameter(
+                "--rollback takes back what the last restore did: leave --from and its options out"
+            )
+        print_object(in_place(open_jobs, place, partial(_roll_back, asked)), asked.output)
+        return
+    if asked.snapshot is None:
+        raise typer.BadParameter(
+            f"give --from SNAPSHOT (`agentmemory snapshot list {asked.name}` shows them), or --rollback"
+        )
+    going_on = "the restore goes on; `kubectl get mrest` shows it, and --rollback takes it back once it is done"
+    document = in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
+    print_object(document, asked.output)
+
+
+def _check_all(asked: Restore) -> None:
+    others = (asked.name, asked.snapshot, asked.into, asked.mode, asked.restore_name, asked.rollback)
+    if any(others) or asked.connection is None or not asked.latest_verified:
+        raise typer.BadParameter(
+            "--all takes --connection NAME and --latest-verified, and no AgentMemory, --from or --rollback"
+        )
+
+
+async def _restore_all(asked: Restore, objects: JobObjects, namespace: str) -> None:
+    done: list[RestoredAgent] = []
+
+    def tell(result: RestoredAgent) -> None:
+        done.append(result)
+        told = "restored" if result.is_restored else "NOT restored"
+        typer.echo(f"{len(done)} of {len(lost)}: {result.agent} {told}: {result.message}")
+
+    connection = Key(QDRANT_CONNECTION, namespace, asked.connection or "")
+    everything = RestoreAll(objects=objects, connection=connection, tell=tell, at_once=asked.at_once, poll_s=POLL_S)
+    lost = await everything.find()
+    typer.echo(f"{len(lost)} agents of {connection} have lost their collections; others are left alone")
+    await everything.run(lost)
+    if failed := [result.agent for result in done if not result.is_restored]:
+        raise AgentMemoryError(f"{len(failed)} of {len(lost)} agents were not restored: {', '.join(sorted(failed))}")
+
+
+async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> Json:
+    source = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.snapshot or "")
+    await objects.read_object(AGENT_MEMORY, namespace, asked.target)
+    owner = source["spec"]["agentMemoryRef"]["name"]
+    if owner != asked.name:
+        raise AgentMemoryError(
+            f"{titled(source)} is of {owner}, not of {asked.name}: choose one of `agentmemory snapshot list "
+            f"{asked.name}`, or for a clone say `agentmemory restore {owner} --from {asked.snapshot} --into "
+            f"{asked.target}`"
+        )
+    document = await create(objects, asked.document(namespace), asked.output)
+    return await follow(objects, document, asked.output) if asked.wait else document
+
+
+async def _roll_back(asked: Restore, objects: JobObjects, namespace: str) -> Json:
+    found = last_restore(await objects.list_in(MEMORY_RESTORE, namespace), asked.name)
+    if found is None:
+        raise AgentMemoryError(
+            f"no restore into {namespace}/{asked.name} can be taken back: none has succeeded, or the collection that "
+            f"it replaced is gone; restore a snapshot instead"
+        )
+    metadata = Metadata.model_validate(found["metadata"])
+    await objects.annotate(MEMORY_RESTORE, metadata, {ROLLBACK: render_time(SystemClock().now_ms())})
+    tell(f"asked for: {titled(found)} is taken back", asked.output)
+    return await _wait_rolled_back(asked, objects, found) if asked.wait else found
+
+
+async def _wait_rolled_back(asked: Restore, objects: JobObjects, before: Json) -> Json:
+    metadata, begun = Metadata.model_validate(before["metadata"]), time.monotonic()
+    while True:
+        now = await objects.read_object(MEMORY_RESTORE, metadata.namespace, metadata.name)
+        ended = rolled_back(now)
+        # The same answer as to an earlier request may well be the answer to this one.
+        if ended and (ended != rolled_back(before) or time.monotonic() - begun > SAME_ANSWER_S):
+            break
+        await asyncio.sleep(POLL_S)
+    if ended["status"] != "True":
+        raise AgentMemoryError(f"it was not taken back ({ended['reason']}): {ended['message']}")
+    tell(ended["message"], asked.output)
+    return now
+
+
+def last_restore(documents: list[Json], target: str) -> Json | None:
+    """The restore into an AgentMemory that was applied last and can be taken back, None where there is none."""
+    ours = [found for found in documents if found["spec"]["target"]["name"] == target and _can_go_back(found)]
+    return max(ours, key=lambda found: str(found["status"].get("endTime", "")), default=None)
+
+
+def _can_go_back(document: Json) -> bool:
+    status = document.get("status") or {}
+    held = {item["type"]: item["status"] for item in status.get("conditions") or []}
+    previous = status.get("previousCollection") or {}
+    is_replaced = bool(previous.get("physical")) and "removedTime" not in previous
+    # Of a restore into the collection itself, what it held lies in a snapshot.
+    is_kept = is_replaced or bool((status.get("safetySnapshot") or {}).get("name"))
+    return held.get("Succeeded") == "True" and held.get("RolledBack") != "True" and is_kept
+
+
+def rolled_back(document: Json) -> Json | None:
+    """The condition that says how taking back ended, None before."""
+    conditions = (document.get("status") or {}).get("conditions") or []
+    return next((item for item in conditions if item["type"] == "RolledBack"), None)

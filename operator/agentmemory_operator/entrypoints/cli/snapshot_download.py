@@ -1,0 +1,196 @@
+"""`agentmemory snapshot download`: a snapshot's bytes, whole and checked, in a file."""
+
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+from rich.filesize import decimal
+
+from agentmemory_operator.collections.rules.collection import tenant_in
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, endpoint_of
+from agentmemory_operator.connections.rules.bucket_places import S3, object_at
+from agentmemory_operator.connections.secret_hosts import GuardedSecrets
+from agentmemory_operator.connections.streams import CheckedStream, told
+from agentmemory_operator.entrypoints.cli.files import replacing
+from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, OpenJobs, add_verb, in_place, titled
+from agentmemory_operator.errors import AgentMemoryError, BytesDiffer
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.ports.objects import Bucket, ObjectStore
+from agentmemory_operator.ports.snapshots import SnapshotStore
+from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, QDRANT_CONNECTION
+from agentmemory_operator.settings import SecretHosts
+from agentmemory_operator.snapshots.copies import Copies
+from agentmemory_operator.snapshots.rules.steps import places_of
+from agentmemory_operator.spec.kinds.parse import parse_connection
+from agentmemory_operator.spec.naming import is_collection_name, is_file_of
+
+TOLD_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Downloads:
+    """What main composes for the verb.
+
+    Attributes:
+        open_snapshots: opens the snapshots of a server.
+        open_objects: opens a bucket.
+        qdrant_url, qdrant_api_key: the server that the environment names.
+        secret_hosts: what becomes of a Secret that does not list where its value goes; None lets it go there.
+    """
+
+    open_snapshots: Callable[[Endpoint], AbstractAsyncContextManager[SnapshotStore]]
+    open_objects: Callable[[Bucket], ObjectStore]
+    qdrant_url: str | None = None
+    qdrant_api_key: str | None = None
+    secret_hosts: SecretHosts | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotDownload:
+    """Write a snapshot's bytes into a file: from S3 where a copy is there, else from Qdrant; checked to the last."""
+
+    name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Of the MemorySnapshot.")]
+    file: Annotated[Path, typer.Option("-o", "--output", dir_okay=False, help="The file; replaced once all is there.")]
+    qdrant: Annotated[
+        str | None, typer.Option(help="URL of the server, where the connection's is out of reach. Then not from S3.")
+    ] = None
+
+
+def add_download(snapshots: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
+    """Add the verb to the command line."""
+    add_verb(snapshots, "download", SnapshotDownload, partial(_download, open_jobs, downloads))
+
+
+def _download(open_jobs: OpenJobs, downloads: Downloads, asked: SnapshotDownload, place: JobsPlace) -> None:
+    is_folder = place.manifests is not None
+
+    async def work(objects: JobObjects, namespace: str) -> str:
+        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.name)
+        url = asked.qdrant or (downloads.qdrant_url if is_folder else None)
+        source = _Source(downloads, objects, document, url, is_folder)
+        with JobProgress(f"{titled(document)} to {asked.file}") as progress:
+            return await save(source, asked.file, progress)
+
+    said = in_place(open_jobs, place, work, going_on=f"interrupted: {asked.file} is as it was")
+    typer.echo(f"{asked.file}: {said}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A snapshot whose bytes are wanted.
+
+    Attributes:
+        url: of the server, in the place of the connection's.
+        is_folder: the objects are manifests, whose connections' URLs lead nowhere.
+    """
+
+    downloads: Downloads
+    objects: JobObjects
+    document: Json
+    url: str | None
+    is_folder: bool
+
+    @property
+    def status(self) -> Json:
+        """Of the MemorySnapshot."""
+        return self.document.get("status") or {}
+
+    def place(self) -> Json:
+        """Where the bytes are taken from.
+
+        Raises:
+            AgentMemoryError: they are nowhere.
+        """
+        places = {place["type"]: place for place in places_of(self.status)}
+        order = ("Qdrant", S3) if self.url else (S3, "Qdrant")
+        found = next((places[kind] for kind in order if kind in places), None)
+        if found is None:
+            raise AgentMemoryError(f"{titled(self.document)} has no bytes on record: see its conditions")
+        return dict(found)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open the bytes, checked against what is on record of them."""
+        place, namespace = self.place(), self.document["metadata"]["namespace"]
+        if place["type"] == S3:
+            copies = Copies(Storages(self._secrets, self.downloads.open_objects))
+            wanted = object_at(place, sha256=self.status.get("sha256"))
+            async with copies.open(wanted, namespace=namespace) as (content, _):
+                yield aiter(content)
+            return
+        endpoint = await self._endpoint()
+        async with (
+            self.downloads.open_snapshots(endpoint) as store,
+            self._download(store, place["physical"], place["name"]) as received,
+        ):
+            sha256 = self.status.get("sha256")
+            size = self.status["sizeBytes"]
+            yield aiter(CheckedStream(received, named=place["name"], size=size, sha256=sha256)) if sha256 else received
+
+    @asynccontextmanager
+    async def _download(self, store: SnapshotStore, physical: str, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a file of the server's, unless it is another namespace's: whoever may write statuses names any.
+
+        Raises:
+            AgentMemoryError: it is.
+        """
+        namespace = self.document["metadata"]["namespace"]
+        is_named_so = is_collection_name(physical) and is_file_of(physical, name)
+        owner = tenant_in(await store.metadata(physical)) if is_named_so else None
+        if not is_named_so or (owner is not None and owner.namespace != namespace):
+            raise AgentMemoryError(
+                f"{titled(self.document)} names a file that is no snapshot of an agent of namespace {namespace}: its "
+                f"status was changed by another hand. Delete it and create it again, under another name"
+            )
+        async with store.download(physical, name) as received:
+            yield received
+
+    async def _endpoint(self) -> Endpoint:
+        if self.is_folder:
+            if self.url is None:
+                raise AgentMemoryError("give --qdrant URL: the one that `agentmemory dev` prints")
+            return Endpoint(self.url, self.downloads.qdrant_api_key, DEFAULT_TIMEOUT_S)
+        connection = self.status["connection"]
+        document = await self.objects.read_object(QDRANT_CONNECTION, connection["namespace"], connection["name"])
+        return await endpoint_of(parse_connection(document), self._secrets, at=self.url)
+
+    @property
+    def _secrets(self) -> GuardedSecrets:
+        return GuardedSecrets(self.objects, self.downloads.secret_hosts)
+
+
+async def save(source: _Source, path: Path, progress: JobProgress) -> str:
+    """Write the bytes beside the file, and in its place once all are there and right; tell for people what came.
+
+    Raises:
+        BytesDiffer: they are not those that were recorded; the file is as it was.
+    """
+    total = source.status.get("sizeBytes") or 0
+    with replacing(path) as draft:
+        size, sha256 = await _receive(source, draft, progress)
+        if size != total:
+            raise BytesDiffer(f"{path}: {size} bytes came, recorded are {total}")
+    checked = "as recorded" if source.status.get("sha256") else f"{sha256}; none was recorded, the size is right"
+    return f"{decimal(size)}, SHA-256 {checked}"
+
+
+async def _receive(source: _Source, draft: IO[bytes], progress: JobProgress) -> tuple[int, str]:
+    """Write what comes; return its size and SHA-256."""
+    total, size, digest = source.status.get("sizeBytes") or 0, 0, hashlib.sha256()
+
+    async def show(done: int, _: int) -> None:
+        progress.advance(f"{decimal(done)} of {decimal(total)}", done, total)
+
+    async with source.open() as content:
+        async for chunk in told(content, total, show, every_s=TOLD_EVERY_S):
+            size += draft.write(chunk)
+            digest.update(chunk)
+    return size, digest.hexdigest()

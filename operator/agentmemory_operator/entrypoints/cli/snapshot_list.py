@@ -1,0 +1,116 @@
+"""How `agentmemory snapshot list` shows snapshots."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.filesize import decimal
+
+from agentmemory_operator.entrypoints.cli.job_progress import stage_of
+from agentmemory_operator.entrypoints.cli.tables import Section
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.snapshots.rules.retention import RetentionVerdict
+
+COLUMNS = ("SNAPSHOT", "TIME", "POINTS", "SIZE", "VERIFIED", "WHERE", "QDRANT", "KEPT")
+SAME_DISK = "same disk"
+NO_RULES = "no rules"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The snapshots of an agent.
+
+    Attributes:
+        verdicts: what becomes of each by its name; none where no rule holds.
+    """
+
+    documents: Sequence[Json]
+    verdicts: Mapping[str, RetentionVerdict]
+
+    def kept(self, document: Json) -> str:
+        """Why one stays, or that it goes and why."""
+        verdict = self.verdicts.get(document["metadata"]["name"])
+        if verdict is None:
+            return NO_RULES
+        return verdict.text if verdict.is_kept else f"goes: {verdict.text}"
+
+
+def snapshots_document(listed: Listed) -> dict[str, Any]:
+    """The snapshots for programs, newest first."""
+    return {"snapshots": [_entry(document, listed) for document in _newest_first(listed.documents)]}
+
+
+def snapshot_sections(listed: Listed) -> list[Section]:
+    """The snapshots for people, newest first."""
+    rows = tuple((*_row(document), listed.kept(document)) for document in _newest_first(listed.documents))
+    if not rows:
+        return [Section("There is no snapshot. `agentmemory snapshot create NAME` makes one.")]
+    return [Section("", columns=COLUMNS, rows=rows)]
+
+
+def _newest_first(documents: Sequence[Json]) -> list[Json]:
+    return sorted(documents, key=lambda found: (time_of(found), found["metadata"]["name"]), reverse=True)
+
+
+def time_of(document: Json) -> str:
+    """When a snapshot was begun, before that when it was asked for."""
+    begun = (document.get("status") or {}).get("startTime")
+    return str(begun or document["metadata"].get("creationTimestamp") or "")
+
+
+def _entry(document: Json, listed: Listed) -> dict[str, Any]:
+    status, metadata = document.get("status") or {}, document["metadata"]
+    conditions = {item["type"]: item["status"] for item in status.get("conditions") or []}
+    verdict = listed.verdicts.get(metadata["name"])
+    entry = {
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "time": time_of(document),
+        "points": (status.get("points") or {}).get("after"),
+        "sizeBytes": status.get("sizeBytes"),
+        "sha256": status.get("sha256"),
+        "succeeded": conditions.get("Succeeded", "Unknown"),
+        "verified": conditions.get("Verified", "Unknown"),
+        "locations": status.get("locations") or [],
+        "qdrantVersion": status.get("qdrantVersion"),
+        "kept": verdict.is_kept if verdict else True,
+        "reasons": [str(reason) for reason in verdict.reasons] if verdict else [],
+    }
+    return {name: value for name, value in entry.items() if value is not None}
+
+
+def _row(document: Json) -> tuple[str, ...]:
+    status = document.get("status") or {}
+    points, size = (status.get("points") or {}).get("after"), status.get("sizeBytes")
+    return (
+        document["metadata"]["name"],
+        time_of(document),
+        "-" if points is None else str(points),
+        "-" if size is None else decimal(size),
+        state_of(document),
+        places_of(status),
+        status.get("qdrantVersion") or "-",
+    )
+
+
+def state_of(document: Json) -> str:
+    """In a few words whether a snapshot is proven, and why not."""
+    conditions = {item["type"]: item for item in (document.get("status") or {}).get("conditions") or []}
+    succeeded, verified = conditions.get("Succeeded"), conditions.get("Verified")
+    if succeeded is None or succeeded["status"] == "Unknown":
+        return f"not finished: {stage_of(document).text or 'waits for the operator'}"
+    if succeeded["status"] == "False":
+        return f"failed: {succeeded['reason']}"
+    if verified is None or verified["status"] == "Unknown":
+        return f"not known: {verified['reason']}" if verified else "not known"
+    return "yes" if verified["status"] == "True" else f"no: {verified['reason']}"
+
+
+def places_of(status: Json) -> str:
+    """Where a snapshot's bytes are; on the server alone is the disk that a loss would take too."""
+    places = status.get("locations") or []
+    buckets = [f"s3://{place['bucket']}" for place in places if place.get("type") == "S3"]
+    on_server = ["Qdrant's S3" if "keptIn" in place else "Qdrant" for place in places if place.get("type") == "Qdrant"]
+    if on_server == ["Qdrant"] and not buckets:
+        return SAME_DISK
+    return " + ".join([*on_server, *buckets]) or "-"

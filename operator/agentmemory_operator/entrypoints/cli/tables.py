@@ -1,0 +1,84 @@
+"""What the commands print for people: sections as values, rendered for a terminal or, plain, for a pipe."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from agentmemory_operator.spec.printable import printable, printable_lines
+
+MARGIN = "  "
+GAP = "   "
+MOODS = {"good": "green", "busy": "yellow", "bad": "bold red", "quiet": "dim", "": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One heading with a table and notes under it; whatever is empty is left out.
+
+    Attributes:
+        mood: of MOODS; colours the heading in a terminal.
+        columns: headings; none prints no line of headings.
+        commands: lines to copy; never wrapped.
+    """
+
+    heading: str
+    mood: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    notes: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Keep out what a terminal would carry out: memories and messages are others' words."""
+        rows = tuple(tuple(map(printable_lines, row)) for row in self.rows)
+        shown = {"heading": printable(self.heading), "rows": rows, "notes": tuple(map(printable_lines, self.notes))}
+        for name, value in shown.items():
+            object.__setattr__(self, name, value)
+
+
+def plain(sections: Sequence[Section]) -> str:
+    """The sections as text: columns aligned by blanks, nothing wrapped."""
+    return "\n\n".join("\n".join(_plain_lines(section)) for section in sections) + "\n"
+
+
+def _plain_lines(section: Section) -> list[str]:
+    lines = [section.heading] if section.heading else []
+    margin = MARGIN if lines else ""
+    grid = [*([section.columns] if section.columns else []), *section.rows]
+    widths = [max(map(len, column)) for column in zip(*grid, strict=True)]
+    for row in grid:
+        padded = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append(margin + GAP.join(padded).rstrip())
+    return lines + [margin + text for text in (*section.notes, *section.commands)]
+
+
+def show(sections: Sequence[Section], console: Console) -> None:
+    """Print the sections as the console can show them."""
+    if not console.is_terminal:
+        console.file.write(plain(sections))
+        return
+    for number, section in enumerate(sections):
+        if number:
+            console.print()
+        _show(section, console)
+
+
+def _show(section: Section, console: Console) -> None:
+    if section.heading:
+        console.print(Text(section.heading, style=MOODS[section.mood] or "bold"))
+    if section.rows:
+        table = Table(box=box.SIMPLE_HEAD, show_header=bool(section.columns), pad_edge=False, show_edge=False)
+        for heading in section.columns or section.rows[0]:
+            table.add_column(Text(heading), overflow="fold")
+        for row in section.rows:
+            table.add_row(*map(Text, row))
+        console.print(Padding(table, (0, len(MARGIN))))
+    for note in section.notes:
+        console.print(Padding(Text(note), (0, len(MARGIN))))
+    for command in section.commands:
+        console.print(Text(MARGIN + command, style="cyan"), soft_wrap=True)

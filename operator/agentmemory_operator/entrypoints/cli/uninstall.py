@@ -1,0 +1,93 @@
+"""`agentmemory uninstall`: what ends with the definitions, a catalogue of it to keep, and the end itself."""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agentmemory_operator.controllers.rules.uninstall import Json, catalogued, fate_of
+from agentmemory_operator.controllers.uninstall import Installation, Installed, Uninstall, check_way, look
+from agentmemory_operator.entrypoints.cli.look import Context
+from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
+from agentmemory_operator.entrypoints.cli.tables import Section, show
+
+OpenInstalled = Callable[[str | None], AbstractAsyncContextManager[Installed]]
+QUESTION = "Delete every object and the definitions, in every namespace of this cluster?"
+COLUMNS = ("KIND", "OBJECTS", "WHAT BECOMES OF IT")
+
+
+def add_uninstall(cli: typer.Typer, open_installed: OpenInstalled) -> None:
+    """Add the verb to the command line."""
+
+    @cli.command()
+    def uninstall(
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what ends, and keep the catalogue.")] = (
+            False
+        ),
+        catalogue: Annotated[
+            Path | None, typer.Option(dir_okay=False, help="A new file. Default: agentmemory-catalogue-TIME.json.")
+        ] = None,
+        release: Annotated[
+            bool, typer.Option("--release", help="No operator works: leave collections and files where they are.")
+        ] = False,
+        yes: Yes = False,
+        context: Context = None,
+    ) -> None:
+        """Delete every object and the definitions, once the catalogue of what they say is kept in a file."""
+        if not dry_run:
+            check_answerable(QUESTION, yes=yes)
+        file = catalogue or Path(f"agentmemory-catalogue-{datetime.now(UTC):%Y%m%dt%H%M%Sz}.json")
+        run_verb(_uninstall(open_installed, context, CatalogueFile(file), dry_run=dry_run, release=release, yes=yes))
+
+
+class CatalogueFile:
+    """A file of its own for the catalogue; always whole, and never another run's."""
+
+    def __init__(self, path: Path) -> None:
+        if path.exists():
+            raise typer.BadParameter(f"--catalogue {path} is there, and may have what is gone by now: name another")
+        self.path = path
+
+    def keep(self, objects: Sequence[Json]) -> None:
+        """Write the catalogue in the place of what was written before."""
+        document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+        part = self.path.with_name(f"{self.path.name}.part")
+        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+            json.dump(document, opened, indent=1)
+            opened.flush()
+            os.fsync(opened.fileno())
+        part.replace(self.path)
+
+
+async def _uninstall(
+    open_installed: OpenInstalled, context: str | None, file: CatalogueFile, *, dry_run: bool, release: bool, yes: bool
+) -> None:
+    async with open_installed(context) as installed:
+        found = await look(installed)
+        show(found_sections(found, is_released=release), Console())
+        file.keep([catalogued(document) for document in found.objects])
+        typer.echo(f"catalogue: {file.path}")
+        if dry_run:
+            typer.echo("nothing was changed")
+            return
+        check_way(found, is_released=release)
+        confirm(QUESTION, yes=yes)
+        await Uninstall(installed, release, file.keep, typer.echo).run(found)
+    typer.echo("what is left: kubectl delete -f examples/install/ --ignore-not-found")
+
+
+def found_sections(found: Installation, *, is_released: bool) -> list[Section]:
+    """What ends, for people."""
+    counts = Counter((one["kind"], fate_of(one, is_released=is_released)) for one in found.objects)
+    rows = tuple((kind, str(number), fate) for (kind, fate), number in counts.items())
+    works = f"an operator works in {', '.join(found.operators)}" if found.operators else "no operator works"
+    heading = f"{len(found.definitions)} definitions with {len(found.objects)} objects; {works}"
+    notes = [f"{len(found.held)} objects wait for an operator before they go"] if found.held else []
+    return [Section(heading, columns=COLUMNS if rows else (), rows=rows, notes=tuple(notes))]

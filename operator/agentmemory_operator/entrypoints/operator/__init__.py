@@ -1,0 +1,1 @@
+"""Events in, passes out: the life of the operator process."""

@@ -1,0 +1,72 @@
+"""Sources to feeds: a cluster's or a folder's events go to whoever runs in this process."""
+
+from collections.abc import AsyncGenerator, Sequence
+from typing import Protocol
+
+from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.agents.feed import ApiFeed
+from agentmemory_operator.agents.readiness import Readiness
+from agentmemory_operator.collections.rules.claims import ClaimSet
+from agentmemory_operator.entrypoints.operator.operating import Operated
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+
+# What the API reads.
+KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
+CLAIMS = ("claims", "")
+"""Which namespace each slug belongs to, as a source beside the kinds."""
+
+
+class Served(Protocol):
+    """What main composes of the retrieval half."""
+
+    feed: ApiFeed
+    standing: Readiness
+
+
+def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """What the API reads each by itself: each kind of each namespace; an empty one is all, as none named is."""
+    return [(kind, namespace) for kind in KINDS for namespace in namespaces or ("",)]
+
+
+async def follow(api: Served, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
+    """Feed one kind's objects, of one namespace or of all, to the API, for ever."""
+    source = kind, namespace
+    async for event, content in cluster.follow(kind, lambda: api.standing.heard(source), namespace=namespace):
+        if isinstance(content, list):
+            api.feed.take_list(kind, content, namespace=namespace)
+            api.standing.synced(source)
+        else:
+            api.feed.take(event, content)
+
+
+async def follow_claimed(api: Served, claims: AsyncGenerator[ClaimSet, None]) -> None:
+    """Feed to the API which namespace each slug belongs to, for ever."""
+    async for found in claims:
+        api.feed.take_claims(found)
+        api.standing.synced(CLAIMS)
+
+
+async def follow_folder(folder: ManifestFolder, api: Served, operator: Operated | None) -> None:
+    """Feed a folder's objects to the API, and to the operator where it runs here too."""
+    async for events in folder.follow():
+        for event, document in events:
+            feed_all(event, document, api, operator)
+        for source in sources():
+            api.standing.synced(source)
+
+
+async def pass_on(folder: ManifestFolder, api: Served, operator: Operated) -> None:
+    """Feed what the operator itself made of the folder's objects: created, deleted, released."""
+    while True:
+        event, document = await folder.caused()
+        feed_all(event, document, api, operator)
+
+
+def feed_all(event: str, document: Json, api: Served, operator: Operated | None) -> None:
+    """Feed one event to whoever runs here."""
+    if document["kind"] in KINDS:
+        api.feed.take(event, document)
+    if operator is not None:
+        operator.feed.take(event, document)

@@ -1,0 +1,51 @@
+"""The operator's probes and metrics over HTTP."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from agentmemory_operator.runtime.metrics import CONTENT_TYPE
+
+# Longer than any pass: each call in it ends after at most 300 s.
+STUCK_S = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """What the endpoints ask.
+
+    Attributes:
+        stuck_s: for how many seconds work has waited without any pass beginning or ending.
+        is_ready: whether everything was listed and is watched; a standby is ready too.
+        render_metrics: the metrics as text.
+    """
+
+    stuck_s: Callable[[], float]
+    is_ready: Callable[[], bool]
+    render_metrics: Callable[[], str]
+
+
+def create_health_app(probes: Probes) -> Starlette:
+    """The application with `/healthz`, `/readyz` and `/metrics`."""
+
+    async def healthz(_: Request) -> Response:
+        # That this answers shows that the event loop turns.
+        stuck_s = probes.stuck_s()
+        return _told(stuck_s < STUCK_S, "ok", f"work waits, and for {stuck_s:.0f} s no pass began or ended")
+
+    async def readyz(_: Request) -> Response:
+        return _told(probes.is_ready(), "ok", "the objects are not listed yet")
+
+    async def metrics(_: Request) -> Response:
+        return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE})
+
+    routes = (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics))
+    return Starlette(routes=[Route(path, answer) for path, answer in routes])
+
+
+def _told(holds: bool, good: str, bad: str) -> Response:
+    return PlainTextResponse((good if holds else bad) + "\n", 200 if holds else 503)

@@ -1,0 +1,1 @@
+"""How memories end: cleanups, `forget`, tombstones, and erasing again in copies."""

@@ -1,0 +1,212 @@
+"""When cleanups are made, and for which objects; one run makes up for any number of missed times.
+
+Every pass over an object says here when its next cleanup is due; a run ends with a pass, which writes down what it came
+to. What the status says is all that is kept: a restart goes on from there.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, StoreUnavailable, TransientError
+from agentmemory_operator.lifecycle.cleanup import Approval, Cleanup, CleanupOutcome, purge_tombstones, rebuilt_since_ms
+from agentmemory_operator.lifecycle.rules.cleanup import rules_of
+from agentmemory_operator.lifecycle.rules.cleanup_status import approval_of, described, due_ms, held_status, run_status
+from agentmemory_operator.lifecycle.rules.tombstones import keep_since_ms
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.runtime.cache import (
+    AGENT_MEMORY,
+    MEMORY_RESTORE,
+    MEMORY_SNAPSHOT,
+    Key,
+    ObjectTable,
+    owned_memory,
+)
+from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
+from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.times import parse_time, render_second
+
+log = logging.getLogger(__name__)
+
+AGENTS_AT_ONCE = 2
+# From a run that finds nothing to one over millions of memories.
+SECONDS = (0.1, 0.5, 1.0, 5.0, 30.0, 60.0, 300.0, 1800.0, 7200.0)
+SETTLED_MS = 600_000
+# Until a cleanup that waits for a rebuild looks again.
+REBUILDING_S = 30.0
+DONE, HELD, FAILED = "done", "held", "failed"
+
+OpenAgent = Callable[[AgentSettings], Awaitable[Agent]]
+"""Gives an agent whose collection is used, not its embedder."""
+
+
+class CleaningMeter:
+    """Counts cleanups."""
+
+    def __init__(self) -> None:
+        self._runs = Counter("agentmemory_cleanups_total", "Cleanups by how they ended.", ("outcome",))
+        self._removed = Counter("agentmemory_cleanup_removed_total", "Memories removed by cleanups.", ("reason",))
+        self._durations = Histogram("agentmemory_cleanup_duration_seconds", "Seconds a cleanup took.", (), SECONDS)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Everything that is counted."""
+        return [self._runs, self._removed, self._durations]
+
+    def failed(self) -> None:
+        """Count a run that did not come to its end."""
+        self._runs.add(FAILED)
+
+    def ended(self, outcome: CleanupOutcome, took_ms: float) -> None:
+        """Count a run, and what it removed."""
+        self._runs.add(HELD if outcome.held else DONE)
+        self._durations.observe(took_ms / 1000)
+        for reason, number in outcome.counts.items() if not outcome.held else ():
+            self._removed.add(str(reason), number=number)
+
+
+@dataclass(slots=True)
+class Cleaning:
+    """Runs the cleanups of all objects, few at a time.
+
+    Args:
+        request: asks for a pass over an object.
+        is_rebuilding: tells whether an object's collection is being rebuilt: what a cleanup removes meanwhile, and the
+            tombstones that it leaves, would have to be found in both.
+    """
+
+    table: ObjectTable
+    open_agent: OpenAgent
+    cluster: Cluster
+    clock: Clock
+    cleanup: Cleanup
+    request: Callable[[Key], None]
+    is_rebuilding: Callable[[Key], bool] = lambda key: False
+    queue: WorkQueue[Key] = field(init=False)
+    _results: dict[tuple[Key, str], Json] = field(init=False, default_factory=dict)
+    meter: CleaningMeter = field(init=False, default_factory=CleaningMeter)
+    _under_way: set[Key] = field(init=False, default_factory=set)
+    _begun_ms: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._begun_ms = self.clock.now_ms()
+        self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
+
+    def note(self, key: Key, memory: AgentMemory, settings: AgentSettings) -> Json:
+        """Take in an object as a pass saw it; return what its status says of cleanups."""
+        last = self._last(key, memory)
+        due = due_ms(memory, settings.lifecycle, last)
+        status: Json = {"lastCleanup": last} if last else {}
+        if due is None:
+            return status
+        self.queue.request(key, after_s=max(0, due - self.clock.now_ms()) / 1000)
+        return status | ({"nextCleanupTime": render_second(due / 1000)} if due else {})
+
+    def is_under_way(self, key: Key) -> bool:
+        """Whether an object is being cleaned up at the moment."""
+        return key in self._under_way
+
+    def _last(self, key: Key, memory: AgentMemory) -> Json:
+        """What the last run came to; the status may not say so yet."""
+        told: Json = memory.status.get("lastCleanup") or {}
+        own = self._results.get((key, memory.metadata.uid), {})
+        return own if own.get("time", "") >= told.get("time", "") else told
+
+    async def _look(self, key: Key) -> float | None:
+        """Make the cleanup of an object if it is due; return after how many seconds the next one is.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
+        memory = self._object(key)
+        if memory is None:
+            return None
+        settings, last = effective_settings(memory), self._last(key, memory)
+        due = due_ms(memory, settings.lifecycle, last)
+        if due is None or due > self.clock.now_ms():
+            return None if due is None else (due - self.clock.now_ms()) / 1000
+        if self.is_rebuilding(key):
+            return REBUILDING_S
+        self._under_way.add(key)
+        try:
+            await self._run(key, memory, settings, last)
+        except LeadershipLost:
+            raise
+        except TransientError:
+            self.meter.failed()
+            raise
+        except AgentMemoryError as exc:
+            self.meter.failed()
+            raise StoreUnavailable(f"cannot be cleaned up: {exc}") from exc
+        finally:
+            self._under_way.discard(key)
+        self.request(key)
+        return None
+
+    def _object(self, key: Key) -> AgentMemory | None:
+        """The object if cleanups apply to it: owned, not suspended, with a collection."""
+        memory = owned_memory(self.table, key)
+        return memory if memory and not memory.spec.suspend and memory.status.get("collection") else None
+
+    async def _run(self, key: Key, memory: AgentMemory, settings: AgentSettings, last: Json) -> None:
+        started_ms, approval = self.clock.now_ms(), _approval(memory, last)
+        rules = rules_of(settings.lifecycle, settings.ranking, approval.as_of_ms if approval else started_ms)
+        agent = await self.open_agent(settings)
+        outcome = await self.cleanup.run(agent, rules, approval)
+        await self.purge(key, memory, agent)
+        took_ms = self.clock.now_ms() - started_ms
+        held = _held(outcome, settings)
+        counts = {} if held else outcome.counts
+        status = run_status(counts, time_ms=started_ms, took_ms=took_ms, memory=memory, held=held)
+        self._results[key, memory.metadata.uid] = status
+        self.meter.ended(outcome, took_ms)
+        if event := _event(outcome, held):
+            await self.cluster.post_event(AGENT_MEMORY, memory.metadata, event)
+        log.info("cleaned up %s: %s", key, "held" if held else described(counts) or "nothing to remove")
+
+    async def purge(self, key: Key, memory: AgentMemory, agent: Agent) -> None:
+        """Remove the tombstones that no copy of the collection needs."""
+        now_ms, told = self.clock.now_ms(), memory.status.get("lastSnapshot") or {}
+        since_ms = keep_since_ms(
+            self.table.jobs_of(key, MEMORY_SNAPSHOT),
+            self.table.jobs_of(key, MEMORY_RESTORE),
+            last_snapshot=told.get("name"),
+            now_ms=now_ms,
+            rebuilt_ms=await rebuilt_since_ms(agent),
+        )
+        # Snapshots and restores are listed by themselves: for a while after a start not all may be known.
+        if since_ms is None or now_ms - self._begun_ms < SETTLED_MS or self.is_rebuilding(key):
+            return
+        if count := await purge_tombstones(agent, since_ms):
+            log.info("removed %d tombstones of %s", count, key)
+
+
+def _approval(memory: AgentMemory, last: Json) -> Approval | None:
+    approved = approval_of(memory, last)
+    if not approved or not approved.get("time"):
+        return None
+    return Approval(as_of_ms=parse_time(approved["time"]), most=approved.get("wouldRemove") or 0)
+
+
+def _held(outcome: CleanupOutcome, settings: AgentSettings) -> Json | None:
+    if outcome.held is None:
+        return None
+    return held_status(
+        outcome.counts,
+        total=outcome.total,
+        digest=outcome.held,
+        as_of_ms=outcome.as_of_ms,
+        percent=settings.lifecycle.max_removal_percent,
+    )
+
+
+def _event(outcome: CleanupOutcome, held: Json | None) -> Event | None:
+    if held:
+        return Event("Warning", "CleanupHeld", held["message"])
+    if outcome.removed:
+        return Event("Normal", "CleanedUp", f"removed {outcome.removed} memories: {described(outcome.counts)}")
+    return None

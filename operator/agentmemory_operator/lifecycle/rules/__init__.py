@@ -1,0 +1,1 @@
+"""What lifecycle decides, by no clock, file, socket or port."""

@@ -1,0 +1,297 @@
+"""What a `forget` erases and what it leaves: tombstones and a receipt, which hold nothing of what was erased.
+
+An erasure takes what was stored up to a time (`storedAt`). So it can be made again on any copy of the collection, and
+never takes what was stored after it. A receipt names its user by a hash: whoever knows the user's name can tell that
+it is meant, nobody can read it there.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentmemory_operator.memories.rules.criteria import Criterion, compile_criterion
+from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Condition, Filter, equals
+from agentmemory_operator.memories.rules.ids import keyed_id
+from agentmemory_operator.memories.rules.record import (
+    DUE_KEY,
+    ERASURE_KEY,
+    LINKS,
+    RECEIPT_KEY,
+    STORED_KEY,
+    TOMBSTONE_KEY,
+    Payload,
+    window_mark,
+)
+
+Row = Mapping[str, Any]
+
+WRITERS_AHEAD_MS = 2_000
+"""By how much the clock of a process that writes may be ahead of that of the one that forgets."""
+
+JOINING_KEY = "joining"
+"""Of a tombstone of what was not joined to its chain yet."""
+
+IS_RECEIPT: Condition = {"must_not": [{"is_empty": {"key": f"{RECEIPT_KEY}.at"}}]}
+# The index on the time finds tombstones; what erased them is then read from each.
+IS_TOMBSTONE: Condition = {"key": TOMBSTONE_KEY, "range": {"gte": 0}}
+_IS_ERASED: Condition = {"must_not": [{"is_empty": {"key": ERASURE_KEY}}]}
+_WAS_MEMORY: Condition = {"must_not": [{"is_empty": {"key": "type"}}]}
+
+
+UNFINISHED: Filter = {"must": [IS_PENDING, _IS_ERASED]}
+"""Tombstones of erasures whose chains are not closed yet."""
+
+TOMBSTONES: Filter = {"must": [IS_TOMBSTONE, _IS_ERASED]}
+"""Tombstones of erasures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """Which memories of a user are to be erased; without criterion and time all, and all that is known of the user.
+
+    Attributes:
+        older_than: Unix milliseconds; only what was created before.
+    """
+
+    user_id: str
+    criterion: Criterion | None = None
+    older_than: int | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the user is to be erased."""
+        return self.criterion is None and self.older_than is None
+
+    def filter_at(self, until_ms: int) -> Filter:
+        """The filter of what is to be erased: what was stored until then, whatever its state."""
+        must: list[Condition] = [equals("userId", self.user_id), stored_by(until_ms)]
+        if self.is_whole:
+            # Tombstones of the user too: they say whose they are.
+            return {"must": must}
+        must.append(NOT_DELETED)
+        if self.older_than is not None:
+            must.append({"key": "createdAt", "range": {"lt": self.older_than}})
+        if self.criterion is not None:
+            must.append(compile_criterion(self.criterion))
+        return {"must": must}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """How many memories, by type."""
+
+    types: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(self.types.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasureReceipt:
+    """What an erasure came to; nothing of what was erased.
+
+    Attributes:
+        agent_id: slug of the agent whose user it was.
+        user_hash: `hash_user` of the user.
+        is_whole: the user was erased, not only some memories.
+        older_than: Unix milliseconds; what was created before, where nothing else chose; else None.
+        until_ms: what was stored until then was erased, Unix milliseconds.
+        at: when it was done, Unix milliseconds.
+        sha256: of the ids of the memories, sorted, each followed by a line feed.
+        request_hash: tells another request under the same idempotency key.
+    """
+
+    id: str
+    agent_id: str
+    user_hash: str
+    is_whole: bool
+    older_than: int | None
+    until_ms: int
+    at: int
+    counts: Counts
+    sha256: str
+    request_hash: str
+
+    @property
+    def scope_name(self) -> str:
+        """What chose the memories: `user`, `older_than` or `filters`."""
+        return "user" if self.is_whole else "filters" if self.older_than is None else "older_than"
+
+    @property
+    def is_filter_known(self) -> bool:
+        """Whether what was erased can be found in another copy without its ids."""
+        return self.is_whole or self.older_than is not None
+
+    def scope_of(self, user_id: str) -> Scope | None:
+        """What to erase of a user in another copy; None where the receipt no longer holds its filters."""
+        if self.is_whole:
+            return Scope(user_id=user_id)
+        return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """What an erasure left of one memory.
+
+    Attributes:
+        at: when, Unix milliseconds; the memory was stored no later.
+    """
+
+    id: str
+    erasure_id: str
+    at: int
+
+    def names(self, row: Row) -> bool:
+        """Whether a row of a copy is what was erased, and not what was stored under its id since."""
+        return TOMBSTONE_KEY not in row and (row.get(STORED_KEY) or 0) <= self.at
+
+    @property
+    def payload(self) -> Payload:
+        """Its point where a copy has none under the id."""
+        times = {"updatedAt": self.at, TOMBSTONE_KEY: self.at}
+        return {"id": self.id, "rev": 1, **times, "pending": False, ERASURE_KEY: self.erasure_id}
+
+
+Trace = ErasureReceipt | Tombstone
+"""What an erasure leaves, as it is carried to copies."""
+
+
+def hash_user(agent_id: str, user_id: str) -> str:
+    """The user in a receipt: 32 hex digits of a SHA-256 of agent and user."""
+    return _hash("user", agent_id, user_id)[:32]
+
+
+def hash_request(receipt_id: str, scope: Scope, filters: Mapping[str, Any]) -> str:
+    """The digest that shows whether two requests under one idempotency key are the same."""
+    return _hash(receipt_id, scope.user_id, repr(scope.older_than), json.dumps(filters, sort_keys=True))[:16]
+
+
+def receipt_id(agent_id: str, user_id: str, idempotency_key: str) -> str:
+    """The id of the receipt of a request with a key; no key of a memory gives the same id."""
+    return keyed_id(agent_id, user_id, f"forget\x1f{idempotency_key}")
+
+
+def stored_by(until_ms: int) -> Condition:
+    """The filter condition for what was stored by then; a point without a time counts as old."""
+    return {"should": [{"is_empty": {"key": STORED_KEY}}, {"key": STORED_KEY, "range": {"lte": until_ms}}]}
+
+
+def erased_by(erasure_id: str, *conditions: Condition) -> Filter:
+    """The filter of the tombstones of one erasure."""
+    return {"must": [IS_TOMBSTONE, equals(ERASURE_KEY, erasure_id), *conditions]}
+
+
+def memories_erased_by(erasure_id: str) -> Filter:
+    """The filter of the tombstones of memories that were stored by then."""
+    return erased_by(erasure_id, _WAS_MEMORY)
+
+
+def tombstones_since(since_ms: int) -> Filter:
+    """The filter of what erasures have left since."""
+    return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, _IS_ERASED]}
+
+
+def receipts_since(since_ms: int, *conditions: Condition) -> Filter:
+    """The filter of receipts."""
+    return {"must": [{"key": TOMBSTONE_KEY, "range": {"gte": since_ms}}, IS_RECEIPT, *conditions]}
+
+
+def receipts_of(agent_id: str, user_id: str) -> Condition:
+    """The condition of being a receipt of a user."""
+    return equals(f"{RECEIPT_KEY}.userHash", hash_user(agent_id, user_id))
+
+
+def erased(row: Row, erasure_id: str, now_ms: int, *, at_ms: int | None = None) -> Payload:
+    """What an erased memory, or an older tombstone of the user, leaves: neither whose it was nor what it said.
+
+    It bears a time no earlier than that at which the memory was stored, whatever the clocks.
+
+    Args:
+        at_ms: when it was erased first, Unix milliseconds, where this is a copy; None is now.
+    """
+    was_memory = TOMBSTONE_KEY not in row
+    names = ("identityId", *LINKS, *(("type",) if was_memory else ()))
+    kept = {key: row[key] for key in names if row.get(key) is not None}
+    time_ms = max(now_ms if at_ms is None else at_ms, row.get(STORED_KEY) or 0)
+    pending = not kept.keys().isdisjoint(LINKS)
+    due = window_mark(row) if was_memory else {DUE_KEY: True} if row.get(DUE_KEY) else {}
+    # Somebody may be about to link an earlier version to it.
+    joining = {JOINING_KEY: True} if was_memory and row.get("pending") else {}
+    marks = {"id": row["id"], "rev": (row.get("rev") or 0) + 1, "updatedAt": now_ms, TOMBSTONE_KEY: time_ms}
+    return kept | marks | due | joining | {ERASURE_KEY: erasure_id, "pending": pending}
+
+
+def bare(tombstone: Row) -> Payload:
+    """An erasure's tombstone without its links, once nothing of its chain is left."""
+    kept = {key: value for key, value in tombstone.items() if key not in ("identityId", *LINKS)}
+    return kept | {"rev": tombstone["rev"] + 1, "pending": False}
+
+
+def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
+    """The payload of the point that keeps a receipt; whoever reads memories takes it for a tombstone."""
+    said = {
+        "agentId": receipt.agent_id,
+        "userHash": receipt.user_hash,
+        "isWhole": receipt.is_whole,
+        "olderThan": receipt.older_than,
+        "untilMs": receipt.until_ms,
+        "at": receipt.at,
+        "types": dict(receipt.counts.types),
+        "sha256": receipt.sha256,
+        "requestHash": receipt.request_hash,
+    }
+    kept = {key: value for key, value in said.items() if value is not None}
+    times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at}
+    return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: kept}
+
+
+def receipt_from_payload(payload: Row) -> ErasureReceipt:
+    """The receipt that a point keeps."""
+    said = payload[RECEIPT_KEY]
+    return ErasureReceipt(
+        id=payload["id"],
+        agent_id=said["agentId"],
+        user_hash=said["userHash"],
+        is_whole=said["isWhole"],
+        older_than=said.get("olderThan"),
+        until_ms=said["untilMs"],
+        at=said["at"],
+        counts=Counts(types=dict(said["types"])),
+        sha256=said["sha256"],
+        request_hash=said["requestHash"],
+    )
+
+
+def trace_from_payload(payload: Row) -> Trace:
+    """The trace that a point keeps."""
+    if RECEIPT_KEY in payload:
+        return receipt_from_payload(payload)
+    return Tombstone(payload["id"], payload[ERASURE_KEY], payload[TOMBSTONE_KEY])
+
+
+def trace_to_line(trace: Trace) -> bytes:
+    """A trace as a line of JSON, its line feed included."""
+    payload = receipt_to_payload(trace) if isinstance(trace, ErasureReceipt) else trace.payload
+    names = ("id", TOMBSTONE_KEY, ERASURE_KEY, RECEIPT_KEY)
+    said = {name: payload[name] for name in names if name in payload}
+    return json.dumps(said, separators=(",", ":")).encode() + b"\n"
+
+
+def trace_from_line(line: bytes) -> Trace:
+    """The trace of a line.
+
+    Raises:
+        ValueError: it is none.
+    """
+    try:
+        return trace_from_payload(json.loads(line))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"it is no trace of an erasure: {error}") from error
+
+
+def _hash(*parts: str) -> str:
+    return hashlib.sha256("\x00".join(("agentmemory erasure", *parts)).encode()).hexdigest()

@@ -1,0 +1,335 @@
+"""How often memories were returned: noted in memory, flushed in batches, never on an answer's path.
+
+Several replicas count the same memories, and the engine can neither add nor tell whether a conditional write took
+effect. So a flush is a compare-and-set on the point's `rev`, which also leaves a mark `writer:flush` on the point, and
+then a read: the increment was applied if and only if its mark is there. Without it the flush tries again, this time or
+the next; so an increment whose answer was lost is neither lost nor counted twice. A point keeps the last mark of each
+of the 16 writers that wrote last.
+
+Searches wait while the engine writes. So memories that come to the same counts share one operation, few memories are
+written at a time, and between two writes the engine has nine times as long for itself, as far as the interval reaches.
+"""
+
+import asyncio
+import itertools
+import json
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import AgentMemoryError, TransientError
+from agentmemory_operator.memories.rules.filters import equals
+from agentmemory_operator.memories.rules.ids import chunks_of
+from agentmemory_operator.memories.rules.record import ACCESS_MARKS_KEY, TOMBSTONE_KEY
+from agentmemory_operator.memories.session_use import is_due, note_use
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.runtime.metrics import Counter, Gauge, Metric
+from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
+
+log = logging.getLogger(__name__)
+
+OpenAgent = Callable[[str], Awaitable[Agent]]
+"""`AgentDirectory.open`."""
+
+FLUSH_INTERVAL_S = 30.0
+# A stop does not wait longer for what cannot be written.
+LAST_FLUSH_S = 10.0
+# Bounds memory when Qdrant is away for long: about 20 MB. Beyond, the increments noted first are dropped.
+MAX_WAITING = 100_000
+PAGE = 1_000
+# Memories in one write. Half of a write costs the same for any number, and searches wait for all of it.
+CHUNK = 200
+REST = 9.0
+# Only another writer to the same memory makes an attempt fail; what is left then waits for the next flush.
+MAX_ATTEMPTS = 10
+KEPT_MARKS = 16
+# Times of one flush this near to each other are written as the latest of them.
+SAME_TIME_MS = 30_000
+
+_READ_KEYS = (
+    *("rev", "accessCount", "lastAccessedAt", ACCESS_MARKS_KEY, TOMBSTONE_KEY),
+    *("userId", "type", "sessionId", SESSION_USED_KEY),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Increment:
+    """Accesses of one memory, not written yet."""
+
+    count: int
+    last_ms: int
+
+    def later(self, now_ms: int) -> "Increment":
+        """The increment with one more access."""
+        return Increment(self.count + 1, now_ms)
+
+
+@dataclass(slots=True)
+class _Noted:
+    """Increments of one agent, by memory, and when the first was noted."""
+
+    since_ms: int
+    increments: dict[str, Increment] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Sent(_Noted):
+    """Increments sent under one mark and not seen on the points yet."""
+
+    mark: str = ""
+
+
+class _Pace:
+    """Spreads writes over a time.
+
+    Args:
+        over_s: 0 is without rests.
+        memories: to be written in that time.
+    """
+
+    def __init__(self, over_s: float, memories: int) -> None:
+        self._until_s = time.monotonic() + over_s
+        self._left = memories
+
+    async def rest(self, took_s: float, *, memories: int) -> None:
+        """Rest after a write, shorter where the time would not suffice for what is left."""
+        share_s = (self._until_s - time.monotonic()) * memories / max(self._left, memories)
+        self._left -= memories
+        await asyncio.sleep(min(max(share_s - took_s, 0), took_s * REST))
+
+
+class AccessCounts:
+    """Notes and flushes access counts.
+
+    Args:
+        open_agent: gives the agent of a slug at the time of the flush.
+        writer: names this process and never another, before or after it.
+
+    Attributes:
+        drops: counts the accesses that were given up.
+    """
+
+    def __init__(self, open_agent: OpenAgent, clock: Clock, *, writer: str) -> None:
+        self._open_agent = open_agent
+        self._clock = clock
+        self._writer = writer
+        self._flushes = itertools.count(1)
+        self._noted: dict[str, _Noted] = {}
+        self._sent: dict[str, _Sent] = {}
+        self._noted_count = 0
+        self._lock = asyncio.Lock()
+        self.drops = Counter("agentmemory_api_access_dropped_total", "Accesses given up.", ())
+
+    @property
+    def dropped(self) -> int:
+        """Accesses given up, because too many were waiting or the engine refused them for good."""
+        return self.drops.total
+
+    def metrics(self) -> list[Metric]:
+        """How far the counts are behind what was found."""
+        return [
+            Gauge(
+                "agentmemory_api_access_flush_lag_seconds",
+                "Age of the oldest access that is not written.",
+                (),
+                lambda: {(): self.lag_s},
+            ),
+            Gauge(
+                "agentmemory_api_access_waiting",
+                "Memories whose accesses are not written.",
+                (),
+                lambda: {(): float(self.waiting)},
+            ),
+            self.drops,
+        ]
+
+    @property
+    def waiting(self) -> int:
+        """Memories whose accesses are not written yet."""
+        return sum(len(part.increments) for part in (*self._noted.values(), *self._sent.values()))
+
+    @property
+    def lag_s(self) -> float:
+        """How long the oldest access has waited to be written, in seconds."""
+        oldest_ms = min((part.since_ms for part in (*self._noted.values(), *self._sent.values())), default=None)
+        return 0.0 if oldest_ms is None else max(self._clock.now_ms() - oldest_ms, 0) / 1000
+
+    def note(self, slug: str, ids: Sequence[str]) -> None:
+        """Count one access of each memory."""
+        if not ids:
+            return
+        now_ms = self._clock.now_ms()
+        increments = self._noted.setdefault(slug, _Noted(now_ms)).increments
+        self._noted_count -= len(increments)
+        for memory_id in ids:
+            increments[memory_id] = increments.pop(memory_id, Increment(0, now_ms)).later(now_ms)
+        self._noted_count += len(increments)
+        for memory_id in list(itertools.islice(increments, max(0, self._noted_count - MAX_WAITING))):
+            self.drops.add(number=increments.pop(memory_id).count)
+            self._noted_count -= 1
+
+    def forget(self, slug: str, ids: Sequence[str]) -> None:
+        """Drop what was noted of memories that are no more; what is on its way finds none of them."""
+        noted = self._noted.get(slug)
+        if noted is None:
+            return
+        for memory_id in ids:
+            if noted.increments.pop(memory_id, None):
+                self._noted_count -= 1
+
+    def last_ms(self, slug: str, memory_id: str) -> int:
+        """When a memory was last accessed of what is not written yet; 0 where that is nothing."""
+        parts = (self._noted.get(slug), self._sent.get(slug))
+        noted = (part.increments[memory_id] for part in parts if part and memory_id in part.increments)
+        return max((increment.last_ms for increment in noted), default=0)
+
+    async def flush(self, *, over_s: float = 0) -> None:
+        """Write what was noted; what could not be written waits for the next flush.
+
+        Args:
+            over_s: take about as long as this where the engine needs rests, but never much longer.
+        """
+        async with self._lock:
+            pace = _Pace(over_s, self.waiting)
+            for slug in dict.fromkeys([*self._sent, *self._noted]):
+                await self._try_flush_agent(slug, pace)
+
+    async def run(self, interval_s: float = FLUSH_INTERVAL_S) -> None:
+        """Flush until cancelled, and once more then, for at most 10 s."""
+        rest_s = interval_s
+        try:
+            while True:
+                await asyncio.sleep(rest_s)
+                started_s = time.monotonic()
+                await self.flush(over_s=interval_s * 0.8)
+                rest_s = max(interval_s - (time.monotonic() - started_s), 0)
+        finally:
+            await self._flush_last()
+
+    async def _flush_last(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_FLUSH_S):
+                await self.flush()
+        except TimeoutError:
+            log.warning("the accesses of %d memories are lost: Qdrant did not take them in time", self.waiting)
+
+    async def _try_flush_agent(self, slug: str, pace: _Pace) -> None:
+        try:
+            await self._flush_agent(slug, pace)
+        except TransientError as error:
+            log.warning("access counts of agent %s wait for the next flush: %s", slug, error)
+        except AgentMemoryError as error:
+            sent = self._sent.pop(slug, None)
+            given_up = [*self._take(slug).increments.values(), *(sent.increments.values() if sent else ())]
+            self.drops.add(number=sum(increment.count for increment in given_up))
+            log.warning("access counts of agent %s are dropped: %s", slug, error)
+
+    async def _flush_agent(self, slug: str, pace: _Pace) -> None:
+        agent = await self._open_agent(slug)
+        if slug in self._sent:
+            await self._settle(agent, self._sent[slug], pace)
+        if slug not in self._sent or not self._sent[slug].increments:
+            noted = self._take(slug)
+            mark = f"{self._writer}:{next(self._flushes)}"
+            self._sent[slug] = _Sent(noted.since_ms, noted.increments, mark)
+            await self._settle(agent, self._sent[slug], pace)
+        if not self._sent[slug].increments:
+            del self._sent[slug]
+
+    def _take(self, slug: str) -> _Noted:
+        noted = self._noted.pop(slug, None) or _Noted(self._clock.now_ms())
+        self._noted_count -= len(noted.increments)
+        return noted
+
+    async def _settle(self, agent: Agent, sent: _Sent, pace: _Pace) -> None:
+        """Write increments until each is seen on its point, or the memory is gone."""
+        for page in chunks_of(list(sent.increments), PAGE):
+            await self._settle_page(agent, sent, page, pace)
+
+    async def _settle_page(self, agent: Agent, sent: _Sent, ids: Sequence[str], pace: _Pace) -> None:
+        for _ in range(MAX_ATTEMPTS):
+            rows = await _read(agent, ids)
+            if await self._note_sessions(agent, sent, rows):
+                rows = await _read(agent, ids)
+            waiting = {id_: row for id_, row in rows.items() if sent.mark not in row.get(ACCESS_MARKS_KEY, ())}
+            for memory_id in set(ids) - waiting.keys():
+                sent.increments.pop(memory_id, None)
+            if not waiting:
+                return
+            for operations, count in _requests(self._changes(sent, waiting)):
+                started_s = time.monotonic()
+                await agent.store.batch(agent.alias, operations, strong=True)
+                await pace.rest(time.monotonic() - started_s, memories=count)
+            ids = list(waiting)
+
+    async def _note_sessions(self, agent: Agent, sent: _Sent, rows: Mapping[str, Json]) -> bool:
+        """Stamp the sessions whose memories were returned; return whether there were any to stamp."""
+        used_ms: dict[tuple[str, str], int] = {}
+        for memory_id, row in rows.items():
+            last_ms = sent.increments[memory_id].last_ms if memory_id in sent.increments else 0
+            if is_due(agent, row, last_ms):
+                session = row["userId"], row["sessionId"]
+                used_ms[session] = max(used_ms.get(session, 0), last_ms)
+        for (user_id, session_id), at_ms in used_ms.items():
+            await note_use(agent, user_id, session_id, at_ms=at_ms, now_ms=self._clock.now_ms())
+        return bool(used_ms)
+
+    def _changes(self, sent: _Sent, rows: Mapping[str, Json]) -> Iterator[tuple[Json, list[str]]]:
+        """Yield each state that memories come to, with those that come to it from one revision."""
+        payloads: dict[str, Json] = {}
+        ids: defaultdict[str, list[str]] = defaultdict(list)
+        latest_ms = _latest_of_each(sent.increments.values())
+        for memory_id, row in rows.items():
+            increment = sent.increments[memory_id]
+            last_ms = latest_ms[increment.last_ms // SAME_TIME_MS]
+            payload = self._counted(row, Increment(increment.count, last_ms), mark=sent.mark)
+            state = json.dumps([*payload.values()])
+            payloads[state] = payload
+            ids[state].append(memory_id)
+        now_ms = self._clock.now_ms()
+        for state, payload in payloads.items():
+            yield payload | {"updatedAt": now_ms}, ids[state]
+
+    def _counted(self, row: Json, increment: Increment, *, mark: str) -> Json:
+        others = [other for other in row.get(ACCESS_MARKS_KEY, ()) if other.rpartition(":")[0] != self._writer]
+        return {
+            "accessCount": row.get("accessCount", 0) + increment.count,
+            "lastAccessedAt": max(row.get("lastAccessedAt", 0), increment.last_ms),
+            ACCESS_MARKS_KEY: [*others, mark][-KEPT_MARKS:],
+            "rev": row["rev"] + 1,
+        }
+
+
+def _latest_of_each(increments: Iterable[Increment]) -> dict[int, int]:
+    """The latest time of each stretch of time."""
+    latest_ms: dict[int, int] = {}
+    for increment in increments:
+        stretch = increment.last_ms // SAME_TIME_MS
+        latest_ms[stretch] = max(latest_ms.get(stretch, 0), increment.last_ms)
+    return latest_ms
+
+
+def _requests(changes: Iterable[tuple[Json, list[str]]]) -> Iterator[tuple[list[Json], int]]:
+    """Yield the operations of one request after the other, with how many memories they change."""
+    operations: list[Json] = []
+    count = 0
+    for payload, ids in changes:
+        for part in chunks_of(ids, CHUNK):
+            if count + len(part) > CHUNK:
+                yield operations, count
+                operations, count = [], 0
+            # Of several revisions none is another's: a state follows from the revision before it.
+            unchanged = {"must": [{"has_id": list(part)}, equals("rev", payload["rev"] - 1)]}
+            operations.append({"set_payload": {"payload": payload, "filter": unchanged}})
+            count += len(part)
+    if operations:
+        yield operations, count
+
+
+async def _read(agent: Agent, ids: Sequence[str]) -> dict[str, Json]:
+    """What the counts depend on, of the memories that are still there."""
+    points = await agent.store.retrieve(agent.alias, ids, keys=_READ_KEYS)
+    return {point["id"]: point["payload"] for point in points if TOMBSTONE_KEY not in point["payload"]}

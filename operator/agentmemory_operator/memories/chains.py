@@ -1,0 +1,371 @@
+"""Chains of versions: new.supersedesId = old, old.supersededById = new; only the head answers.
+
+Nothing in the engine spans two points, so each change to a chain is a row of steps that may stop after any of them:
+
+    supersede   1 insert new, pending   2 old.supersededById = new, if old is still a head   3 new is no longer pending
+    delete      1 head becomes a tombstone, pending   2 predecessor.supersededById is cleared   3 no longer pending
+    take out    1 an earlier version becomes a tombstone, pending   2 its neighbours are linked   3 no longer pending
+
+Every change to a point that exists is a compare-and-set on its `rev`, so whoever meets a pending row (a read, the
+sweep, a repeated request, on any replica) may finish it. The link on the old version decides; `supersedesId` of a
+pending row says only where it wants to go. Who finds his predecessor taken gives up, or, where the memory has an
+identity, goes on to the head that there is now. Two rules keep a late writer of step 2 from linking to what is gone:
+he reads the old version, then his own row, then links; and who gives a row up makes it a tombstone first, then
+changes the old version's `rev`. The old version is durable throughout; between steps 2 and 3 neither version answers.
+
+The first memory of an identity has an id made of it. Its point, be it a memory or a tombstone, is where the chain
+begins: two that find no head meet there. So it is never removed while others follow it.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from agentmemory_operator.agents.checks import type_of
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import CollectionMoved, Conflict, NotFound, OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.memories.point_pages import change_row, read_pages, read_row
+from agentmemory_operator.memories.rules.expiry import is_expired
+from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals
+from agentmemory_operator.memories.rules.record import (
+    ITEM_NAMESPACE_KEY,
+    STATED_END_KEY,
+    TOLD_AT_KEY,
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    Payload,
+    root_of,
+    tombstone_of,
+    window_mark,
+)
+from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
+
+SWEEP_AFTER_MS = 10_000
+SWEEP_PAGE = 100
+# Only other writers to the same memory make an attempt fail; each failure means that one of them got on.
+MAX_ATTEMPTS = 100
+# The same for an identity, which many may want to write at once.
+MAX_TURNS = 400
+
+_Row = Mapping[str, Any]
+
+
+async def join(agent: Agent, row: _Row) -> bool:
+    """Make a pending row the head after the version that it supersedes, or give it up.
+
+    Returns:
+        Whether it is stored; False means that its predecessor is gone or superseded by another.
+    """
+    for _ in range(MAX_TURNS if "identityId" in row else MAX_ATTEMPTS):
+        old, now = await _read_two(agent, row["supersedesId"], row["id"])
+        if now is None or TOMBSTONE_KEY in now:
+            return False
+        if not now.get("pending"):
+            return True
+        if now["supersedesId"] == row["supersedesId"]:
+            await _advance(agent, now, old)
+        row = now
+    raise _contended(row)
+
+
+async def head(agent: Agent, identity_id: str) -> Payload | None:
+    """The newest version of an identity.
+
+    Returns:
+        None where there is none, or for a moment none to be seen: the identity's first point decides.
+    """
+    rows = await _scroll(agent, equals("lookupIds", identity_id), NOT_SUPERSEDED, NOT_DELETED)
+    # What was found may have been deleted or superseded by the time that it was read.
+    rows = [row for row in rows if row.get("identityId") == identity_id and _is_last(row)]
+    if settled := [row for row in rows if not row.get("pending")]:
+        return max(settled, key=lambda row: (row["createdAt"], row["id"]))
+    for taken in await _linked(agent, rows):
+        return taken
+    return None
+
+
+async def begin(agent: Agent, identity_id: str) -> Payload | None:
+    """An identity's first point, once its chain does not end in what was deleted or is not there."""
+    first = row = await read_row(agent, identity_id)
+    while row and (successor := row.get("supersededById")):
+        following = await read_row(agent, successor)
+        if following is None:
+            await _unlink(agent, row)
+        elif TOMBSTONE_KEY in following and following.get("pending"):
+            await complete(agent, following)
+        row = following
+    return first
+
+
+async def bury(agent: Agent, row: _Row) -> Payload | None:
+    """Turn a head into a tombstone, unless it changed meanwhile; return the row as it now is."""
+    await entomb(agent, [grave_of(row, tombstone_of(row, agent.clock.now_ms()), NOT_SUPERSEDED)])
+    with midway():
+        return (await read_emptied(agent, [row["id"]])).get(row["id"])
+
+
+async def complete(agent: Agent, row: _Row) -> None:
+    """Finish the steps of a pending row, whoever began them."""
+    if TOMBSTONE_KEY in row and "supersededById" in row:
+        await _close_over(agent, row)
+    elif TOMBSTONE_KEY in row:
+        await _reactivate(agent, row)
+    else:
+        await join(agent, row)
+
+
+async def settled_row(agent: Agent, memory_id: str) -> Payload | None:
+    """A row, once the step that it may be in is finished."""
+    row = await read_row(agent, memory_id)
+    if row and row.get("pending"):
+        await complete(agent, row)
+        row = await read_row(agent, memory_id)
+    return row
+
+
+async def sweep(agent: Agent) -> int:
+    """Finish every unfinished step older than 10 s; return how many there were."""
+    stale = {"key": "updatedAt", "range": {"lt": agent.clock.now_ms() - SWEEP_AFTER_MS}}
+    body = {"filter": {"must": [IS_PENDING, stale]}, "limit": SWEEP_PAGE, "with_payload": True}
+    completed = 0
+    async for points in read_pages(agent, body):
+        # Its writer may have come to the end since it was found.
+        rows = [row for point in points if (row := point["payload"]).get("pending")]
+        for row in rows:
+            await complete(agent, row)
+        completed += len(rows)
+    return completed
+
+
+async def settle(agent: Agent) -> None:
+    """Finish every step that has begun in a copy, and give up the versions that nothing leads to."""
+    body = {"filter": {"must": [IS_PENDING]}, "limit": SWEEP_PAGE, "with_payload": True}
+    async for points in read_pages(agent, body):
+        for row in (point["payload"] for point in points):
+            old = await read_row(agent, before) if (before := row.get("supersedesId")) else None
+            if TOMBSTONE_KEY in row or (old and old.get("supersededById") == row["id"]):
+                await complete(agent, row)
+            else:
+                await _give_up(agent, row)
+
+
+async def _advance(agent: Agent, row: _Row, old: _Row | None) -> None:
+    """Take the next step of a pending row that wants to follow `old`."""
+    successor = old and old.get("supersededById")
+    is_root = old is not None and old["id"] == row.get("identityId")
+    if old is not None and successor == row["id"]:
+        await _change(agent, row, {"pending": False}, IS_PENDING)
+    elif old is not None and successor is None and (is_root or TOMBSTONE_KEY not in old):
+        await _link(agent, old, row)
+    elif "identityId" in row:
+        await _turn(agent, row)
+    else:
+        await _give_up(agent, row)
+
+
+async def _link(agent: Agent, old: _Row, row: _Row) -> None:
+    """Let a row follow an old version, if the row still wants to now that the old one has been read."""
+    now = await read_row(agent, row["id"])
+    if now is None or now["rev"] != row["rev"]:
+        return
+    link: Payload = {"supersededById": row["id"]}
+    if TOMBSTONE_KEY not in old:
+        link |= {**_superseded(old, row, agent.clock.now_ms()), **window_mark(old), **_ended(old, row)}
+    await _change(agent, old, link, NOT_SUPERSEDED)
+
+
+async def _turn(agent: Agent, row: _Row) -> None:
+    """Let a row that lost its predecessor want to follow the head, or the first point where there is no head."""
+    identity_id = row["identityId"]
+    newest = await head(agent, identity_id)
+    if newest is None and await begin(agent, identity_id) is None:
+        root = root_of(identity_id, row, agent.clock.now_ms())
+        point = {"id": identity_id, "vector": {}, "payload": root}
+        await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+    target = newest["id"] if newest else identity_id
+    if target != row["id"]:
+        await _change(agent, row, {"supersedesId": target}, IS_PENDING)
+
+
+async def _linked(agent: Agent, rows: list[Payload]) -> list[Payload]:
+    """Those of some pending rows that are heads already, once they are no longer pending."""
+    if not rows:
+        return []
+    by_id = {row["id"]: row for row in rows}
+    links = await _scroll(agent, {"key": "supersededById", "match": {"any": sorted(by_id)}})
+    links = [old for old in links if old.get("supersededById") in by_id]
+    for old in links:
+        row = by_id[old["supersededById"]]
+        await _change(agent, row, {"supersedesId": old["id"], "pending": False}, IS_PENDING)
+    found = [await read_row(agent, old["supersededById"]) for old in links]
+    return [row for row in found if row and not row.get("pending") and TOMBSTONE_KEY not in row]
+
+
+async def _give_up(agent: Agent, row: _Row) -> None:
+    """Make a pending row a tombstone, and take back what late writers may still do with its predecessor."""
+    await entomb(agent, [grave_of(row, tombstone_of(row, agent.clock.now_ms()), IS_PENDING)])
+    now = (await read_emptied(agent, [row["id"]])).get(row["id"])
+    if now and TOMBSTONE_KEY in now:
+        await _reactivate(agent, now)
+
+
+async def _reactivate(agent: Agent, tombstone: _Row) -> None:
+    """Let the predecessor of what became a tombstone answer again, and nothing follow the tombstone."""
+    is_fenced = False
+    for _ in range(MAX_ATTEMPTS):
+        # One whose head was deleted too has no neighbour left, if that was settled first.
+        before = tombstone.get("supersedesId")
+        old = await read_row(agent, before) if before else None
+        successor = old and old.get("supersededById")
+        if old is None or successor not in (None, tombstone["id"]) or (successor is None and is_fenced):
+            return await _change(agent, tombstone, {"pending": False}, IS_PENDING)
+        if successor is None:
+            await _change(agent, old, {}, NOT_SUPERSEDED)
+        else:
+            await _unlink(agent, old)
+        is_fenced = True
+    raise _contended(tombstone)
+
+
+async def _close_over(agent: Agent, tombstone: _Row) -> None:
+    """Link the neighbours of an earlier version that was taken out.
+
+    Beside it there may be others that were: a link to one leads on to the nearest version that lives. The first
+    point of an identity stays in its chain, as a tombstone too.
+    """
+    root_id = tombstone.get("identityId")
+    for _ in range(MAX_ATTEMPTS):
+        older = await _standing(agent, tombstone, "supersedesId", root_id)
+        if older is None and tombstone["id"] == root_id:
+            older = await read_row(agent, root_id)
+        newer = await _standing(agent, older or tombstone, "supersededById", root_id)
+        is_closed = not older or await _lead(agent, older, newer)
+        if newer is not None and newer.get("supersedesId") != (older and older["id"]):
+            is_closed = False
+            # A link leads to it, so it is stored, if its writer has not come to say so yet.
+            await _change(agent, newer, {"supersedesId": older["id"] if older else None, "pending": False})
+        if is_closed:
+            now = await read_row(agent, tombstone["id"])
+            return await _change(agent, now, {"pending": False}, IS_PENDING) if now else None
+    raise _contended(tombstone)
+
+
+async def _lead(agent: Agent, older: _Row, newer: _Row | None) -> bool:
+    """Let a version be followed by the next that lives; tell whether it was."""
+    if older.get("supersededById") == (newer and newer["id"]):
+        return True
+    if newer is None:
+        await _unlink(agent, older)
+    else:
+        await _change(agent, older, {"supersededById": newer["id"], **window_mark(older)})
+    return False
+
+
+async def _unlink(agent: Agent, old: _Row) -> None:
+    """Make a superseded version the head again."""
+    unlinked = {"supersededById": None, "supersededAt": None, STATED_END_KEY: None, **window_mark(old)}
+    end = {} if TOMBSTONE_KEY in old else {"validTo": old.get(STATED_END_KEY)}
+    await _change(agent, old, unlinked | end)
+
+
+async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condition) -> None:
+    await change_row(agent, row, changes, *conditions, now_ms=agent.clock.now_ms())
+
+
+@contextmanager
+def midway() -> Iterator[None]:
+    """Turn StoreUnavailable into OutcomeUnknown: a step before was written, and the sweep may finish the row."""
+    try:
+        yield
+    except CollectionMoved:
+        # Of which `FencedStore` knows that no step before was.
+        raise
+    except StoreUnavailable as error:
+        message = f"Qdrant went away midway ({error}): read before repeating"
+        raise OutcomeUnknown(message, retry_after_s=error.retry_after_s) from error
+
+
+async def _standing(agent: Agent, row: _Row, link: str, root_id: str | None) -> Payload | None:
+    """The nearest version that lives, following a link from a row; the root of an identity stands for ever."""
+    while next_id := row.get(link):
+        found = await read_row(agent, next_id)
+        if found is None or TOMBSTONE_KEY not in found or next_id == root_id:
+            return found
+        row = found
+    return None
+
+
+async def _read_two(agent: Agent, first_id: str, second_id: str) -> tuple[Payload | None, Payload | None]:
+    points = await agent.store.retrieve(agent.alias, [first_id, second_id])
+    rows = {point["id"]: point["payload"] for point in points}
+    return rows.get(first_id), rows.get(second_id)
+
+
+async def _scroll(agent: Agent, *conditions: Condition) -> list[Payload]:
+    body = {"filter": {"must": list(conditions)}, "limit": SWEEP_PAGE, "with_payload": True}
+    points, _ = await agent.store.scroll(agent.alias, body)
+    return [point["payload"] for point in points]
+
+
+def _is_last(row: _Row) -> bool:
+    return TOMBSTONE_KEY not in row and not row.get("supersededById")
+
+
+def _ended(old: _Row, new: _Row) -> Payload:
+    """The old version's validity: until the new one begins, or earlier where it said so itself."""
+    stated, begin = old.get("validTo"), new.get("validFrom", new["createdAt"])
+    return {"validTo": begin if stated is None else min(stated, begin), STATED_END_KEY: stated}
+
+
+def _superseded(old: _Row, new: _Row, now_ms: int) -> Payload:
+    """Since when the old version has a successor: now, or, of two that are imported, when its line says."""
+    told = old.get(TOLD_AT_KEY)
+    if told is None:
+        return {"supersededAt": now_ms}
+    # What is stored only now is another successor than the one that was told of.
+    return {"supersededAt": told if told >= new["createdAt"] else now_ms, TOLD_AT_KEY: None}
+
+
+def _contended(row: _Row) -> StoreUnavailable:
+    return StoreUnavailable(f"memory {row['id']} is being changed by many at once: try again")
+
+
+def superseded(memory_id: str | None) -> Conflict:
+    """Why a version that is no head cannot be superseded."""
+    return Conflict(f"supersedes: {memory_id} is superseded or deleted; supersede the head of its chain instead")
+
+
+async def check_predecessor(agent: Agent, record: MemoryRecord) -> None:
+    """Check that a memory may supersede the one that it names.
+
+    Raises:
+        NotFound: this user has no such memory.
+        Conflict: that one is superseded, immutable, an item, or of another identity.
+    """
+    if record.supersedes_id is None:
+        return
+    old = await settled_row(agent, record.supersedes_id)
+    # Of what was erased nobody knows any more whose it was.
+    if old is None or old.get("userId") != record.user_id or _is_expired(agent, old):
+        raise NotFound(f"supersedes: this user has no memory {record.supersedes_id}")
+    if ITEM_NAMESPACE_KEY in old:
+        raise Conflict(f"supersedes: {record.supersedes_id} is an item, which has no versions: put its key anew")
+    if old.get("working"):
+        raise Conflict("supersedes: a working memory is not superseded: put the new content into its session")
+    if TOMBSTONE_KEY in old or old.get("supersededById"):
+        raise superseded(record.supersedes_id)
+    _check_rules(agent, old, record)
+
+
+def _is_expired(agent: Agent, old: Payload) -> bool:
+    return TOMBSTONE_KEY not in old and is_expired(old, agent.settings.ranking.endings, agent.clock.now_ms())
+
+
+def _check_rules(agent: Agent, old: Payload, record: MemoryRecord) -> None:
+    kind = type_of(agent, old["type"])
+    if kind and kind.immutable:
+        rule = f"memories of type {kind.name!r} are immutable (types[].immutable)"
+        raise Conflict(f"supersedes: {rule}: store a new one beside {record.supersedes_id}")
+    if old.get("identityId") != record.identity_id:
+        rule = "a memory with a key or subject that its type goes by (types[].supersedeBy) supersedes only its own"
+        raise Conflict(f"supersedes: {record.supersedes_id} has another identity: {rule}; leave supersedes out")

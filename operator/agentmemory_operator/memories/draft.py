@@ -1,0 +1,268 @@
+"""From what callers send to what is written: checked, embedded, with the words that find it.
+
+Drafting reads, and writes nothing. Its order is: check the memory, hash its text, embed it, find its words; so whatever
+changes the text stands before the first.
+"""
+
+import json
+import secrets
+from array import array
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from hashlib import sha256
+from typing import Any, Literal
+from uuid import uuid4
+
+from agentmemory_operator.agents.checks import check_given, check_types, scaled, type_of
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.connections.embedders import embed_each
+from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
+from agentmemory_operator.memories import session_keywords
+from agentmemory_operator.memories.hierarchy import missing_parents
+from agentmemory_operator.memories.incoming import Clean, IncomingMemory
+from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
+from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
+from agentmemory_operator.memories.rules.keywords import Words
+from agentmemory_operator.memories.rules.record import MemoryRecord, hash_content, payload_of
+from agentmemory_operator.ports.base import Json, Vector
+from agentmemory_operator.runtime.slices import in_slices, one_by_one
+from agentmemory_operator.spec.memory_types import MemoryType
+
+# What an item says: two items of a batch differ in their keys at least.
+_SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in ("idempotency_key", "supersedes"))
+_DEFAULTED = {"type", "confidence", "created_at", "valid_from"}
+# What is stored as it was given.
+_KEPT = {field_.name for field_ in fields(MemoryRecord)}.intersection(_SAID) - _DEFAULTED
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDraft:
+    """A checked memory on its way into the engine.
+
+    Attributes:
+        place: in its request.
+    """
+
+    record: MemoryRecord
+    vector: Vector
+    place: int
+    words: Words | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def rule(self) -> Literal["plain", "keyed", "once", "identity", "chain"]:
+        """By what rule it is written: some may go together, some are compared with what is stored."""
+        record = self.record
+        if record.identity_id is not None:
+            return "identity"
+        if record.supersedes_id is not None:
+            return "chain"
+        if record.lookup_ids:
+            return "once"
+        return "plain" if record.request_hash is None else "keyed"
+
+    def point(self, agent: Agent) -> Json:
+        """The point to write."""
+        point = {"id": self.record.id, "vector": self.vector, "payload": payload_of(self.record)}
+        return self.words.on(point, agent.keyword) if self.words and agent.keyword else point
+
+
+async def drafts_of(agent: Agent, cleaned: Sequence[Clean]) -> list[MemoryDraft | AgentMemoryError]:
+    """Each memory as it will be written, or what is wrong with it.
+
+    Raises:
+        EmbedderUnavailable, StoreUnavailable: as a whole.
+    """
+    return await worded(agent, await bare_drafts(agent, cleaned))
+
+
+async def bare_drafts(
+    agent: Agent, cleaned: Sequence[Clean], *, is_new: bool = True
+) -> list[MemoryDraft | AgentMemoryError]:
+    """The drafts without what finds them by words, which depends on their ids.
+
+    Args:
+        is_new: false of what was stored before, when a session may not have been asked for.
+    """
+    memories = [item.memory for item in cleaned]
+    refused = await _refused(agent, memories, is_new=is_new)
+    texts = [memory.content for place, memory in enumerate(memories) if place not in refused]
+    vectors = {} if agent.takes_vectors else await embed_each(agent.embedder, texts)
+    now_ms = agent.clock.now_ms()
+
+    def draft(place: int, memory: IncomingMemory) -> MemoryDraft | AgentMemoryError:
+        vector = refused.get(place) or _vector_of(memory, agent, vectors)
+        if isinstance(vector, AgentMemoryError):
+            return vector
+        record = _record_of(memory, agent, now_ms, place=place)
+        return MemoryDraft(record, vector, place, warnings=_warnings_of(memory, agent))
+
+    return await in_slices(one_by_one(draft, memories))
+
+
+async def _refused(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool) -> dict[int, AgentMemoryError]:
+    """By place what is wrong with a memory."""
+
+    def errors_of(_: int, memory: IncomingMemory) -> list[FieldError]:
+        return _errors_of(memory, agent) + (_session_errors(memory, agent) if is_new else [])
+
+    errors = await in_slices(one_by_one(errors_of, memories))
+    invalid = {place: RequestInvalid(wrong) for place, wrong in enumerate(errors) if wrong}
+    children = {
+        place: (memory.user_id, memory.parent_id)
+        for place, memory in enumerate(memories)
+        if memory.parent_id is not None and place not in invalid
+    }
+    return invalid | await missing_parents(agent, children, agent.clock.now_ms())
+
+
+async def worded(
+    agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]
+) -> list[MemoryDraft | AgentMemoryError]:
+    """The drafts with what finds them by words."""
+    records = [draft.record for draft in drafts if isinstance(draft, MemoryDraft)]
+    words = await session_keywords.words(agent, records)
+    return [
+        replace(draft, words=words.get(draft.record.id)) if isinstance(draft, MemoryDraft) else draft
+        for draft in drafts
+    ]
+
+
+async def places_of_first(memories: Sequence[IncomingMemory], agent: Agent) -> list[int]:
+    """For each memory the place of the first that says the same, keys aside; mostly its own.
+
+    What supersedes another is never the same: its second is a conflict, or, of one identity, the newer version.
+    """
+    first: dict[tuple[Any, ...], int] = {}
+
+    def place_of(place: int, memory: IncomingMemory) -> int:
+        is_alone = memory.supersedes is not None or _identity_of(memory, agent) is not None
+        return place if is_alone else first.setdefault(_said(memory), place)
+
+    return await in_slices(one_by_one(place_of, memories)) if len(memories) > 1 else [0] * len(memories)
+
+
+def _said(memory: IncomingMemory) -> tuple[Any, ...]:
+    values = (getattr(memory, name) for name in _SAID)
+    return tuple(
+        json.dumps(value, sort_keys=True)
+        if isinstance(value, Mapping)
+        else tuple(value)
+        if isinstance(value, list)
+        else value
+        for value in values
+    )
+
+
+def _vector_of(
+    memory: IncomingMemory, agent: Agent, embedded: Mapping[str, Vector | RequestInvalid]
+) -> Vector | RequestInvalid:
+    if memory.vector is None:
+        return embedded[memory.content]
+    return scaled(memory.vector, distance=agent.distance)
+
+
+def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
+    errors = check_types([memory.type] if memory.type is not None else [], agent, field="type")
+    if memory.supersedes is not None and not is_id(memory.supersedes):
+        errors.append(FieldError("supersedes", f"{memory.supersedes!r} is not the id of a memory"))
+    errors.extend(_place_errors(memory))
+    errors.extend(_event_errors(memory, _kind_of(memory, agent)))
+    errors.extend(check_content(memory.content, agent.settings.max_content_tokens))
+    return errors + check_given(memory.vector, agent)
+
+
+def _session_errors(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
+    """What is wrong with a memory that lasts a session and names none, where sessions end by themselves."""
+    kind = _kind_of(memory, agent)
+    if memory.session_id is not None or not (kind.ttl and kind.ttl.idle_hours):
+        return []
+    way_out = "name its session_id, or store it as a type that lasts"
+    return [FieldError("session_id", f"required: a memory of type {kind.name!r} ends with its session: {way_out}")]
+
+
+def _place_errors(memory: IncomingMemory) -> list[FieldError]:
+    """What is wrong with where and when the memory belongs."""
+    errors, place = [], memory.namespace
+    if place[:1] == (USER_NAMESPACE,) and place[1:2] != (memory.user_id,):
+        errors.append(FieldError("namespace", f"{USER_NAMESPACE!r} has to be followed by user_id: {memory.user_id!r}"))
+    begin, end = memory.valid_from, memory.valid_to
+    if begin is not None and end is not None and end <= begin:
+        errors.append(FieldError("valid_to", "must be later than valid_from"))
+    return errors
+
+
+def _event_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
+    given = memory.event_type
+    if given is None or not kind.event_types or given in kind.event_types:
+        return []
+    known = ", ".join(kind.event_types)
+    rule = f"none of those that memories of type {kind.name!r} may have (types[].eventTypes)"
+    return [FieldError("event_type", f"{given!r} is {rule}: {known}")]
+
+
+def _kind_of(memory: IncomingMemory, agent: Agent) -> MemoryType:
+    name = memory.type or agent.settings.ranking.default_type
+    return type_of(agent, name) or MemoryType(name, half_life_days=None)
+
+
+def _identity_of(memory: IncomingMemory, agent: Agent) -> str | None:
+    """The id of the first memory of a memory's identity; None where it has none."""
+    kind = _kind_of(memory, agent)
+    field = kind.supersede_by
+    if field is None or (value := getattr(memory, field)) is None:
+        return None
+    return identity_id(agent.id_scope, memory.user_id, kind.name, field=field, value=value)
+
+
+def _warnings_of(memory: IncomingMemory, agent: Agent) -> tuple[str, ...]:
+    kind = _kind_of(memory, agent)
+    if not kind.supersede_by or getattr(memory, kind.supersede_by):
+        return ()
+    return (f"{kind.supersede_by}: none given, so this {kind.name} neither replaces another nor is replaced",)
+
+
+def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int) -> MemoryRecord:
+    scope, key = agent.id_scope, memory.idempotency_key
+    kind, content_hash = _kind_of(memory, agent), hash_content(memory.content)
+    identity = _identity_of(memory, agent)
+    # What lies in a place of the working memory gives way, so nothing is looked up there.
+    is_compared = agent.settings.deduplicate and not memory.is_working
+    content = content_id(scope, memory.user_id, kind.name, content_hash) if is_compared else None
+    request = keyed_id(scope, memory.user_id, key) if key else None
+    is_looked_up = identity is not None or content is not None
+    first = content if identity is None and memory.supersedes is None else None
+    created_at = now_ms if memory.created_at is None else memory.created_at
+    return MemoryRecord(
+        **{name: getattr(memory, name) for name in _KEPT},
+        id=first or request or _new_id(now_ms, place),
+        agent_id=agent.settings.slug,
+        type=kind.name,
+        confidence=kind.confidence if memory.confidence is None else memory.confidence,
+        created_at=created_at,
+        updated_at=now_ms,
+        stored_at=now_ms,
+        session_used_at=min(created_at, now_ms) if kind.name in agent.settings.session_types else None,
+        valid_from=created_at if memory.valid_from is None else memory.valid_from,
+        supersedes_id=memory.supersedes,
+        pending=memory.supersedes is not None or identity is not None,
+        observed_by=() if memory.author is None else (memory.author,),
+        identity_id=identity,
+        lookup_ids=tuple(id_ for id_ in (identity, content, request) if id_) if is_looked_up else (),
+        request_id=(request or str(uuid4())) if is_looked_up else None,
+        content_hash=content_hash,
+        request_hash=_hash_request(memory) if key else None,
+    )
+
+
+def _new_id(now_ms: int, place: int) -> str:
+    return time_ordered_id(now_ms, place, randomness=secrets.randbits(62))
+
+
+def _hash_request(memory: IncomingMemory) -> str:
+    """What tells two bodies under one key apart."""
+    values = ((name, getattr(memory, name)) for name in (*_SAID, "supersedes") if name != "vector")
+    given = {name: value for name, value in values if value not in (None, (), {}) and value is not False}
+    digest = sha256(json.dumps(given, sort_keys=True, default=list).encode())
+    digest.update(array("d", memory.vector or ()).tobytes())
+    return digest.hexdigest()[:16]

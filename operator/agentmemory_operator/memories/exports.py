@@ -1,0 +1,110 @@
+"""Read all memories of a user, in constant memory: chains from the oldest version on, each before the next."""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.point_pages import read_pages
+from agentmemory_operator.memories.rules.expiry import is_expired
+from agentmemory_operator.memories.rules.filters import (
+    IS_PENDING,
+    IS_WORKING,
+    NOT_SUPERSEDED,
+    STORED,
+    Filter,
+    both,
+    equals,
+)
+from agentmemory_operator.memories.rules.record import (
+    ITEM_NAMESPACE_KEY,
+    STATED_END_KEY,
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    record_of,
+)
+from agentmemory_operator.ports.base import Json, Vector
+
+PAGE = 100
+_LINK_KEYS = ("supersedesId", TOMBSTONE_KEY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A memory, with what its record does not say.
+
+    Attributes:
+        is_item: it lies under the key of its namespace.
+        stated_end: until when it said that it is true, Unix milliseconds, where a later version ended it before.
+        vector: only where it was asked for.
+    """
+
+    record: MemoryRecord
+    is_item: bool = False
+    stated_end: int | None = None
+    vector: Vector | None = None
+
+
+async def export_memories(agent: Agent, user_id: str, *, has_vectors: bool) -> AsyncIterator[list[Exported]]:
+    """Yield the memories, page by page; while others write, what was there throughout comes once."""
+    await _settle(agent, user_id)
+    heads = both(STORED, equals("userId", user_id), NOT_SUPERSEDED)
+    body = {"filter": heads | {"must_not": [IS_WORKING]}, "limit": PAGE, "with_payload": list(_LINK_KEYS)}
+    async for points in read_pages(agent, body):
+        ids = await _with_versions(agent, points)
+        for start in range(0, len(ids), PAGE):
+            yield await _page(agent, ids[start : start + PAGE], has_vectors=has_vectors)
+
+
+async def _settle(agent: Agent, user_id: str) -> None:
+    """Finish what a crash left half done: neither version of a memory would be read."""
+    pending: Filter = {"must": [equals("userId", user_id), IS_PENDING]}
+    async for points in read_pages(agent, {"filter": pending, "limit": PAGE, "with_payload": True}):
+        for point in points:
+            await chains.complete(agent, point["payload"])
+
+
+async def _page(agent: Agent, ids: Sequence[str], *, has_vectors: bool) -> list[Exported]:
+    body = {"filter": {"must": [{"has_id": list(ids)}]}, "limit": len(ids), "with_payload": True}
+    found: dict[str, Json] = {}
+    async for points in read_pages(agent, body | {"with_vector": has_vectors}):
+        found |= {point["id"]: point for point in points}
+    types, now_ms = agent.settings.ranking.endings, agent.clock.now_ms()
+    rows = (found[memory_id] for memory_id in ids if memory_id in found)
+    return [
+        _exported(point, has_vector=has_vectors)
+        for point in rows
+        if TOMBSTONE_KEY not in point["payload"] and not is_expired(point["payload"], types, now_ms)
+    ]
+
+
+async def _with_versions(agent: Agent, heads: Sequence[Json]) -> list[str]:
+    """The ids of some heads, each after its earlier versions, oldest first."""
+    versions = {point["id"]: [point["id"]] for point in heads}
+    links: dict[str, str | None] = {point["id"]: point["payload"].get("supersedesId") for point in heads}
+    while wanted := sorted({link for link in links.values() if link}):
+        rows: Mapping[str, Mapping[str, Any]] = {
+            point["id"]: point["payload"]
+            for start in range(0, len(wanted), PAGE)
+            for point in await agent.store.retrieve(agent.alias, wanted[start : start + PAGE], keys=_LINK_KEYS)
+        }
+        for head_id, link in links.items():
+            row = rows.get(link or "")
+            if link and row is not None and link not in versions[head_id]:
+                versions[head_id].append(link)
+                links[head_id] = row.get("supersedesId")
+            else:
+                links[head_id] = None
+    return [memory_id for chain in versions.values() for memory_id in reversed(chain)]
+
+
+def _exported(point: Json, *, has_vector: bool) -> Exported:
+    payload = point["payload"]
+    vector = point["vector"] if has_vector else None
+    return Exported(
+        record=record_of(payload),
+        is_item=ITEM_NAMESPACE_KEY in payload,
+        stated_end=payload.get(STATED_END_KEY),
+        vector=vector.get("") if isinstance(vector, dict) else vector,
+    )

@@ -1,0 +1,135 @@
+"""Keep one newest memory of each identity: what is new supersedes what there is, whoever said it.
+
+An identity is user, type, and key or subject, as `types[].supersedeBy` says. Where nothing is stored under it, the new
+memory is inserted under the one id that is made of the identity, and read back; so two first writers learn of each
+other. Else it follows the head (`memories/chains.py`), and the one that comes second follows the one that came first.
+Writers of one process take turns, because those of one identity would mostly make each other begin anew.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from weakref import WeakValueDictionary
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreUnavailable
+from agentmemory_operator.memories import chains, duplicates
+from agentmemory_operator.memories.chains import MAX_TURNS, check_predecessor, midway
+from agentmemory_operator.memories.draft import MemoryDraft
+from agentmemory_operator.memories.hierarchy import check_hierarchy
+from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
+from agentmemory_operator.memories.point_pages import read_row
+from agentmemory_operator.memories.rules.filters import equals
+from agentmemory_operator.memories.rules.record import Payload
+
+# Identities of one batch that are written at the same time.
+AT_ONCE = 8
+
+
+class Identities:
+    """Stores memories that have an identity; every method may run on several replicas at once."""
+
+    def __init__(self) -> None:
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def store(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
+        """Store each draft, those of one identity in order; return the outcome by the draft's place."""
+        by_identity: dict[str, list[MemoryDraft]] = {}
+        for draft in drafts:
+            by_identity.setdefault(_identity(draft), []).append(draft)
+        outcomes: dict[int, Outcome] = {}
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def store_in_order(same: Sequence[MemoryDraft]) -> None:
+            async with gate:
+                for draft in same:
+                    outcomes[draft.place] = await self._outcome(agent, draft)
+
+        await asyncio.gather(*map(store_in_order, by_identity.values()))
+        return outcomes
+
+    async def _outcome(self, agent: Agent, draft: MemoryDraft) -> Outcome:
+        turn = self._turns.setdefault(_identity(draft), asyncio.Lock())
+        try:
+            async with turn:
+                return await self._store_one(agent, draft)
+        except AgentMemoryError as error:
+            return error
+
+    async def _store_one(self, agent: Agent, draft: MemoryDraft) -> StoredMemory:
+        if draft.record.supersedes_id and await self._same_request(agent, draft) is None:
+            await check_predecessor(agent, draft.record)
+        for turn in range(MAX_TURNS):
+            with midway() if turn else nullcontext():
+                if done := await self._try(agent, draft):
+                    return done
+        raise StoreUnavailable(f"memory {draft.record.id} is being written by many at once: try again")
+
+    async def _try(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
+        """Store a draft after what there is now; None where that changed meanwhile."""
+        head = await chains.head(agent, _identity(draft))
+        # After the head: what another process stored of the same request is there, if a head is.
+        if row := await self._same_request(agent, draft):
+            return await self._found(agent, row, draft)
+        if head is None:
+            return await self._begin(agent, draft)
+        is_same = agent.settings.deduplicate and head.get("contentHash") == draft.record.content_hash
+        if is_same and (done := await duplicates.corroborate(agent, head, draft.record.author)):
+            return done
+        return await self._follow(agent, draft, head)
+
+    async def _begin(self, agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
+        row = await claim(agent, with_id(draft, _identity(draft)))
+        if is_of(draft, row):
+            return stored_of(row["id"])
+        if row.get("supersededById"):
+            with midway():
+                await chains.begin(agent, row["id"])
+        return None
+
+    async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
+        """Write a draft behind the head, or behind what came before it meanwhile."""
+        record = replace(draft.record, supersedes_id=head["id"], pending=True)
+        await check_hierarchy(agent, record)
+        point = replace(draft, record=record).point(agent)
+        await agent.store.upsert(agent.alias, [point], insert_only=True, strong=True)
+        with midway():
+            row = await read_row(agent, record.id)
+            if row and (conflict := other_request(row, record)):
+                raise conflict
+            if row is None:
+                raise Conflict(f"memory {record.id} was removed while it was stored")
+            return await self._found(agent, row, draft)
+
+    async def _same_request(self, agent: Agent, draft: MemoryDraft) -> Payload | None:
+        """What was stored of the same request before; None without a key."""
+        record = draft.record
+        if record.request_hash is None or record.request_id is None:
+            return None
+        either = {"should": [{"has_id": [record.id]}, equals("lookupIds", record.request_id)]}
+        body = {"filter": {"must": [either]}, "limit": 1, "with_payload": True}
+        points, _ = await agent.store.scroll(agent.alias, body)
+        row: Payload | None = points[0]["payload"] if points else None
+        if conflict := other_request(row, record):
+            raise conflict
+        return row
+
+    async def _found(self, agent: Agent, row: Payload, draft: MemoryDraft) -> StoredMemory:
+        """A stored row's outcome, once no step of its chain is left half done."""
+        if row.get("pending"):
+            await chains.complete(agent, row)
+            row = await read_row(agent, row["id"]) or row
+        before = row.get("supersedesId")
+        # The first point of an identity may be a tombstone that it only begins with.
+        is_alive = before and (before != _identity(draft) or await self._is_alive(agent, before))
+        return stored_of(row["id"], before if is_alive else None)
+
+    async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
+        row = await read_row(agent, memory_id)
+        return row is not None and "content" in row
+
+
+def _identity(draft: MemoryDraft) -> str:
+    assert draft.record.identity_id is not None
+    return draft.record.identity_id

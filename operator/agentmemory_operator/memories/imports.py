@@ -1,0 +1,367 @@
+"""Take in memories that were exported: under their ids, with their links, once however often they come.
+
+What is there already stays as it is. Chains come oldest version first: each version is written `pending` and joined to
+the one before it, as when it is stored by itself; versions that come together are written together. So a crash between
+two steps leaves what a sweep, or the same lines again, finishes.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from typing import Any, Literal
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import AgentMemoryError, Conflict
+from agentmemory_operator.memories import chains, session_keywords
+from agentmemory_operator.memories.chains import midway
+from agentmemory_operator.memories.draft import MemoryDraft, bare_drafts, worded
+from agentmemory_operator.memories.incoming import IncomingMemory, clean
+from agentmemory_operator.memories.point_pages import read_pages, replacing
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED, equals, equals_any, only
+from agentmemory_operator.memories.rules.ids import item_id, keyed_id
+from agentmemory_operator.memories.rules.items import namespace_word
+from agentmemory_operator.memories.rules.record import (
+    DUE_KEY,
+    ERASURE_KEY,
+    ITEM_NAMESPACE_KEY,
+    STATED_END_KEY,
+    TOLD_AT_KEY,
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    Payload,
+)
+from agentmemory_operator.memories.session_use import note_stored
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+
+BATCH = 100
+
+_KEYS = (
+    *("id", "userId", "rev", "pending", "supersedesId", "supersededById", "identityId", "working"),
+    *(TOMBSTONE_KEY, ERASURE_KEY, DUE_KEY, ITEM_NAMESPACE_KEY),
+)
+_Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A memory as a line of an export tells it.
+
+    Attributes:
+        memory: what it says; `supersedes` and `parent_id` are those of the export.
+        id: None is made of what it says, so that the same line gives the same.
+        vector_of: `embedding_name` of what made the vector; a vector of something else is made anew.
+        is_item: it lies under the key of its namespace.
+    """
+
+    memory: IncomingMemory
+    id: str | None = None
+    superseded_by: str | None = None
+    superseded_at: int | None = None
+    stated_end: int | None = None
+    last_accessed_at: int | None = None
+    access_count: int = 0
+    observed_by: tuple[str, ...] = ()
+    observation_count: int = 1
+    is_item: bool = False
+    vector_of: str | None = None
+
+
+Outcome = Literal["imported", "present"] | AgentMemoryError
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Lines on their way in.
+
+    Attributes:
+        drafts: those that may be written, by place.
+        known: what lies under their ids, and under those that they link to.
+        heads: of the identities of the drafts, those that are stored.
+        follows: the version before each draft that has one there.
+    """
+
+    lines: Sequence[Line]
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    drafts: dict[int, MemoryDraft] = field(default_factory=dict)
+    known: dict[str, Payload] = field(default_factory=dict)
+    heads: dict[str, str] = field(default_factory=dict)
+    follows: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Place of each draft by id."""
+        return {draft.record.id: place for place, draft in self.drafts.items()}
+
+    def refuse(self, place: int, outcome: Outcome) -> None:
+        """Decide a line without writing it."""
+        self.outcomes[place] = outcome
+        self.drafts.pop(place, None)
+
+
+def embedding_name(source: EmbeddingSource) -> str:
+    """What names a vector space in an export."""
+    return "/".join(str(part) for part in source.identity if part is not None)
+
+
+async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erased: bool) -> list[Outcome]:
+    """Write lines, all of one user; one outcome a line, in order.
+
+    Args:
+        lines: at most 100, versions of one memory oldest first.
+        brings_back_erased: what `forget` erased is written anew where a line has it.
+
+    Raises:
+        EmbedderUnavailable, StoreUnavailable: nothing was written.
+        OutcomeUnknown: some may have been written; the same again writes the rest.
+    """
+    batch = _Batch(lines)
+    await _draft(agent, batch)
+    await _look(agent, batch)
+    for place in sorted(batch.drafts):
+        if refusal := _refusal(batch, place, brings_back_erased=brings_back_erased):
+            batch.refuse(place, refusal)
+    with midway():
+        await _write(agent, batch)
+    for line in lines:
+        agent.sizes.forget(line.memory.user_id)
+    return [batch.outcomes[place] for place in range(len(lines))]
+
+
+async def _draft(agent: Agent, batch: _Batch) -> None:
+    """Check and embed what the lines say; a vector of the same space is taken as it is."""
+    # What was stored once is not checked for what may have changed since; versions of one moment end as they begin.
+    bare = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
+    cleaned = await clean(agent, bare)
+    given: list[int] = []
+    for place, item in enumerate(cleaned):
+        is_same = item.memory.content == bare[place].content
+        is_ours = is_same and batch.lines[place].vector_of == embedding_name(agent.source)
+        if not agent.takes_vectors and is_ours and item.memory.vector is not None:
+            given.append(place)
+        elif not agent.takes_vectors:
+            cleaned[place] = replace(item, memory=replace(item.memory, vector=None))
+    taking = replace(agent, source=replace(agent.source, provider="none"))
+    for of, places in ((taking, given), (agent, [n for n in range(len(cleaned)) if n not in set(given)])):
+        drafts = await bare_drafts(of, [cleaned[n] for n in places], is_new=False) if places else []
+        for place, draft in zip(places, drafts, strict=True):
+            if isinstance(draft, MemoryDraft):
+                batch.drafts[place] = _as_told(draft, batch.lines[place], agent)
+            else:
+                batch.outcomes[place] = draft
+
+
+async def _look(agent: Agent, batch: _Batch) -> None:
+    """Read what the lines meet, once no step of it is left half done."""
+    linked = [link for line in batch.lines for link in (line.memory.supersedes, line.superseded_by) if link]
+    wanted = sorted({*batch.places, *linked})
+    batch.known = await _rows(agent, wanted)
+    unfinished = [row for row in batch.known.values() if row.get("pending")]
+    for row in unfinished:
+        await chains.complete(agent, row)
+    due = [id_ for id_, row in batch.known.items() if TOMBSTONE_KEY in row and row.get(DUE_KEY)]
+    await session_keywords.settle(agent, due)
+    if unfinished or due:
+        batch.known = await _rows(agent, wanted)
+    identities = sorted({draft.record.identity_id for draft in batch.drafts.values() if draft.record.identity_id})
+    batch.heads = await _heads(agent, identities)
+
+
+async def _write(agent: Agent, batch: _Batch) -> None:
+    if not batch.drafts:
+        return
+    drafts = [_linked(draft, batch) for _, draft in sorted(batch.drafts.items())]
+    ready = [draft for draft in await worded(agent, drafts) if isinstance(draft, MemoryDraft)]
+    points = [_point(draft, batch.lines[draft.place], agent) for draft in ready]
+    if new := [point for point in points if point["id"] not in batch.known]:
+        await agent.store.upsert(agent.alias, new, insert_only=True, strong=True)
+    known = [point for point in points if point["id"] in batch.known]
+    over = [operation for point in known for operation in _over(agent, point, batch.known[point["id"]])]
+    if over:
+        await agent.store.batch(agent.alias, over, strong=True)
+    await _join(agent, batch)
+    await note_stored(agent, [draft.record for draft in ready], now_ms=agent.clock.now_ms())
+    before = [draft.record.supersedes_id for draft in ready]
+    await session_keywords.settle(agent, [*batch.places, *before])
+
+
+async def _join(agent: Agent, batch: _Batch) -> None:
+    """Let each version follow the one before it; those that came together need only be shown."""
+    rows = await _rows(agent, sorted({*batch.places, *batch.follows.values()}))
+    shown: list[Json] = []
+    for memory_id, place in batch.places.items():
+        row = rows.get(memory_id)
+        batch.outcomes[place] = "imported"
+        if row is None or TOMBSTONE_KEY in row:
+            batch.outcomes[place] = Conflict(f"{memory_id} was deleted while it was imported")
+        elif row.get("pending"):
+            before = rows.get(batch.follows.get(memory_id, ""), {})
+            if before.get("supersededById") == memory_id:
+                shown.append(_showing(row, agent.clock.now_ms()))
+            elif not await chains.join(agent, row):
+                batch.outcomes[place] = _taken(before.get("id"))
+    if shown:
+        await agent.store.batch(agent.alias, shown, strong=True)
+
+
+def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
+    """A draft with all that its line tells beside what a new memory says."""
+    record, slug = draft.record, agent.settings.slug
+    memory = line.memory
+    record = replace(
+        record,
+        parent_id=memory.parent_id,
+        valid_to=memory.valid_to,
+        access_count=line.access_count,
+        last_accessed_at=line.last_accessed_at,
+        session_used_at=_last_used(record, line.last_accessed_at),
+        observed_by=line.observed_by or record.observed_by,
+        observation_count=line.observation_count,
+        pending=False,
+    )
+    if line.is_item and memory.key is not None:
+        id_ = item_id(slug, record.user_id, record.namespace, memory.key)
+        return replace(draft, record=replace(record, id=id_, identity_id=None, lookup_ids=(), request_id=None))
+    return replace(draft, record=replace(record, id=line.id or _id_of(memory, record)))
+
+
+def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
+    """When the session of a line was last used, as far as the line tells; never in the future."""
+    if record.session_used_at is None or accessed_at is None:
+        return record.session_used_at
+    return max(record.session_used_at, min(accessed_at, record.updated_at))
+
+
+def _id_of(memory: IncomingMemory, record: MemoryRecord) -> str:
+    """The id of a line that has none: the same for a line that says the same."""
+    said = repr((record.type, memory.content, memory.created_at, memory.session_id, memory.key, memory.subject))
+    return keyed_id(record.agent_id, record.user_id, f"import\x1f{sha256(said.encode()).hexdigest()}")
+
+
+def _refusal(batch: _Batch, place: int, *, brings_back_erased: bool) -> Outcome | None:
+    """Why a draft is not written: it is there, or what is there stands against it."""
+    draft, line = batch.drafts[place], batch.lines[place]
+    row, user_id = batch.known.get(draft.record.id), draft.record.user_id
+    if row is not None:
+        if TOMBSTONE_KEY not in row and row.get("userId") == user_id:
+            return "present"
+        if refusal := _taken_id(row, user_id, brings_back_erased=brings_back_erased):
+            return refusal
+    elsewhere = next((n for n, other in batch.drafts.items() if n < place and other.record.id == draft.record.id), None)
+    return "present" if elsewhere is not None else _chain_refusal(batch, place, line)
+
+
+def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemoryError | None:
+    memory_id = row["id"]
+    if ERASURE_KEY in row:
+        way_out = "leave it out, or import with include_erased=true"
+        return None if brings_back_erased else Conflict(f"id: {memory_id} was erased by forget: {way_out}")
+    if row.get("userId") != user_id:
+        return Conflict(f"id: {memory_id} is taken: leave id out to store it under a new one")
+    if row.get("supersededById"):
+        return Conflict(f"id: {memory_id} was deleted, and others follow it")
+    return None
+
+
+def _chain_refusal(batch: _Batch, place: int, line: Line) -> AgentMemoryError | None:
+    """Why a version finds no place in its chain; notes which one it follows, if it does."""
+    record = batch.drafts[place].record
+    before, after = line.memory.supersedes, line.superseded_by
+    later = batch.known.get(after or "")
+    if later and TOMBSTONE_KEY not in later and later.get("supersedesId") != record.id:
+        return Conflict(f"superseded_by: {after} is there and does not follow it; send the oldest version first")
+    if before and (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
+        batch.follows[record.id] = before
+    elif (row := batch.known.get(before or "")) and _may_be_followed(row, record):
+        if row.get("supersededById") not in (None, record.id):
+            return _taken(before)
+        batch.follows[record.id] = row["id"]
+    return _identity_refusal(batch, record, is_head=not _has_successor(batch, line, record.id))
+
+
+def _identity_refusal(batch: _Batch, record: MemoryRecord, *, is_head: bool) -> AgentMemoryError | None:
+    identity = record.identity_id
+    if identity is None or not is_head:
+        return None
+    head = batch.heads.get(identity)
+    if head not in (None, record.id, batch.follows.get(record.id)):
+        return Conflict(f"{record.id}: {head} is there under the same key or subject, and is newer to this agent")
+    batch.heads[identity] = record.id
+    return None
+
+
+def _has_successor(batch: _Batch, line: Line, memory_id: str) -> bool:
+    """Whether a later version comes along or is there already."""
+    after = line.superseded_by
+    if after is None:
+        return False
+    place = batch.places.get(after)
+    if place is not None and batch.lines[place].memory.supersedes == memory_id:
+        return True
+    row = batch.known.get(after)
+    return bool(row and TOMBSTONE_KEY not in row and row.get("supersedesId") == memory_id)
+
+
+def _may_be_followed(row: _Row, record: MemoryRecord) -> bool:
+    is_other = TOMBSTONE_KEY in row or row.get("userId") != record.user_id
+    return not (is_other or row.get("working") or ITEM_NAMESPACE_KEY in row)
+
+
+def _linked(draft: MemoryDraft, batch: _Batch) -> MemoryDraft:
+    """A draft with its links to what is there, or comes along."""
+    line, record = batch.lines[draft.place], draft.record
+    before = batch.follows.get(record.id)
+    record = replace(record, supersedes_id=before, pending=before is not None)
+    if _has_successor(batch, line, record.id):
+        ended = line.superseded_at if line.superseded_at is not None else record.updated_at
+        record = replace(record, superseded_by_id=line.superseded_by, superseded_at=ended)
+    elif line.superseded_by:
+        # It answers until the version that ended it comes.
+        record = replace(record, valid_to=line.stated_end)
+    return replace(draft, record=record)
+
+
+def _point(draft: MemoryDraft, line: Line, agent: Agent) -> Json:
+    point = draft.point(agent)
+    payload: Payload = point["payload"]
+    if line.is_item:
+        payload[ITEM_NAMESPACE_KEY] = namespace_word(draft.record.namespace)
+    is_followed = bool(draft.record.superseded_by_id)
+    if is_followed and line.stated_end is not None:
+        payload[STATED_END_KEY] = line.stated_end
+    if line.superseded_by and not is_followed and line.superseded_at is not None:
+        payload[TOLD_AT_KEY] = line.superseded_at
+    return point
+
+
+def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:
+    """The operations that put a point over a tombstone, if that is as it was read."""
+    newer = point | {"payload": point["payload"] | {"rev": tombstone["rev"] + 1}}
+    unchanged = only(point["id"], equals("rev", tombstone["rev"]), NOT_SUPERSEDED)
+    return replacing(agent, newer, unchanged)
+
+
+def _showing(row: _Row, now_ms: int) -> Json:
+    payload = {"pending": False, "rev": row["rev"] + 1, "updatedAt": now_ms}
+    return {"set_payload": {"payload": payload, "filter": only(row["id"], equals("rev", row["rev"]), NOT_DELETED)}}
+
+
+def _taken(memory_id: str | None) -> Conflict:
+    return Conflict(f"supersedes: {memory_id} has another successor in this agent")
+
+
+async def _rows(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:
+    points = await agent.store.retrieve(agent.alias, ids, keys=_KEYS) if ids else []
+    return {point["id"]: point["payload"] | {"id": point["id"]} for point in points}
+
+
+async def _heads(agent: Agent, identities: Sequence[str]) -> dict[str, str]:
+    """The newest stored version of each identity."""
+    if not identities:
+        return {}
+    filter_ = {"must": [equals_any("lookupIds", identities), NOT_SUPERSEDED, NOT_DELETED]}
+    heads: dict[str, str] = {}
+    body = {"filter": filter_, "limit": BATCH, "with_payload": ["identityId"], "with_vector": False}
+    async for points in read_pages(agent, body):
+        heads |= {identity: point["id"] for point in points if (identity := point["payload"].get("identityId"))}
+    return heads

@@ -1,0 +1,122 @@
+"""What is about to be stored: as it came, and without secrets, before anything is hashed, compared or embedded.
+
+Scrubbed is what is said: content, context, the value of a status, the strings of metadata. What names something (ids,
+keys, subjects, tags, namespaces, authors) stays as it is: two names must not become one.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule, Steps, scrub, scrub_object
+from agentmemory_operator.runtime.slices import in_slices
+
+FIELDS = ("content", "context", "status_value", "metadata")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncomingMemory:
+    """A memory to store. The caller has checked its form; what depends on the agent is checked as it is drafted.
+
+    Attributes:
+        type: None is the agent's first type.
+        importance: 0..1.
+        namespace: where its first part is `memories`, the second must be the user.
+        decay_rate: 0..10 a day; None is that of the type.
+        created_at, expires_at: Unix milliseconds; created_at None is now.
+        valid_from, valid_to: Unix milliseconds between which it is true; valid_from None is created_at.
+        parent_id: a memory of the same user.
+        source_ids: memories that it was made of; they need not be there.
+        pinned: never cleaned up.
+        is_working: it is for a place of its session's working memory.
+        vector: only with provider `none`, and demanded there.
+        idempotency_key: the same key and body again gives the same memory; another body is a Conflict.
+    """
+
+    user_id: str
+    content: str
+    type: str | None = None
+    importance: float = 0.5
+    confidence: float | None = None
+    decay_rate: float | None = None
+    session_id: str | None = None
+    source: str | None = None
+    author: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    subject: str | None = None
+    status_value: str | None = None
+    category: str | None = None
+    knowledge_category: str | None = None
+    event_type: str | None = None
+    context: str | Mapping[str, Any] | None = None
+    domain: str | None = None
+    source_ids: tuple[str, ...] = ()
+    parent_id: str | None = None
+    supersedes: str | None = None
+    namespace: tuple[str, ...] = ()
+    created_at: int | None = None
+    expires_at: int | None = None
+    valid_from: int | None = None
+    valid_to: int | None = None
+    pinned: bool = False
+    is_working: bool = False
+    vector: Sequence[float] | None = None
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Clean:
+    """A memory without secrets, as `clean` alone makes it.
+
+    Attributes:
+        warnings: of which kinds some were taken out, for the answer.
+    """
+
+    memory: IncomingMemory
+    warnings: tuple[str, ...] = ()
+
+
+async def clean(agent: Agent, memories: Sequence[IncomingMemory]) -> list[Clean]:
+    """Each memory as it may be stored: unchanged where the agent's object says that nothing is scrubbed.
+
+    All strings of a request are one work, in slices: others have their turn between them.
+    """
+    return await in_slices(_all_clean(memories, agent.secret_rules))
+
+
+async def clean_metadata(agent: Agent, metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Metadata as they may be stored."""
+    return (await in_slices(scrub_object(metadata, agent.secret_rules))).value if agent.secret_rules else metadata
+
+
+def _all_clean(memories: Sequence[IncomingMemory], rules: Sequence[SecretRule]) -> Steps[list[Clean]]:
+    cleaned = []
+    for memory in memories:
+        cleaned.append((yield from _clean(memory, rules)) if rules else Clean(memory))
+        yield
+    return cleaned
+
+
+def _clean(memory: IncomingMemory, rules: Sequence[SecretRule]) -> Steps[Clean]:
+    found: dict[str, tuple[Any, frozenset[Kind]]] = {}
+    for name in FIELDS:
+        if given := getattr(memory, name):
+            value, kinds = yield from _scrubbed(given, rules)
+            found |= {name: (value, kinds)} if kinds else {}
+    changed = replace(memory, **{name: value for name, (value, _) in found.items()})
+    return Clean(changed, tuple(_warning(name, kinds) for name, (_, kinds) in found.items()))
+
+
+def _scrubbed(value: str | Mapping[str, Any], rules: Sequence[SecretRule]) -> Steps[tuple[Any, frozenset[Kind]]]:
+    if isinstance(value, str):
+        text = yield from scrub(value, rules)
+        return text.text, text.kinds
+    scrubbed = yield from scrub_object(value, rules)
+    return scrubbed.value, scrubbed.kinds
+
+
+def _warning(name: str, kinds: frozenset[Kind]) -> str:
+    return f"{name}: taken out before it was stored: {', '.join(sorted(kinds))} (spec.lifecycle.scrubSecrets)"

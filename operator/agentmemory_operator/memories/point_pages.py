@@ -1,0 +1,95 @@
+"""Rows of an agent: the payloads of its points, tombstones and pending ones included, read and changed one by one."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.memories.rules.filters import Condition, Filter, equals, only
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.ports.base import Json
+
+T = TypeVar("T")
+
+# Each attempt but the first means that somebody deleted one of a page's memories between two moments of one call.
+MAX_ATTEMPTS = 10
+
+
+async def read_row(agent: Agent, memory_id: str) -> Payload | None:
+    """A point's payload; None when there is no such point."""
+    points = await agent.store.retrieve(agent.alias, [memory_id])
+    payload: Payload | None = points[0]["payload"] if points else None
+    return payload
+
+
+async def change_row(
+    agent: Agent, row: Mapping[str, Any], changes: Mapping[str, Any], *conditions: Condition, now_ms: int
+) -> None:
+    """Change a row if it still is as it was read, and the conditions hold; the caller reads back."""
+    payload = {**changes, "rev": row["rev"] + 1, "updatedAt": now_ms}
+    unchanged = only(row["id"], equals("rev", row["rev"]), *conditions)
+    await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
+
+
+def upsert_where(point: Json, unchanged: Filter) -> Json:
+    """The operation that puts a point in the place of what lies there, if that is as it was read.
+
+    What the point leaves out of the collection's vectors is to be deleted beside it: `replacing`, `burials.emptying`.
+    """
+    return {"upsert": {"points": [point], "update_filter": unchanged, "update_mode": "update_only"}}
+
+
+def replacing(agent: Agent, point: Json, unchanged: Filter) -> list[Json]:
+    """The operations that put a living point in the place of what lies there, if that is as it was read.
+
+    What the new one leaves out of the collection's vectors is deleted by name before: Qdrant 1.18 keeps it where a
+    snapshot is being made. That what lies there loses it first does no harm: nobody searches for it.
+    """
+    vector = point["vector"]
+    left_out = [name for name in agent.vectors if name not in (vector if isinstance(vector, dict) else ("",))]
+    upsert = upsert_where(point, unchanged)
+    return [{"delete_vectors": {"filter": unchanged, "vector": left_out}}, upsert] if left_out else [upsert]
+
+
+async def replace_row(agent: Agent, point: Json, unchanged: Filter) -> None:
+    """Put a living point in the place of what lies there, if that is as it was read; the caller reads back."""
+    await agent.store.batch(agent.alias, replacing(agent, point, unchanged), strong=True)
+
+
+async def read_pages(agent: Agent, body: Json) -> AsyncIterator[list[Json]]:
+    """Yield the points of a scroll, page by page, none larger than the engine's strict mode allows."""
+    most = agent.settings.ranking.max_query_limit
+    page = body | ({"limit": min(body["limit"], most)} if most else {})
+    while True:
+        points, following = await agent.store.scroll(agent.alias, page)
+        yield points
+        if following is None:
+            return
+        page = page | {"offset": following}
+
+
+async def read_memories(agent: Agent, body: Json) -> tuple[list[Json], Any]:
+    """A page of a scroll whose filter lets no tombstones through, and the next page's offset.
+
+    Raises:
+        StoreUnavailable: as `read_whole`.
+    """
+    keys = body["with_payload"]
+    asked = body if keys is True else body | {"with_payload": [*keys, TOMBSTONE_KEY]}
+    return await read_whole(lambda: agent.store.scroll(agent.alias, asked), lambda page: page[0])
+
+
+async def read_whole(read: Callable[[], Awaitable[T]], points_of: Callable[[T], Sequence[Json]]) -> T:
+    """What is read, without tombstones, which no filter here lets through.
+
+    The engine finds the points of a search first and reads their payloads then, with nothing between that keeps others
+    from deleting one; of lists it promises no more.
+
+    Raises:
+        StoreUnavailable: memories were deleted in between time and again.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        found = await read()
+        if not any(TOMBSTONE_KEY in point["payload"] for point in points_of(found)):
+            return found
+    raise StoreUnavailable("memories are being deleted by many at once: try again")

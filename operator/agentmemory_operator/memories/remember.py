@@ -1,0 +1,146 @@
+"""Store memories: draft them, write those that nothing is compared with in one request, the others by their rules.
+
+Items of one request that say the same are one memory: the first is stored, the others are answered with its id.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
+from agentmemory_operator.memories import chains, duplicates, session_keywords
+from agentmemory_operator.memories.chains import check_predecessor, midway, superseded
+from agentmemory_operator.memories.draft import MemoryDraft, drafts_of, places_of_first
+from agentmemory_operator.memories.hierarchy import check_hierarchy
+from agentmemory_operator.memories.identities import Identities
+from agentmemory_operator.memories.incoming import IncomingMemory, clean
+from agentmemory_operator.memories.insert import Outcome, StoredMemory, other_request, put, repeated, stored_of
+from agentmemory_operator.memories.point_pages import read_row
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord
+from agentmemory_operator.memories.session_use import note_stored
+
+_COMPARED_KEYS = ("requestHash", TOMBSTONE_KEY)
+
+
+class Remember:
+    """Stores memories."""
+
+    def __init__(self) -> None:
+        self._identities = Identities()
+
+    async def store(self, agent: Agent, memories: Sequence[IncomingMemory]) -> list[Outcome]:
+        """Store each memory; one result an item, in order: stored, or the error that kept this one out.
+
+        An item's error is RequestInvalid, NotFound (what it supersedes), Conflict or a TransientError.
+
+        Raises:
+            EmbedderUnavailable, StoreUnavailable: nothing was written.
+            OutcomeUnknown: the batch may have been written. Items with keys may be stored again.
+        """
+        cleaned = await clean(agent, memories)
+        places = await places_of_first([item.memory for item in cleaned], agent)
+        distinct = list(dict.fromkeys(places))
+        drafts = await drafts_of(agent, [cleaned[place] for place in distinct])
+        written: list[Outcome] = []
+        try:
+            written = await self._write(agent, drafts)
+        finally:
+            await session_keywords.settle(agent, _changed(drafts, written))
+            for memory in memories:
+                agent.sizes.forget(memory.user_id)
+        if moved := _moved(written):
+            raise moved
+        await note_stored(agent, _stored(drafts, written), now_ms=agent.clock.now_ms())
+        outcomes = dict(zip(distinct, written, strict=True))
+        told = [outcomes[first] if first == place else repeated(outcomes[first]) for place, first in enumerate(places)]
+        return [_warned(outcome, item.warnings) for outcome, item in zip(told, cleaned, strict=True)]
+
+    async def _write(self, agent: Agent, drafts: Sequence[MemoryDraft | AgentMemoryError]) -> list[Outcome]:
+        """Write drafts by the rules that they are under; those with a predecessor one after the other."""
+        ready = [draft for draft in drafts if isinstance(draft, MemoryDraft)]
+        outcomes = await self._put_plain(agent, [draft for draft in ready if draft.rule == "plain"])
+        with midway() if outcomes else nullcontext():
+            outcomes |= await self._put_keyed(agent, [draft for draft in ready if draft.rule == "keyed"])
+        with midway() if outcomes else nullcontext():
+            outcomes |= await duplicates.store(agent, [draft for draft in ready if draft.rule == "once"])
+        outcomes |= await self._identities.store(agent, [draft for draft in ready if draft.rule == "identity"])
+        for draft in ready:
+            if draft.rule == "chain":
+                outcomes[draft.place] = await self._join_or_refuse(agent, draft)
+        return [_told(draft, outcomes) if isinstance(draft, MemoryDraft) else draft for draft in drafts]
+
+    async def _put_plain(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
+        refused = await put(agent, drafts)
+        return {draft.place: refused.get(draft.record.id) or stored_of(draft.record.id) for draft in drafts}
+
+    async def _put_keyed(self, agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[int, Outcome]:
+        """Write what is not there yet; what keeps a draft from being the memory under its key is its outcome."""
+        if not drafts:
+            return {}
+        refused: dict[str, AgentMemoryError] = dict(await put(agent, drafts, insert_only=True))
+        with midway():
+            ids = [draft.record.id for draft in drafts if draft.record.id not in refused]
+            points = await agent.store.retrieve(agent.alias, ids, keys=_COMPARED_KEYS)
+        rows = {point["id"]: point["payload"] for point in points}
+        for draft in drafts:
+            if conflict := other_request(rows.get(draft.record.id), draft.record):
+                refused[draft.record.id] = conflict
+        return {draft.place: refused.get(draft.record.id) or stored_of(draft.record.id) for draft in drafts}
+
+    async def _join_or_refuse(self, agent: Agent, draft: MemoryDraft) -> Outcome:
+        try:
+            return await self._join(agent, draft)
+        except AgentMemoryError as error:
+            return error
+
+    async def _join(self, agent: Agent, draft: MemoryDraft) -> StoredMemory:
+        """Write a memory that supersedes another."""
+        record = draft.record
+        before = await read_row(agent, record.id) if record.request_hash else None
+        if before is None:
+            await check_predecessor(agent, record)
+            await check_hierarchy(agent, record)
+            await agent.store.upsert(agent.alias, [draft.point(agent)], insert_only=True, strong=True)
+        with midway():
+            row = before or await read_row(agent, record.id)
+            if conflict := other_request(row, record):
+                raise conflict
+            # Somebody else may have given it up already.
+            if row is None or TOMBSTONE_KEY in row or (row.get("pending") and not await chains.join(agent, row)):
+                raise superseded(record.supersedes_id)
+        return stored_of(record.id, record.supersedes_id)
+
+
+def _changed(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[str | None]:
+    """Yield the memories whose sessions' keyword texts may have to follow."""
+    for draft in drafts:
+        if isinstance(draft, MemoryDraft):
+            yield draft.record.supersedes_id
+            yield draft.record.id if draft.words and draft.words.order is not None else None
+    for draft, outcome in zip(drafts, outcomes, strict=False):
+        if isinstance(draft, MemoryDraft) and isinstance(outcome, StoredMemory) and draft.rule != "plain":
+            yield from (outcome.id, outcome.supersedes)
+
+
+def _stored(drafts: Sequence[MemoryDraft | AgentMemoryError], outcomes: Sequence[Outcome]) -> Iterable[MemoryRecord]:
+    """Yield the memories that are there now, under the ids that they have there."""
+    for draft, outcome in zip(drafts, outcomes, strict=True):
+        if isinstance(draft, MemoryDraft) and isinstance(outcome, StoredMemory):
+            yield replace(draft.record, id=outcome.id)
+
+
+def _moved(outcomes: Sequence[Outcome]) -> CollectionMoved | None:
+    """That the agent has to be opened again, if it may be: nothing of the batch was written."""
+    if any(isinstance(outcome, StoredMemory | OutcomeUnknown) for outcome in outcomes):
+        return None
+    return next((outcome for outcome in outcomes if isinstance(outcome, CollectionMoved)), None)
+
+
+def _warned(outcome: Outcome, warnings: tuple[str, ...]) -> Outcome:
+    return replace(outcome, warnings=warnings + outcome.warnings) if isinstance(outcome, StoredMemory) else outcome
+
+
+def _told(draft: MemoryDraft, outcomes: Mapping[int, Outcome]) -> Outcome:
+    """A draft's outcome with what its writer should know."""
+    return _warned(outcomes[draft.place], draft.warnings)

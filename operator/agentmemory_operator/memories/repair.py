@@ -1,0 +1,51 @@
+"""Finish, in every agent, what crashed processes left half done; several replicas may do so at once."""
+
+import asyncio
+import logging
+
+from agentmemory_operator.agents.directory import AgentDirectory
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories import chains, session_keywords
+from agentmemory_operator.memories.tombstone_writes import empty_all
+
+log = logging.getLogger(__name__)
+
+# One short scroll an agent: 17 a second for 1,000 agents.
+ROUND_S = 60.0
+# Pages of 100 tombstones that one sweep empties, so that other agents are swept too.
+PAGES_A_SWEEP = 10
+
+
+class Sweeper:
+    """Sweeps the chains, keyword texts and tombstones of all agents in turn."""
+
+    def __init__(self, directory: AgentDirectory) -> None:
+        self._directory = directory
+
+    async def run(self, round_s: float = ROUND_S) -> None:
+        """Sweep until cancelled, each agent about once a round."""
+        while True:
+            slugs = [settings.slug for settings in self._directory.list()]
+            for slug in slugs:
+                await self.sweep(slug)
+                await asyncio.sleep(round_s / len(slugs))
+            if not slugs:
+                await asyncio.sleep(round_s)
+
+    async def sweep(self, slug: str) -> None:
+        """Sweep one agent; one that cannot be reached is left to the next round."""
+        try:
+            # Most find nothing to do, and need not know more.
+            agent = await self._directory.open(slug, reads_ahead=False)
+            completed = await chains.sweep(agent)
+            rewritten = await session_keywords.sweep(agent)
+            emptied = await empty_all(agent, most=PAGES_A_SWEEP)
+        except AgentMemoryError as error:
+            log.info("agent %s is swept later: %s", slug, error)
+            return
+        if completed:
+            log.warning("finished %s memories of agent %s that a crash left half written or deleted", completed, slug)
+        if emptied:
+            log.warning("deleted vectors that %s deleted memories of agent %s still had", emptied, slug)
+        if rewritten:
+            log.info("brought the keyword texts of %s memories of agent %s in line", rewritten, slug)

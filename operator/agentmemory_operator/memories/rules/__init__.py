@@ -1,0 +1,1 @@
+"""What memories decides, by no clock, file, socket or port."""

@@ -1,0 +1,201 @@
+"""From the JSON of `filters` to the typed tree; every wrong part is named by its path."""
+
+import re
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.rules.criteria import (
+    FIELDS,
+    METADATA,
+    AllOf,
+    AnyOf,
+    Contains,
+    Criterion,
+    Empty,
+    Equals,
+    Field,
+    FieldKind,
+    NoneOf,
+    Value,
+    Within,
+)
+from agentmemory_operator.spec.times import parse_time
+
+DEPTH_MAX = 8
+CONDITIONS_MAX = 256
+TEXT_MAX = 1024
+FLOAT64_MAX = sys.float_info.max
+
+GROUPS: dict[str, Callable[[tuple[Criterion, ...]], Criterion]] = {"AND": AllOf, "OR": AnyOf, "NOT": NoneOf}
+BOUNDS = ("gt", "gte", "lt", "lte")
+OPERATORS = {
+    FieldKind.WORD: ("eq", "ne", "in"),
+    FieldKind.WORDS: ("eq", "ne", "in", "contains"),
+    FieldKind.NUMBER: ("eq", "ne", "in", *BOUNDS),
+    FieldKind.TIME: ("eq", "ne", "in", *BOUNDS),
+    FieldKind.ANY: ("eq", "ne", "in", "contains", *BOUNDS),
+}
+
+# The path of `payloadIndexes`, so that every field that can be filtered on can be indexed.
+_METADATA_PATH = re.compile(r"metadata(\.[A-Za-z0-9_-]+)+", re.ASCII)
+
+
+class _WrongError(Exception):
+    """One part is wrong."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(path, message)
+        self.error = FieldError(path, message)
+
+
+def read_filters(document: Mapping[str, Any]) -> Criterion | None:
+    """The tree; None when there is nothing to filter by.
+
+    Raises:
+        RequestInvalid: unknown fields or operators, values that do not fit, too deep or too large.
+    """
+    if not document:
+        return None
+    reader = _Reader()
+    try:
+        return reader.group(document, "filters", depth=1)
+    except _WrongError as error:
+        raise RequestInvalid([error.error]) from None
+
+
+class _Reader:
+    """Reads one document and counts its conditions."""
+
+    def __init__(self) -> None:
+        self._conditions = 0
+
+    def group(self, document: object, path: str, *, depth: int) -> Criterion:
+        """What an object of fields and groups means: all of its entries."""
+        if depth > DEPTH_MAX:
+            raise _WrongError(path, f"must not be nested deeper than {DEPTH_MAX} levels")
+        if not isinstance(document, Mapping) or not document:
+            raise _WrongError(path, 'must be an object with at least one field, or "AND", "OR" or "NOT"')
+        return _all([self._entry(name, value, f"{path}.{name}", depth=depth) for name, value in document.items()])
+
+    def _entry(self, name: str, value: object, path: str, *, depth: int) -> Criterion:
+        if name not in GROUPS:
+            return self._conditions_of(_field(name, path), value, path)
+        if not isinstance(value, list) or not value:
+            raise _WrongError(path, "must be a list of at least one filter")
+        return GROUPS[name](
+            tuple(self.group(part, f"{path}[{place}]", depth=depth + 1) for place, part in enumerate(value))
+        )
+
+    def _conditions_of(self, field: Field, value: object, path: str) -> Criterion:
+        """The conditions on one field: a value, or an object of operators."""
+        if not isinstance(value, Mapping):
+            return self._equals(field, value, path)
+        known = OPERATORS[field.kind]
+        if not value:
+            raise _WrongError(path, f"must have an operator: {', '.join(known)}")
+        for operator in value:
+            if operator not in known:
+                raise _WrongError(f"{path}.{operator}", f"unknown; {field.name} takes {', '.join(known)}")
+        parts = [
+            self._operator(field, operator, operand, f"{path}.{operator}")
+            for operator, operand in value.items()
+            if operator not in BOUNDS
+        ]
+        bounds = {operator: operand for operator, operand in value.items() if operator in BOUNDS}
+        return _all([*parts, self._within(field, bounds, path)] if bounds else parts)
+
+    def _operator(self, field: Field, operator: str, operand: object, path: str) -> Criterion:
+        match operator:
+            case "eq":
+                return self._equals(field, operand, path)
+            case "ne":
+                return NoneOf((self._equals(field, operand, path),))
+            case "in":
+                return self._one_of(field, operand, path)
+            case _:
+                return self._contains(field, operand, path)
+
+    def _equals(self, field: Field, value: object, path: str) -> Criterion:
+        self._count(path)
+        return Empty(field) if value is None else Equals(field, _value(field, value, path))
+
+    def _one_of(self, field: Field, values: object, path: str) -> Criterion:
+        if not isinstance(values, list) or not values:
+            raise _WrongError(path, "must be a list of at least one value")
+        return AnyOf(tuple(self._equals(field, value, f"{path}[{place}]") for place, value in enumerate(values)))
+
+    def _contains(self, field: Field, value: object, path: str) -> Criterion:
+        if field.kind is FieldKind.WORDS:
+            return self._equals(field, _text(value, path), path)
+        self._count(path)
+        return Contains(field, _text(value, path))
+
+    def _within(self, field: Field, bounds: Mapping[str, object], path: str) -> Criterion:
+        self._count(path)
+        read = {name: _bound(field, bound, f"{path}.{name}") for name, bound in bounds.items()}
+        if len({isinstance(bound, str) for bound in read.values()}) > 1:
+            raise _WrongError(path, "must have bounds of one kind: numbers, or times")
+        return Within(field=field, **read)
+
+    def _count(self, path: str) -> None:
+        self._conditions += 1
+        if self._conditions > CONDITIONS_MAX:
+            raise _WrongError(path, f"must not be beyond {CONDITIONS_MAX} conditions and values in all")
+
+
+def _all(parts: list[Criterion]) -> Criterion:
+    return parts[0] if len(parts) == 1 else AllOf(tuple(parts))
+
+
+def _field(name: str, path: str) -> Field:
+    if field := FIELDS.get(name):
+        return field
+    if not name.startswith(METADATA):
+        raise _WrongError(path, f"unknown; known are AND, OR, NOT, {', '.join(FIELDS)} and {METADATA}NAME")
+    if not _METADATA_PATH.fullmatch(name) or len(name) > TEXT_MAX:
+        raise _WrongError(path, "must be metadata.NAME or metadata.NAME.NAME, of letters, digits, _ and - alone")
+    return Field(name, name, FieldKind.ANY)
+
+
+def _value(field: Field, value: object, path: str) -> Value:
+    match field.kind:
+        case FieldKind.WORD | FieldKind.WORDS:
+            return _text(value, path)
+        case FieldKind.NUMBER:
+            return _number(value, path)
+        case FieldKind.TIME:
+            return float(_time(value, path))
+    if isinstance(value, bool):
+        return value
+    return _text(value, path) if isinstance(value, str) else _number(value, path, "a text, a number, true or false")
+
+
+def _bound(field: Field, value: object, path: str) -> float | str:
+    if field.kind is FieldKind.TIME:
+        return float(_time(value, path))
+    if field.kind is FieldKind.ANY and isinstance(value, str):
+        _time(value, path)
+        return value
+    return _number(value, path, "a number or a time" if field.kind is FieldKind.ANY else "a number")
+
+
+def _time(value: object, path: str) -> int:
+    try:
+        return parse_time(value)
+    except ValueError as error:
+        raise _WrongError(path, str(error)) from None
+
+
+def _number(value: Any, path: str, wanted: str = "a number") -> float:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number and -FLOAT64_MAX <= value <= FLOAT64_MAX:
+        return float(value)
+    raise _WrongError(path, f"must be {wanted}")
+
+
+def _text(value: object, path: str) -> str:
+    if isinstance(value, str) and 1 <= len(value) <= TEXT_MAX:
+        return value
+    raise _WrongError(path, f"must be a text of 1 to {TEXT_MAX} characters")

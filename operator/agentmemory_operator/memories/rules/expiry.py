@@ -1,0 +1,102 @@
+"""Which memories are past their time: as a filter of every search, and as a test of one memory.
+
+A type's time to live is reckoned from the object at each call, not stamped on memories: a changed figure acts on all of
+them at once. When a session was last used is stamped on each of its memories: no filter spans two points.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from agentmemory_operator.spec.expression.variables import DAY_MS
+from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, MemoryType, Ttl
+
+EXPIRY_KEYS = ("type", "createdAt", "importance", "accessCount", "expiresAt", SESSION_USED_KEY)
+"""What of a payload says whether its memory is past its time."""
+
+HOUR_MS = 3_600_000
+
+Condition = dict[str, Any]
+
+
+def not_past(types: Iterable[MemoryType], now_ms: int) -> list[Condition]:
+    """The conditions that leave out memories past the time of their type; none where no type has one."""
+    past = [past_condition(type_.name, type_.ttl, now_ms) for type_ in types if type_.ttl and type_.ttl.ends]
+    return [{"must_not": past}] if past else []
+
+
+def past_condition(type_name: str, ttl: Ttl, now_ms: int) -> Condition:
+    """The condition that a memory of the type is past its time; the type has `days` or `idle_hours`."""
+    of_type: Condition = {"key": "type", "match": {"value": type_name}}
+    if ttl.days is None:
+        return {"must": [of_type, _over_condition(ttl, now_ms)]}
+    must: list[Condition] = [of_type, {"key": "createdAt", "range": {"lte": _begin_ms(ttl, now_ms)}}]
+    if ttl.mode == "SoftUnlessUsed":
+        must.append({"must_not": [{"key": "accessCount", "range": {"gt": 0}}]})
+        if ttl.keep_importance is not None:
+            must.append({"key": "importance", "range": {"lt": ttl.keep_importance}})
+    return {"must": must}
+
+
+def is_past(payload: Mapping[str, Any], ttl: Ttl | None, now_ms: int) -> bool:
+    """Whether a memory is past the time of its type: what `past_condition` finds."""
+    begin_ms = _begin_ms(ttl, now_ms) if ttl else None
+    if ttl is None or begin_ms is None:
+        return False
+    if ttl.days is None:
+        return _is_over(payload, begin_ms, now_ms)
+    if payload["createdAt"] > begin_ms:
+        return False
+    if ttl.mode != "SoftUnlessUsed":
+        return True
+    is_kept = ttl.keep_importance is not None and payload["importance"] >= ttl.keep_importance
+    return not is_kept and not payload.get("accessCount")
+
+
+def is_expired(payload: Mapping[str, Any], types: Iterable[MemoryType], now_ms: int) -> bool:
+    """Whether a memory is gone for every call: past its own `expiresAt`, or the time of a type that removes."""
+    end = payload.get("expiresAt")
+    if end is not None and end <= now_ms:
+        return True
+    ttl = ttl_of(payload, types)
+    return ttl is not None and ttl.removes and is_past(payload, ttl, now_ms)
+
+
+def ttl_of(payload: Mapping[str, Any], types: Iterable[MemoryType]) -> Ttl | None:
+    """How long a memory answers by its type; None is for ever."""
+    return next((type_.ttl for type_ in types if type_.name == payload.get("type")), None)
+
+
+def hidden_since_ms(payload: Mapping[str, Any], ttl: Ttl) -> int:
+    """Since when a memory is hidden that the time of its type hides; what came in old was so from then on."""
+    hidden_ms: int = payload["createdAt"] + round((ttl.days or 0) * DAY_MS)
+    return max(hidden_ms, payload.get("storedAt") or 0)
+
+
+def _over_condition(ttl: Ttl, now_ms: int) -> Condition:
+    """The condition that a memory's session is over.
+
+    What was stored before sessions said when they were used has its `createdAt` alone. One that lies further ahead than
+    any clock is a tenant's: it would keep the memory for ever, and is none.
+    """
+    begin_ms = _begin_ms(ttl, now_ms)
+    recent: Condition = {"key": "createdAt", "range": {"gt": begin_ms, "lte": _ahead_ms(begin_ms, now_ms)}}
+    unstamped = {"must": [{"is_empty": {"key": SESSION_USED_KEY}}, {"must_not": [recent]}]}
+    return {"should": [{"key": SESSION_USED_KEY, "range": {"lte": begin_ms}}, unstamped]}
+
+
+def _is_over(payload: Mapping[str, Any], begin_ms: int, now_ms: int) -> bool:
+    used_at = payload.get(SESSION_USED_KEY)
+    if used_at is not None:
+        return bool(used_at <= begin_ms)
+    return not begin_ms < payload["createdAt"] <= _ahead_ms(begin_ms, now_ms)
+
+
+def _ahead_ms(begin_ms: int | None, now_ms: int) -> int:
+    return 2 * now_ms - (begin_ms or now_ms)
+
+
+def _begin_ms(ttl: Ttl, now_ms: int) -> int | None:
+    """The createdAt, or time of use, up to which memories are past their time; None is none."""
+    if ttl.days is not None:
+        return now_ms - round(ttl.days * DAY_MS)
+    return None if ttl.idle_hours is None else now_ms - round(ttl.idle_hours * HOUR_MS)

@@ -1,0 +1,132 @@
+"""Which memories a call may see, as Qdrant filters."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.memories.rules import criteria
+from agentmemory_operator.memories.rules.criteria import Criterion, compile_criterion
+from agentmemory_operator.memories.rules.expiry import not_past
+from agentmemory_operator.memories.rules.record import NAMESPACE_PATHS_KEY, TOMBSTONE_KEY, namespace_paths
+from agentmemory_operator.spec.memory_types import MemoryType
+
+Filter = dict[str, Any]
+Condition = criteria.Condition
+
+IS_PENDING: Condition = {"key": "pending", "match": {"value": True}}
+IS_WORKING: Condition = {"key": "working", "match": {"value": True}}
+NOT_PENDING: Condition = {"must_not": [IS_PENDING]}
+NOT_DELETED: Condition = {"is_empty": {"key": TOMBSTONE_KEY}}
+NOT_SUPERSEDED: Condition = {"is_empty": {"key": "supersededById"}}
+
+# The caller's field, the key that it is compared with, the index that serves it.
+_RARELY_ASKED = (
+    ("at_time", "validFrom", "integer"),
+    ("at_time", "validTo", "integer"),
+    ("namespace", NAMESPACE_PATHS_KEY, "keyword"),
+)
+
+STORED: Filter = {"must": [NOT_DELETED, NOT_PENDING]}
+"""Every memory of every user, superseded and expired ones included."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which of a user's memories, and of the scopes that are included.
+
+    Attributes:
+        scopes: whose memories belong to it too.
+        types: any of them.
+        tags: all of them.
+        namespace: first parts of the memory's namespace.
+        at_time: Unix milliseconds; only what was true then, whether or not something replaced it since.
+        include_superseded: earlier versions too.
+    """
+
+    user_id: str
+    scopes: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    session_id: str | None = None
+    namespace: tuple[str, ...] = ()
+    at_time: int | None = None
+    include_superseded: bool = False
+    criterion: Criterion | None = None
+
+    @property
+    def owners(self) -> list[str]:
+        """Whose memories they may be, the user first, each once."""
+        return list(dict.fromkeys([self.user_id, *self.scopes]))
+
+
+def unindexed_keys(selection: Selection, indexes: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield what narrows a selection by reading memories: the caller's field, the key, the type of the index to add.
+
+    Args:
+        indexes: type of the payload index by key.
+    """
+    if selection.criterion is not None:
+        yield from (("filters", key, type_) for key, type_ in criteria.unindexed(selection.criterion, indexes).items())
+    asked = {"at_time": selection.at_time, "namespace": selection.namespace or None}
+    for field, key, type_ in _RARELY_ASKED:
+        if asked[field] is not None and indexes.get(key) != type_:
+            yield field, key, type_
+
+
+def equals(key: str, value: str | int) -> Condition:
+    """The condition that a payload key holds exactly this value."""
+    return {"key": key, "match": {"value": value}}
+
+
+def equals_any(key: str, values: Sequence[str]) -> Condition:
+    """The condition that a payload key holds one of these values."""
+    return {"key": key, "match": {"any": list(values)}}
+
+
+def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ()) -> Filter:
+    """The filter of what a user may read: stored, not expired, and as the selection narrows it.
+
+    Args:
+        types: of the object; those with a time to live cost a condition each.
+    """
+    must = [_owned_by(selection.owners), NOT_DELETED, NOT_PENDING, _not_expired(now_ms)]
+    must.extend(not_past(types, now_ms))
+    if selection.at_time is not None:
+        must.extend(_valid_at(selection.at_time))
+    elif not selection.include_superseded:
+        must.append(NOT_SUPERSEDED)
+    if selection.types:
+        must.append({"key": "type", "match": {"any": list(selection.types)}})
+    must.extend(equals("tags", tag) for tag in selection.tags)
+    if selection.session_id is not None:
+        must.append(equals("sessionId", selection.session_id))
+    if selection.namespace:
+        must.append(equals(NAMESPACE_PATHS_KEY, namespace_paths(selection.namespace)[-1]))
+    if selection.criterion is not None:
+        must.append(compile_criterion(selection.criterion))
+    return {"must": must}
+
+
+def _owned_by(owners: list[str]) -> Condition:
+    return equals("userId", owners[0]) if len(owners) == 1 else {"key": "userId", "match": {"any": owners}}
+
+
+def only(memory_id: str, *conditions: Condition) -> Filter:
+    """The filter of one point, provided the conditions hold: the condition of a compare-and-set."""
+    return {"must": [{"has_id": [memory_id]}, *conditions]}
+
+
+def both(filter_: Filter, *conditions: Condition) -> Filter:
+    """The filter narrowed by more conditions."""
+    return {"must": [*filter_["must"], *conditions]}
+
+
+def _not_expired(now_ms: int) -> Condition:
+    return {"should": [{"is_empty": {"key": "expiresAt"}}, {"key": "expiresAt", "range": {"gt": now_ms}}]}
+
+
+def _valid_at(time_ms: int) -> list[Condition]:
+    """The conditions of being true at a time; what has no beginning or no end is open on that side."""
+    begun = {"should": [{"is_empty": {"key": "validFrom"}}, {"key": "validFrom", "range": {"lte": time_ms}}]}
+    not_over = {"should": [{"is_empty": {"key": "validTo"}}, {"key": "validTo", "range": {"gt": time_ms}}]}
+    return [begun, not_over]

@@ -1,0 +1,136 @@
+"""Search by words: what a memory's keyword text is, and what its BM25 score is worth.
+
+The keyword text of a memory is its date, the contents of the two memories before it in its session, and its own: what
+answers a question often does not repeat the question's words. The engine makes the vector. Source of the numbers:
+`docs/adr/0009`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from agentmemory_operator.collections.rules.collection import DEFAULT_LANGUAGE, KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.memories.rules.filters import (
+    NOT_DELETED,
+    NOT_PENDING,
+    NOT_SUPERSEDED,
+    Condition,
+    Filter,
+    equals,
+)
+from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY, WINDOW_KEY, Payload
+
+MODEL = "qdrant/bm25"
+PLACES = 1000
+"""Memories of one request: those of one time stand in the order of the request."""
+
+IS_DUE: Condition = {"key": DUE_KEY, "match": {"value": True}}
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """What of a memory is found by words.
+
+    Attributes:
+        text: what the engine makes the keyword vector of.
+        window_ids: whose contents it holds besides the memory's own, oldest first.
+        order: place in the session, by time and then by place in the request; None without a session.
+    """
+
+    text: str
+    window_ids: tuple[str, ...] = ()
+    order: int | None = None
+
+    def on(self, point: Mapping[str, Any], source: KeywordSource) -> dict[str, Any]:
+        """A point, its vector nameless so far, with its keyword vector and what finds its neighbours."""
+        payload: Payload = {key: value for key, value in point["payload"].items() if key != WINDOW_KEY}
+        if self.order is not None:
+            # Until its neighbours were looked at again: a neighbour may come or go at the same time.
+            payload |= {ORDER_KEY: self.order, DUE_KEY: True}
+        if self.window_ids:
+            payload[WINDOW_KEY] = list(self.window_ids)
+        vectors = {"": point["vector"], KEYWORD_VECTOR: keyword_document(self.text, source.language)}
+        return {"id": point["id"], "vector": vectors, "payload": payload}
+
+
+def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source: KeywordSource) -> Words:
+    """The words of a stored memory.
+
+    Args:
+        before: the memories before it in its session, the nearest last.
+    """
+    near = before[-source.window :] if source.window else ()
+    text = keyword_text(row, [neighbour["content"] for neighbour in near], source.language)
+    return Words(text, tuple(neighbour["id"] for neighbour in near), row.get(ORDER_KEY))
+
+
+def keyword_text(row: Mapping[str, Any], before: Sequence[str], language: str) -> str:
+    """The keyword text of a memory.
+
+    Args:
+        before: the contents of its window, the nearest last.
+    """
+    return "\n".join([date_text(row["createdAt"], language), *before, row["content"]])
+
+
+def keyword_document(text: str, language: str) -> dict[str, Any]:
+    """The text for which the engine puts its own vector of words."""
+    return {"text": text, "model": MODEL, "options": {"language": language}}
+
+
+def date_text(created_at: int, language: str) -> str:
+    """A day as people ask for it, `8 May 2023`; in other languages than English as 2023-05-08."""
+    day = _EPOCH + timedelta(milliseconds=created_at)
+    return f"{day.day} {_MONTHS[day.month - 1]} {day.year}" if language == DEFAULT_LANGUAGE else f"{day:%Y-%m-%d}"
+
+
+def order_of(created_at: int, place: int) -> int:
+    """A memory's place in its session; below 2**53 (until 2255) every engine compares it exactly."""
+    return created_at * PLACES + place
+
+
+def position(row: Mapping[str, Any]) -> tuple[int, str]:
+    """What the memories of a session are sorted by."""
+    return row[ORDER_KEY], row["id"]
+
+
+def is_member(row: Mapping[str, Any]) -> bool:
+    """Whether a row's content belongs to the keyword texts of those after it."""
+    is_gone = TOMBSTONE_KEY in row or row.get("pending") or row.get("supersededById")
+    return not is_gone and ORDER_KEY in row
+
+
+def members_of(user_id: str, session_id: str, *conditions: Condition) -> Filter:
+    """The filter of the memories of a session that answer, as `is_member` tells."""
+    session = [equals("userId", user_id), equals("sessionId", session_id)]
+    return {"must": [*session, NOT_DELETED, NOT_PENDING, NOT_SUPERSEDED, *conditions]}
+
+
+def stale_ids(members: Sequence[Mapping[str, Any]], window: int, *, known: int) -> set[str]:
+    """Which of a session's members have another window than the members before them.
+
+    Args:
+        members: consecutive, in order.
+        known: how many at the start are there as neighbours only.
+    """
+    stale = set()
+    for place, row in enumerate(members[known:], known):
+        expected = [neighbour["id"] for neighbour in members[max(0, place - window) : place]]
+        if list(row.get(WINDOW_KEY, ())) != expected:
+            stale.add(row["id"])
+    return stale
+
+
+def by_session(rows: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+    """Rows by user and session, in order; those without a session are left out."""
+    sessions: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
+    for row in sorted((row for row in rows if ORDER_KEY in row), key=position):
+        sessions.setdefault((row["userId"], row["sessionId"]), []).append(row)
+    return sessions

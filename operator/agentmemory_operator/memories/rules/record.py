@@ -1,0 +1,244 @@
+"""What a memory is, inside: one frozen value, and how it lies on a Qdrant point.
+
+Times are Unix milliseconds. Payload keys are camelCase and follow the reference design's payload table. Every point
+carries `rev` (raised by each write) and `updatedAt`, so that copies and restores can tell which version is newer.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Payload = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord:
+    """One stored memory, without its vector.
+
+    Attributes:
+        importance: 0..1.
+        confidence: 0..1 or None when the author gave none.
+        author: who says so; never part of what identifies a memory.
+        source_ids: memories that it was made of.
+        observed_by: whose word it is, the first author included.
+        observation_count: how often it was said; 1 is its first author, or nobody.
+        decay_rate: 0..10 a day, or None for that of the type.
+        created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
+        session_used_at: of what lasts a session: when that was last used, Unix milliseconds, never in the future.
+        stored_at: when what it says was sent, Unix milliseconds; None of a memory from before that was noted.
+        valid_from, valid_to: Unix milliseconds between which it is true; None is open on that side.
+        rev: starts at 1, raised by each write to the point.
+        pending: written but not yet joined to its chain; never returned.
+        identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
+        lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
+        request_id: tells the write that made it from every other; of its idempotency key where it came with one.
+        content_hash: first 16 hex digits of the SHA-256 of the content.
+        pinned: never cleaned up.
+        is_working: it lies in a place of its session's working memory, and its id is the place's.
+        request_hash: of the request that an idempotency key came with, None without a key.
+    """
+
+    id: str
+    agent_id: str
+    user_id: str
+    type: str
+    content: str
+    created_at: int
+    updated_at: int
+    stored_at: int | None = None
+    session_used_at: int | None = None
+    rev: int = 1
+    importance: float = 0.5
+    confidence: float | None = None
+    decay_rate: float | None = None
+    session_id: str | None = None
+    source: str | None = None
+    author: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    subject: str | None = None
+    status_value: str | None = None
+    category: str | None = None
+    knowledge_category: str | None = None
+    event_type: str | None = None
+    context: str | Mapping[str, Any] | None = None
+    domain: str | None = None
+    source_ids: tuple[str, ...] = ()
+    parent_id: str | None = None
+    observed_by: tuple[str, ...] = ()
+    observation_count: int = 1
+    namespace: tuple[str, ...] = ()
+    valid_from: int | None = None
+    valid_to: int | None = None
+    access_count: int = 0
+    last_accessed_at: int | None = None
+    expires_at: int | None = None
+    supersedes_id: str | None = None
+    superseded_by_id: str | None = None
+    superseded_at: int | None = None
+    pinned: bool = False
+    is_working: bool = False
+    pending: bool = False
+    identity_id: str | None = None
+    lookup_ids: tuple[str, ...] = ()
+    request_id: str | None = None
+    content_hash: str = ""
+    request_hash: str | None = None
+
+
+PAYLOAD_KEYS = {
+    "id": "id",
+    "agent_id": "agentId",
+    "user_id": "userId",
+    "type": "type",
+    "content": "content",
+    "created_at": "createdAt",
+    "updated_at": "updatedAt",
+    "stored_at": "storedAt",
+    "session_used_at": "sessionUsedAt",
+    "rev": "rev",
+    "importance": "importance",
+    "confidence": "confidence",
+    "decay_rate": "decayRate",
+    "session_id": "sessionId",
+    "source": "source",
+    "author": "author",
+    "tags": "tags",
+    "metadata": "metadata",
+    "key": "key",
+    "subject": "subject",
+    "status_value": "statusValue",
+    "category": "category",
+    "knowledge_category": "knowledgeCategory",
+    "event_type": "eventType",
+    "context": "context",
+    "domain": "domain",
+    "source_ids": "sourceIds",
+    "parent_id": "parentId",
+    "observed_by": "observedBy",
+    "observation_count": "observationCount",
+    "namespace": "namespace",
+    "valid_from": "validFrom",
+    "valid_to": "validTo",
+    "access_count": "accessCount",
+    "last_accessed_at": "lastAccessedAt",
+    "expires_at": "expiresAt",
+    "supersedes_id": "supersedesId",
+    "superseded_by_id": "supersededById",
+    "superseded_at": "supersededAt",
+    "pinned": "pinned",
+    "is_working": "working",
+    "pending": "pending",
+    "identity_id": "identityId",
+    "lookup_ids": "lookupIds",
+    "request_id": "requestId",
+    "content_hash": "contentHash",
+    "request_hash": "requestHash",
+}
+"""Attribute of `MemoryRecord` -> key on the point."""
+_ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
+
+TOMBSTONE_KEY = "deletedAt"
+"""A point that carries it is a tombstone: no content, no vector, never returned."""
+
+LINKS = ("supersedesId", "supersededById")
+_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINKS)
+
+ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
+"""Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
+the texts after it have to be looked at; see `memories/session_keywords.py`."""
+
+ACCESS_MARKS_KEY = "accessMarks"
+"""Which flush of each API process counted last; see `memories/access_counts.py`."""
+
+
+USED_KEY = "usedAt"
+"""Of a working memory: what orders those of its session by use; see `memories/working.py`."""
+
+EDIT_KEY = "editMark"
+"""Which change in place was written last: the engine does not tell whether a conditional write took effect."""
+
+# Left out where they are false, as they are for nearly all.
+_SELDOM = ("pinned", "working")
+_LISTS = ("tags", "namespace", "source_ids", "observed_by", "lookup_ids")
+
+NAMESPACE_PATHS_KEY = "namespacePaths"
+"""Every prefix of the namespace as one word, because the engine knows no order among a list's values."""
+
+ITEM_NAMESPACE_KEY = "itemNamespace"
+"""Of an item, and of nothing else: its whole namespace as one word; see `memories/rules/items.py`."""
+
+STORED_KEY = "storedAt"
+"""When what a memory says was sent; what changes beside it (links, counts) leaves that as it is."""
+
+
+ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
+"""Of a tombstone that `forget` left, and of the point that says what it erased: `lifecycle/rules/erasure.py`."""
+
+WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
+"""Which writes of an item came last, and which requests with an idempotency key; see `memories/items.py`."""
+
+STATED_END_KEY = "statedValidTo"
+"""The `validTo` that a supersession shortened, for the day when the memory answers again."""
+
+TOLD_AT_KEY = "toldSupersededAt"
+"""Of an imported version that answers until the next one comes: the `supersededAt` that its line told."""
+
+
+def namespace_paths(namespace: Sequence[str]) -> list[str]:
+    """Each prefix of a namespace as one word: parts hold no control characters, so no two share a word."""
+    return ["\x1f".join(namespace[:length]) for length in range(1, len(namespace) + 1)]
+
+
+def hash_content(content: str) -> str:
+    """The first 16 hex digits of the content's SHA-256."""
+    return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+
+def window_mark(payload: Mapping[str, Any]) -> Payload:
+    """What says that the keyword texts after a memory have to be looked at; only those of a session are."""
+    return {DUE_KEY: True} if ORDER_KEY in payload else {}
+
+
+def is_emptied(payload: Mapping[str, Any]) -> bool:
+    """Whether a point is a tombstone, which has no vectors; one that others deleted in their way has its text."""
+    return TOMBSTONE_KEY in payload and "content" not in payload
+
+
+def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
+    """What a deleted memory leaves: nothing of its content; `pending` until its chain is closed over it."""
+    kept = {key: payload[key] for key in _TOMBSTONE_KEYS if payload.get(key) is not None}
+    marks = {"rev": payload["rev"] + 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, **window_mark(payload)}
+    # Which requests an item has seen, without what tells of their content.
+    requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
+    seen = {REQUEST_MARKS_KEY: requests} if requests else {}
+    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINKS)}
+
+
+def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
+    """A tombstone that the first memory of an identity can follow, where its own point is gone."""
+    kept = {key: payload[key] for key in ("agentId", "userId", "type")}
+    return kept | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
+
+
+def payload_of(record: MemoryRecord) -> Payload:
+    """The point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
+    values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
+    kept = {key: value for key, value in values if value is not None and value not in ((), {})}
+    for key in _SELDOM:
+        if not kept[key]:
+            del kept[key]
+    paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths
+
+
+def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
+    """The memory that a point's payload holds."""
+    # By what is there, which is less than what there might be: every result of a search goes through here.
+    values = {_ATTRIBUTES[key]: value for key, value in payload.items() if key in _ATTRIBUTES and value is not None}
+    for name in _LISTS:
+        if name in values:
+            values[name] = tuple(values[name])
+    return MemoryRecord(**values)

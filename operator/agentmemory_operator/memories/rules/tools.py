@@ -1,0 +1,183 @@
+"""The tools by which a model remembers and searches: their parameters, and how to recognise each type of memory.
+
+Whose memories they are is not the model's to say: whoever runs the tool adds the user, and the namespace of items.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.collections.rules.rebuild_costs import CHARACTERS_A_TOKEN, TOKENS_MAX
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import PRESETS
+
+Json = dict[str, Any]
+
+TOP_K_MAX = 50
+"""What fits into a prompt; the API takes more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """One tool.
+
+    Attributes:
+        parameters: JSON Schema of an object.
+    """
+
+    name: str
+    title: str
+    description: str
+    parameters: Json
+    reads_only: bool = False
+
+
+def tools_for(types: Sequence[MemoryType] | None) -> list[Tool]:
+    """The tools.
+
+    Args:
+        types: of the agent; None, or none at all, is any type, explained by all that the presets have.
+    """
+    return [_remember(types), _search(types), _upsert()]
+
+
+def in_openai_form(tools: Iterable[Tool]) -> list[Json]:
+    """The tools as `tools` of a chat completion takes them."""
+    return [
+        {
+            "type": "function",
+            "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters},
+        }
+        for tool in tools
+    ]
+
+
+def in_mcp_form(tools: Iterable[Tool]) -> list[Json]:
+    """The tools as the Model Context Protocol's `tools/list` answers them."""
+    return [
+        {
+            "name": tool.name,
+            "title": tool.title,
+            "description": tool.description,
+            "inputSchema": tool.parameters,
+            "annotations": {
+                "readOnlyHint": tool.reads_only,
+                "destructiveHint": False,
+                "idempotentHint": tool.reads_only,
+                "openWorldHint": False,
+            },
+        }
+        for tool in tools
+    ]
+
+
+def _remember(types: Sequence[MemoryType] | None) -> Tool:
+    return Tool(
+        name="remember",
+        title="Remember",
+        description=(
+            "Keep something for later conversations: what the user says of themselves, decides, wants or corrects, and"
+            " what you learn. One statement a call, as a sentence that can be understood alone, with names in the place"
+            " of pronouns. Do not keep small talk, passwords or keys."
+        ),
+        parameters=_object(
+            {
+                "content": _text("The statement."),
+                "type": _type(types) | {"description": f"What kind of memory it is. {_meanings(types)}"},
+                "importance": {
+                    "type": "string",
+                    "enum": ["low", "medium", "high", "critical"],
+                    "description": "How much it would cost to forget it; medium when in doubt.",
+                },
+                "tags": {"type": "array", "items": _text(), "description": "Labels to search by."},
+                "key": _text("Of a fact that may change: the same key for the same question, such as user.city."),
+                "subject": _text("Of a status: what it is the status of, in the same words each time."),
+            },
+            required=["content"],
+        ),
+    )
+
+
+def _search(types: Sequence[MemoryType] | None) -> Tool:
+    return Tool(
+        name="search",
+        title="Search memories",
+        description=(
+            "Find what was remembered, best first. Call it before answering what may depend on earlier conversations,"
+            " and before asking the user something that they may have said already."
+        ),
+        parameters=_object(
+            {
+                "query": _text("What to look for, as a question or in the words of what may have been remembered."),
+                "types": {
+                    "type": "array",
+                    "items": _type(types),
+                    "minItems": 1,
+                    "description": f"Only memories of these types; leave it out to search all. {_meanings(types)}",
+                },
+                "tags": {
+                    "type": "array",
+                    "items": _text(),
+                    "minItems": 1,
+                    "description": "Only memories with all of these labels.",
+                },
+                "top_k": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": TOP_K_MAX,
+                    "description": "How many at most.",
+                },
+            },
+            required=["query"],
+        ),
+        reads_only=True,
+    )
+
+
+def _upsert() -> Tool:
+    return Tool(
+        name="upsertMemory",
+        title="Create or replace a memory by its key",
+        description=(
+            "Keep something under a key, in the place of what was kept under it before. For what has one current value:"
+            " a name, a setting, a plan. The answer has success, memory_id, key and message."
+        ),
+        parameters=_object(
+            {
+                "content": _text("The text to keep.") | {"maxLength": TOKENS_MAX * CHARACTERS_A_TOKEN},
+                "metadata": {"type": "object", "description": "Anything else that belongs to it, as JSON."},
+                "key": _text("What it is found by; the same key replaces. Without one it is kept under a new key."),
+            },
+            required=["content"],
+        ),
+    )
+
+
+def _object(properties: Mapping[str, Json], *, required: Sequence[str]) -> Json:
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(required),
+        "additionalProperties": False,
+    }
+
+
+def _text(description: str = "") -> Json:
+    return {"type": "string", "minLength": 1} | ({"description": description} if description else {})
+
+
+def _type(types: Sequence[MemoryType] | None) -> Json:
+    return {"type": "string", "enum": [type_.name for type_ in types]} if types else _text()
+
+
+def _meanings(types: Sequence[MemoryType] | None) -> str:
+    """How to recognise each type: the agent's, else those of every preset."""
+    # Where several presets have a type of one name, the first says what it is.
+    known = {type_.name: type_.meaning for revisions in reversed(PRESETS.values()) for type_ in revisions[-1].types}
+    if types:
+        return _lines((type_.name, type_.meaning or known.get(type_.name, "")) for type_ in types)
+    return f"The agent's object says which it takes; without one: {_lines(known.items())}"
+
+
+def _lines(meanings: Iterable[tuple[str, str]]) -> str:
+    return "; ".join(f"{name} = {meaning}" if meaning else name for name, meaning in meanings) + "."

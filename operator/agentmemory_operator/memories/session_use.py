@@ -1,0 +1,104 @@
+"""When a session was last used: stamped on each of its memories, because no filter of the engine spans two points.
+
+A stamp is written at most once a minute for a session, each by a compare-and-set on its point's `rev`. What is over at
+the time of a use stays over: nothing brings it back. A point that somebody else changes meanwhile has the next stamp.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.point_pages import read_pages
+from agentmemory_operator.memories.rules.expiry import is_past, ttl_of
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, equals_any
+from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.spec.memory_types import SESSION_USED_KEY
+
+log = logging.getLogger(__name__)
+
+# Uses nearer to each other than this are one.
+GRAIN_MS = 60_000
+PAGE = 500
+
+_KEYS = ("type", "createdAt", "rev", SESSION_USED_KEY)
+_Row = Mapping[str, Any]
+
+
+def is_due(agent: Agent, row: _Row, at_ms: int) -> bool:
+    """Whether a use of a row's session at a time is to be stamped."""
+    if not row.get("sessionId") or row.get("type") not in agent.settings.session_types:
+        return False
+    return (row.get(SESSION_USED_KEY) or 0) < at_ms - GRAIN_MS
+
+
+async def note_use(
+    agent: Agent, user_id: str, session_id: str, *, at_ms: int, now_ms: int, joined: Collection[str] = ()
+) -> None:
+    """Stamp the memories of a session with when it was used; those that are over stay over.
+
+    Args:
+        at_ms: when it was used, Unix milliseconds, not in the future.
+        joined: ids of what was just stored in it: of the session however old it says it is.
+
+    Raises:
+        StoreUnavailable, OutcomeUnknown: some may be stamped; the same again stamps the rest.
+    """
+    session, used_ms = (user_id, session_id), at_ms
+    if joined and at_ms < now_ms - GRAIN_MS:
+        # Something dated back: the session may have been used since.
+        async for rows in _rows(agent, *session):
+            used_ms = max([used_ms, *(_used_ms(row, now_ms) for row in rows.values() if _is_live(agent, row, at_ms))])
+    async for rows in _rows(agent, *session):
+        of_rev: defaultdict[int, list[str]] = defaultdict(list)
+        for id_, row in rows.items():
+            is_stale = (row.get(SESSION_USED_KEY) or 0) < used_ms - GRAIN_MS
+            if is_stale and (id_ in joined or _is_live(agent, row, at_ms)):
+                of_rev[row["rev"]].append(id_)
+        for rev, ids in of_rev.items():
+            payload = {SESSION_USED_KEY: used_ms, "rev": rev + 1, "updatedAt": now_ms}
+            unchanged = {"must": [{"has_id": ids}, equals("rev", rev)]}
+            await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
+
+
+async def note_read(agent: Agent, rows: Iterable[_Row], *, now_ms: int) -> None:
+    """Stamp the session of rows that were read; where that cannot be, the reader has them all the same."""
+    due = next((row for row in rows if is_due(agent, row, now_ms)), None)
+    if due is None:
+        return
+    try:
+        await note_use(agent, due["userId"], due["sessionId"], at_ms=now_ms, now_ms=now_ms)
+    except AgentMemoryError as error:
+        log.info("a session of agent %s was read and not marked as used: %s", agent.settings.slug, error)
+
+
+async def note_stored(agent: Agent, records: Iterable[MemoryRecord], *, now_ms: int) -> None:
+    """Stamp the sessions that memories were stored in with the newest of their times; they are stored all the same."""
+    stored: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+    for record in records:
+        if record.session_id and record.session_used_at is not None:
+            stored[record.user_id, record.session_id][record.id] = record.session_used_at
+    for (user_id, session_id), times in stored.items():
+        try:
+            await note_use(agent, user_id, session_id, at_ms=max(times.values()), now_ms=now_ms, joined=times.keys())
+        except AgentMemoryError as error:
+            log.info("a session of agent %s was stored in and not marked as used: %s", agent.settings.slug, error)
+
+
+async def _rows(agent: Agent, user_id: str, session_id: str) -> AsyncIterator[dict[str, _Row]]:
+    of_type = equals_any("type", agent.settings.session_types)
+    filter_ = {"must": [equals("userId", user_id), equals("sessionId", session_id), of_type, NOT_DELETED]}
+    body = {"filter": filter_, "limit": PAGE, "with_payload": list(_KEYS), "with_vector": False}
+    async for points in read_pages(agent, body):
+        yield {point["id"]: point["payload"] for point in points}
+
+
+def _is_live(agent: Agent, row: _Row, at_ms: int) -> bool:
+    return not is_past(row, ttl_of(row, agent.settings.ranking.endings), at_ms)
+
+
+def _used_ms(row: _Row, now_ms: int) -> int:
+    used_ms = row.get(SESSION_USED_KEY)
+    return min(row["createdAt"], now_ms) if used_ms is None else int(used_ms)

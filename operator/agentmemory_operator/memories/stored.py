@@ -1,0 +1,256 @@
+"""What is stored: read, list, count, change and delete memories.
+
+Changed in place is everything about a memory but what it says, and what follows from that.
+"""
+
+import base64
+import binascii
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
+from agentmemory_operator.memories import chains, session_keywords
+from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
+from agentmemory_operator.memories.incoming import clean_metadata
+from agentmemory_operator.memories.point_pages import change_row, read_memories, read_row
+from agentmemory_operator.memories.rules.expiry import is_expired
+from agentmemory_operator.memories.rules.filters import (
+    NOT_DELETED,
+    NOT_SUPERSEDED,
+    STORED,
+    Filter,
+    Selection,
+    both,
+    equals,
+    visible,
+)
+from agentmemory_operator.memories.rules.ids import is_id
+from agentmemory_operator.memories.rules.record import (
+    EDIT_KEY,
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    Payload,
+    hash_content,
+    record_of,
+)
+from agentmemory_operator.ports.base import Json
+
+CHANGEABLE = ("importance", "tags", "metadata", "expiresAt", "pinned")
+"""Payload keys; none is part of what a memory is found by as meaning or words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListRequest:
+    """A page of a user's memories.
+
+    Attributes:
+        selection: which memories are listed.
+        limit: 1..1,000.
+        cursor: of the page before.
+    """
+
+    selection: Selection
+    limit: int = 50
+    cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryPage:
+    """One page, newest first; `next_cursor` is None on the last."""
+
+    records: tuple[MemoryRecord, ...]
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Position:
+    """The last memory of a page: the next page begins after it."""
+
+    created_at: int
+    id: str
+
+    def encode(self, agent: Agent, selection: Selection) -> str:
+        """The cursor, sealed with what it belongs to: a changed one, or another list's, is told at once.
+
+        The seal is no secret: who makes one of his own finds no more than the list itself would show him.
+        """
+        sealed = repr((agent.settings.slug, selection, self.created_at, self.id))
+        return base64.urlsafe_b64encode(json.dumps([self.created_at, self.id, hash_content(sealed)]).encode()).decode()
+
+
+async def read_memory(agent: Agent, memory_id: str, *, user_id: str) -> MemoryRecord:
+    """A memory, superseded or not.
+
+    Raises:
+        NotFound: unknown, another user's, expired or deleted.
+    """
+    return record_of(await own_row(agent, memory_id, user_id=user_id))
+
+
+async def list_page(agent: Agent, request: ListRequest) -> MemoryPage:
+    """A page by createdAt, newest first, then by id.
+
+    Raises:
+        RequestInvalid: the cursor is not one of ours.
+    """
+    selection = request.selection
+    after = None if request.cursor is None else _position_of(request.cursor, agent, selection)
+    # One more than asked tells whether there is a next page.
+    limit = _within(agent, request.limit)
+    filter_ = visible(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
+    rows = await _newest(agent, filter_, after, limit=limit + 1)
+    records = tuple(map(record_of, rows[:limit]))
+    is_last = len(rows) <= limit
+    last = None if is_last else _Position(records[-1].created_at, records[-1].id)
+    return MemoryPage(records, last.encode(agent, selection) if last else None)
+
+
+async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], *, user_id: str) -> MemoryRecord:
+    """Change the newest version of a memory; return it as it then lies in the engine.
+
+    Args:
+        changes: by payload key, of those in `CHANGEABLE`; None takes the value away.
+
+    Raises:
+        NotFound: unknown, another user's, expired or deleted.
+        Conflict: it is superseded; what is past stays as it was.
+        OutcomeUnknown: it may have been changed.
+    """
+    if metadata := changes.get("metadata"):
+        changes = {**changes, "metadata": await clean_metadata(agent, metadata)}
+    for _ in range(MAX_ATTEMPTS):
+        row = await own_row(agent, memory_id, user_id=user_id)
+        if successor := row.get("supersededById"):
+            raise Conflict(f"memory {memory_id} is superseded by {successor}: change the head of its chain")
+        if changed := await _try_change(agent, row, changes):
+            agent.sizes.forget(user_id)
+            return record_of(changed)
+    raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
+
+
+async def delete_head(agent: Agent, memory_id: str, *, user_id: str) -> None:
+    """Delete the head of a chain; its predecessor answers again.
+
+    Raises:
+        NotFound: unknown, another user's, expired or deleted before.
+        Conflict: it is superseded; the head has to be deleted first.
+        OutcomeUnknown: it may have been deleted.
+    """
+    for _ in range(MAX_ATTEMPTS):
+        row = await own_row(agent, memory_id, user_id=user_id)
+        if successor := row.get("supersededById"):
+            raise Conflict(f"memory {memory_id} is superseded by {successor}: delete the head of its chain first")
+        if await _try_bury(agent, row):
+            await session_keywords.settle(agent, [memory_id, row.get("supersedesId")])
+            return agent.sizes.forget(user_id)
+    raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
+
+
+async def count_stored(agent: Agent) -> int:
+    """How many memories the agent holds, superseded and expired ones included."""
+    return await agent.store.count(agent.alias, STORED)
+
+
+async def own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
+    """What lies under an id, once no step of its chain is left half done.
+
+    Raises:
+        NotFound: unknown, another user's, expired or deleted.
+    """
+    row = await chains.settled_row(agent, memory_id) if is_id(memory_id) else None
+    if row is None or TOMBSTONE_KEY in row or row["userId"] != user_id or _is_expired(agent, row):
+        raise NotFound(f"this user has no memory {memory_id}")
+    return row
+
+
+async def _try_change(agent: Agent, row: Payload, changes: Mapping[str, Any]) -> Payload | None:
+    """Write the changes unless the row changed since it was read; return what lies there with them."""
+    mark = secrets.token_hex(8)
+    marked = {**changes, EDIT_KEY: mark}
+    await change_row(agent, row, marked, NOT_SUPERSEDED, NOT_DELETED, now_ms=agent.clock.now_ms())
+    with midway():
+        after = await read_row(agent, row["id"])
+    return after if after and after.get(EDIT_KEY) == mark else None
+
+
+async def _try_bury(agent: Agent, row: Payload) -> bool:
+    """Delete a head and let its predecessor answer again, unless the head changed since it was read."""
+    buried = await chains.bury(agent, row)
+    if buried is None or TOMBSTONE_KEY not in buried:
+        return buried is None
+    if buried["pending"]:
+        with midway():
+            await chains.complete(agent, buried)
+    return True
+
+
+def _is_expired(agent: Agent, row: Payload) -> bool:
+    return is_expired(row, agent.settings.ranking.endings, agent.clock.now_ms())
+
+
+def _within(agent: Agent, limit: int) -> int:
+    """The page's size, smaller where the engine's limit leaves no room for the two rows read beyond a page."""
+    most = agent.settings.ranking.max_query_limit
+    return limit if most is None else min(limit, most - 2)
+
+
+async def _newest(agent: Agent, filter_: Filter, after: _Position | None, *, limit: int) -> list[Payload]:
+    """Rows by createdAt, newest first, then by id.
+
+    The engine orders by createdAt alone and has no cursor for it; among rows of one time it can page by id. So the time
+    at which the page before ended, and the one at which this page is cut, are read by id.
+    """
+    rows: list[Payload] = []
+    if after:
+        rows = await _rows_of_time(agent, filter_, after.created_at, limit=limit, after_id=after.id)
+        filter_ = both(filter_, {"key": "createdAt", "range": {"lt": after.created_at}})
+    wanted = limit - len(rows)
+    if wanted == 0:
+        return rows
+    order: Json = {"order_by": {"key": "createdAt", "direction": "desc"}}
+    older = await _scroll(agent, filter_, limit=wanted, **order)
+    if len(older) == wanted:
+        last = older[-1]["createdAt"]
+        older = [row for row in older if row["createdAt"] > last]
+        older += await _rows_of_time(agent, filter_, last, limit=wanted - len(older))
+    return rows + sorted(older, key=lambda row: (-row["createdAt"], row["id"]))
+
+
+async def _rows_of_time(
+    agent: Agent, filter_: Filter, created_at: int, *, limit: int, after_id: str | None = None
+) -> list[Payload]:
+    """Rows of exactly one createdAt by id, those after `after_id`."""
+    same_time = both(filter_, equals("createdAt", created_at))
+    if after_id is None:
+        return await _scroll(agent, same_time, limit=limit)
+    # The offset is the first id returned: one more, for the id itself where it is still there.
+    rows = await _scroll(agent, same_time, limit=limit + 1, offset=after_id)
+    return [row for row in rows if row["id"] != after_id][:limit]
+
+
+async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[Payload]:
+    body = {"filter": filter_, "limit": limit, "with_payload": True, "with_vector": False, **more}
+    points, _ = await read_memories(agent, body)
+    return [point["payload"] for point in points]
+
+
+def _position_of(cursor: str, agent: Agent, selection: Selection) -> _Position:
+    try:
+        created_at, memory_id, _ = json.loads(base64.urlsafe_b64decode(cursor.encode()))
+    except (binascii.Error, ValueError, TypeError) as error:
+        raise _bad_cursor(cursor) from error
+    position = _Position(created_at, memory_id)
+    if position.encode(agent, selection) != cursor:
+        raise _bad_cursor(cursor)
+    return position
+
+
+def _bad_cursor(cursor: str) -> RequestInvalid:
+    message = (
+        f"{cursor!r} is not the next_cursor of this list: begin without one, or send what the first page was asked for"
+    )
+    return RequestInvalid([FieldError("cursor", message)])

@@ -1,0 +1,141 @@
+"""The points of collections: the hot path."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from agentmemory_operator.ports.base import Json
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class PointStore(Protocol):
+    """Points of one Qdrant server; the hot path of the retrieval API.
+
+    `collection` is an alias or a physical name. Filters, queries and points are Qdrant's REST bodies. Reads raise
+    StoreUnavailable when the server is away; writes raise it only when nothing was written, else OutcomeUnknown.
+    StoreRejected carries the engine's 4xx. A missing collection is StoreUnavailable (it is not there yet, or no more).
+    """
+
+    async def close(self) -> None:
+        """Close the connections; a later call opens new ones."""
+
+    async def describe(self, collection: str, /) -> Json:
+        """`result` of `GET /collections/{collection}`.
+
+        Raises:
+            NotFound: there is no such collection.
+        """
+
+    async def query(self, collection: str, body: Json, /) -> list[Json]:
+        """The scored points of `POST /points/query`, best first."""
+
+    async def query_batch(self, collection: str, bodies: Sequence[Json], /) -> list[list[Json]]:
+        """The scored points of each query of `POST /points/query/batch`, in order."""
+
+    async def retrieve(
+        self, collection: str, ids: Sequence[str], /, *, keys: Sequence[str] | None = None, vectors: bool = False
+    ) -> list[Json]:
+        """The existing points among `ids`, in any order: payload (of it only `keys`), vectors if asked."""
+
+    async def scroll(self, collection: str, body: Json, /) -> tuple[list[Json], Any]:
+        """Points of `POST /points/scroll` and the next page's offset, None at the end."""
+
+    async def count(self, collection: str, filter_: Json | None, /, *, exact: bool = True) -> int:
+        """How many points match."""
+
+    async def facet(self, collection: str, key: str, filter_: Json, /, *, limit: int) -> dict[str, int]:
+        """How many matching points have each value of an indexed keyword, of the `limit` most frequent ones."""
+
+    async def upsert(
+        self,
+        collection: str,
+        points: Sequence[Json],
+        /,
+        *,
+        insert_only: bool = False,
+        update_filter: Json | None = None,
+        inserts: bool = False,
+        strong: bool = False,
+    ) -> None:
+        """Write points durably (`wait=true`).
+
+        Args:
+            insert_only: existing ids are left as they are (silently: read back).
+            update_filter: replace only existing points that match, insert nothing (`update_only`; read back).
+            inserts: with `update_filter`: insert what is missing too.
+            strong: `ordering=strong`, which a compare-and-set needs on several replicas.
+        """
+
+    async def set_payload(self, collection: str, payload: Json, filter_: Json, /, *, strong: bool = False) -> None:
+        """Merge `payload` into every point that matches, durably; atomic per point."""
+
+    async def batch(
+        self, collection: str, operations: Sequence[Json], /, *, wait: bool = True, strong: bool = False
+    ) -> None:
+        """Run operations of `POST /points/batch` in order; not atomic."""
+
+    async def delete(self, collection: str, filter_: Json, /) -> None:
+        """Delete every point that matches, durably."""
+
+
+@dataclass(frozen=True, slots=True)
+class PointCall(Generic[T]):
+    """One call of a PointStore, which may be made several times.
+
+    Attributes:
+        method: of the port.
+        args: the collection, then what is asked or written.
+    """
+
+    method: Callable[..., Coroutine[Any, Any, T]]
+    args: tuple[Any, ...]
+    options: dict[str, Any]
+
+    def on(self, store: PointStore) -> Coroutine[Any, Any, T]:
+        """Make the call."""
+        made: Coroutine[Any, Any, T] = getattr(store, self.method.__name__)(*self.args, **self.options)
+        return made
+
+
+Forwarded = Callable[Concatenate["ForwardingPoints", P], Coroutine[Any, Any, T]]
+
+
+def _read(method: Callable[Concatenate[PointStore, P], Coroutine[Any, Any, T]]) -> Forwarded[P, T]:
+    def forward(store: "ForwardingPoints", /, *args: P.args, **options: P.kwargs) -> Coroutine[Any, Any, T]:
+        return store.read(PointCall(method, args, options))
+
+    return forward
+
+
+def _write(method: Callable[Concatenate[PointStore, P], Coroutine[Any, Any, None]]) -> Forwarded[P, None]:
+    def forward(store: "ForwardingPoints", /, *args: P.args, **options: P.kwargs) -> Coroutine[Any, Any, None]:
+        return store.write(PointCall(method, args, options))
+
+    return forward
+
+
+class ForwardingPoints(ABC):
+    """The calls of a PointStore, each of which goes through `read` or `write`."""
+
+    describe = _read(PointStore.describe)
+    query = _read(PointStore.query)
+    query_batch = _read(PointStore.query_batch)
+    retrieve = _read(PointStore.retrieve)
+    scroll = _read(PointStore.scroll)
+    count = _read(PointStore.count)
+    facet = _read(PointStore.facet)
+    upsert = _write(PointStore.upsert)
+    set_payload = _write(PointStore.set_payload)
+    batch = _write(PointStore.batch)
+    delete = _write(PointStore.delete)
+
+    @abstractmethod
+    async def read(self, call: PointCall[T]) -> T:
+        """Make a call that changes nothing."""
+
+    @abstractmethod
+    async def write(self, call: PointCall[None]) -> None:
+        """Make a call that changes something."""

@@ -1,0 +1,182 @@
+"""How a rebuild begins: the name and the record of its target, which is made empty; or the way back to what is kept."""
+
+from dataclasses import dataclass, replace
+
+from agentmemory_operator.collections.reconcile import draft
+from agentmemory_operator.collections.rules.changes import CreateCollection, CreateIndexes
+from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, Observed, is_placeholder
+from agentmemory_operator.collections.rules.desired import newest_collection, terms_of
+from agentmemory_operator.collections.rules.plan import rebuild_digest
+from agentmemory_operator.collections.rules.rebuild_record import (
+    REBUILD_KEY,
+    RebuildKind,
+    RebuildRecord,
+    record_to_json,
+    way_back,
+)
+from agentmemory_operator.collections.rules.refusals import Refusal
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import NotFound, RebuildPaused, RebuildUnwanted, SpecInvalid
+from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.rebuilds.reports import RebuildReports
+from agentmemory_operator.rebuilds.rules.decision import RebuildWish, decide
+from agentmemory_operator.rebuilds.task import RebuildRun
+from agentmemory_operator.restores.precedence import restore_under_way
+from agentmemory_operator.runtime.cache import Key, ObjectTable, names_on_record, owned_memory
+from agentmemory_operator.spec.kinds.agent_memory import PAUSE_REBUILD, ROLLBACK_REBUILD, AgentMemory
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.naming import alias_of, next_physical
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildWishes:
+    """Reads what objects want."""
+
+    table: ObjectTable
+    cluster: Cluster
+
+    async def read(self, memory: AgentMemory, live: Observed | None) -> RebuildWish:
+        """What the object wants; a Rebuild that is held is none."""
+        back = memory.metadata.annotations.get(ROLLBACK_REBUILD)
+        digest = await self.allowed(memory, live) if live else None
+        return RebuildWish(digest=digest, rollback=back)
+
+    async def allowed(self, memory: AgentMemory, live: Observed) -> str | None:
+        """The digest of the rebuild that the object asks for and that is not held."""
+        cluster_id = await self.cluster.cluster_id()
+        found = draft(
+            alias_of(memory.slug),
+            newest_collection(memory, cluster_id=cluster_id),
+            live,
+            last_physical=live.physical,
+            last_points=live.points,
+            terms=terms_of(memory, cluster_id=cluster_id),
+        )
+        return rebuild_digest(found.plan) if is_carried_out(found.refusal) else None
+
+    async def check(self, key: Key, uid: str, live: Observed, record: RebuildRecord, points: PointStore) -> None:
+        """Pass while a rebuild is to go on, by what is known of its object, and of a collection that was empty.
+
+        Args:
+            live: as it was when this run began.
+            points: of the live collection's server.
+
+        Raises:
+            RebuildPaused, RebuildUnwanted: it is not.
+        """
+        memory = owned_memory(self.table, key)
+        if memory is None or memory.metadata.uid != uid:
+            raise RebuildUnwanted("the AgentMemory was deleted, or is not valid any more")
+        if memory.spec.suspend:
+            raise RebuildPaused("spec.suspend is true: set it to false to go on")
+        if PAUSE_REBUILD in memory.metadata.annotations:
+            raise RebuildPaused(f"the annotation {PAUSE_REBUILD} pauses it: take it off to go on")
+        if restore := restore_under_way(key, self.table):
+            raise RebuildPaused(f"MemoryRestore {restore.name} is under way: it goes first")
+        live = await seen_empty(live, points)
+        wish = await self.read(memory, live)
+        wanted = decide(live, [record], wish)
+        if wanted.going_on is None:
+            raise RebuildUnwanted("the object does not ask for it any more")
+
+
+async def seen_empty(live: Observed, points: PointStore) -> Observed:
+    """What is live, with a point where it tells of none and holds one, be it a tombstone.
+
+    The number that a collection tells is an estimate. A page of one point is exact, costs the server least, and is
+    answered where an exact count is not (`search_allow_exact: false`).
+    """
+    if live.points:
+        return live
+    try:
+        found, _ = await points.scroll(live.physical, {"limit": 1, "with_payload": False, "with_vector": False})
+    except NotFound:
+        # It went meanwhile: what comes next finds that out.
+        return live
+    return replace(live, points=len(found))
+
+
+def is_carried_out(refusal: Refusal | None) -> bool:
+    """Whether a plan has a Rebuild that is carried out beside the passes."""
+    return refusal is not None and refusal.is_carried_out
+
+
+INDEXING_OFF = 0
+"""Threshold with which Qdrant builds no graph; Converge puts the object's in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class RebuildBeginnings:
+    """Begins rebuilds."""
+
+    table: ObjectTable
+    clock: Clock
+    wishes: RebuildWishes
+    reports: RebuildReports
+
+    async def begin(
+        self, key: Key, memory: AgentMemory, server: Server, live: Observed, kind: RebuildKind | None
+    ) -> RebuildRecord:
+        """The record of a new one; that of a way back lies in its target already.
+
+        Raises:
+            SpecInvalid: nothing is kept that a way back would lead to.
+        """
+        if kind is RebuildKind.ROLLBACK:
+            return await self._begun_back(server, live)
+        digest, now_ms = await self.wishes.allowed(memory, live), self.clock.now_ms()
+        if digest is None:
+            raise RebuildUnwanted("it is not asked for any more")
+        alias = alias_of(memory.slug)
+        last = self.reports.last(key)
+        known = (
+            memory.told_physical,
+            last.get("source"),
+            last.get("target"),
+            *names_on_record(self.table, key.namespace),
+        )
+        names = [*await server.snapshots.collections(), *known]
+        return RebuildRecord(
+            source=live.physical,
+            target=next_physical(alias, names),
+            digest=digest,
+            begun_ms=now_ms,
+            since_ms=now_ms,
+            total=live.points,
+        )
+
+    async def _begun_back(self, server: Server, live: Observed) -> RebuildRecord:
+        if live.record is None or live.record.kind is RebuildKind.ROLLBACK:
+            raise SpecInvalid(
+                Reason.PREVIOUS_GONE, f"{live.physical} is not what a rebuild made: nothing is taken back"
+            )
+        previous = live.record.source
+        metadata = await server.snapshots.metadata(previous)
+        if metadata is None or is_placeholder(metadata) or PREVIOUS_KEY not in metadata:
+            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous}, which {live.physical} replaced, is not kept any more")
+        record = way_back(live.record, self.clock.now_ms())
+        await server.snapshots.write_metadata(previous, {REBUILD_KEY: record_to_json(record)})
+        return record
+
+    async def create(self, task: RebuildRun) -> str:
+        """Make the target, empty, with its record; return what it came to."""
+        begun = f"{task.source_name} is being rebuilt as {task.target_name}, and serves meanwhile"
+        await self.reports.post(task.memory, Event("Normal", "RebuildBegun", begun))
+        # What the object leaves to the server stays as the source has it.
+        live, desired = task.source.collection, task.desired
+        shards = desired.shard_number or live.shard_number
+        factor = desired.replication_factor or live.replication_factor
+        # No graph before all is there: it would be built time and again, beside searches of the source.
+        bare = replace(
+            desired,
+            indexes=(),
+            shard_number=shards,
+            replication_factor=factor,
+            indexing_threshold_kb=INDEXING_OFF,
+        )
+        await task.server.collections.apply(task.target_name, CreateCollection(task.target_name, bare, task.record))
+        # Before there are points: the graph gets its links for filters only by indexes that are there when it is built.
+        await task.server.collections.apply(task.target_name, CreateIndexes(desired.indexes))
+        return "made, empty"

@@ -1,0 +1,1 @@
+"""What rebuilds decides, by no clock, file, socket or port."""

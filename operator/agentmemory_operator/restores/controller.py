@@ -1,0 +1,350 @@
+"""Passes over MemoryRestores: run once, to an end that the status tells; killed anywhere, the next pass goes on.
+
+What waits says for what, what fails for good is cleaned up, and what was applied keeps a way back for a while.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from agentmemory_operator.collections.announce import AliasLocks, Announcing
+from agentmemory_operator.collections.rules.desired import newest_collection
+from agentmemory_operator.collections.takeover import TakeoverRequests, terms_for
+from agentmemory_operator.connections.resolve import Server, Servers, connection_of
+from agentmemory_operator.controllers.rules.failures import reason_of
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    LeadershipLost,
+    NotFound,
+    NotOwned,
+    RecoveryUnended,
+    SpecInvalid,
+    TransientError,
+)
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.ports.kubernetes import Cluster
+from agentmemory_operator.restores.begin import RestoreBeginnings
+from agentmemory_operator.restores.in_place import InPlace
+from agentmemory_operator.restores.job import FINALIZER, RestoreJob, RestorePeriods, RestoreRun
+from agentmemory_operator.restores.precedence import obstacle_of, rebuild_moving, target_fault
+from agentmemory_operator.restores.previous_sweeper import Keeping
+from agentmemory_operator.restores.reach import may_go_on, own_live, with_new_targets
+from agentmemory_operator.restores.remove import RestoreRemoval
+from agentmemory_operator.restores.rollback import Rollback
+from agentmemory_operator.restores.rules.checks import (
+    SwapStep,
+)
+from agentmemory_operator.restores.rules.status import (
+    Moment,
+    current_step,
+    failed_status,
+    has_ended,
+    has_succeeded,
+    is_rolling_back,
+    not_rolled_back_status,
+    waiting_status,
+)
+from agentmemory_operator.restores.sources import RestoreSources, SourceWaiting
+from agentmemory_operator.restores.swap import Swap
+from agentmemory_operator.runtime.cache import (
+    MEMORY_RESTORE,
+    Key,
+    ObjectTable,
+)
+from agentmemory_operator.runtime.jobs import Job, JobBook
+from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK, AgentMemory
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.kinds.status_restore import MOST_ABANDONED
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class RestorePasses:
+    """Makes restores, takes them back, and removes what they replaced.
+
+    Attributes:
+        request: asks for a pass over another object.
+        locks: of the aliases; one for all who move them.
+        in_place: restores into the collection itself.
+        announcing: of moves of the alias.
+        asking: told of restores that are refused another's memories.
+    """
+
+    table: ObjectTable
+    servers: Servers
+    cluster: Cluster
+    clock: Clock
+    request: Callable[[Key], None]
+    sources: RestoreSources
+    locks: AliasLocks
+    in_place: InPlace
+    erasures: RestoredErasures
+    asking: TakeoverRequests
+    announcing: Announcing = field(default_factory=Announcing)
+    periods: RestorePeriods = field(default_factory=RestorePeriods)
+    beginnings: RestoreBeginnings = field(init=False)
+    removal: RestoreRemoval = field(init=False)
+    _book: JobBook = field(init=False)
+    _keeping: Keeping = field(init=False)
+    # Of whose recoveries this process has seen the end of each that it began.
+    _followed: set[Key] = field(init=False, default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.beginnings = RestoreBeginnings(self.table, self.servers, self.cluster, self.sources, self.locks)
+        self.removal = RestoreRemoval(self.table, self.servers, self.in_place)
+        self._book = JobBook(self.table, self.cluster, self.clock, FINALIZER)
+        self._keeping = Keeping(self.servers, self.periods)
+
+    async def run(self, key: Key) -> float | None:
+        """Do one pass; return after how many seconds the next one is due, None for never.
+
+        Raises:
+            TransientError: it is to be tried again; the status says why.
+        """
+        opened = self._book.open(key)
+        if opened is None:
+            self._followed.discard(key)
+            return None
+        try:
+            job = RestoreJob.of(opened)
+        except SpecInvalid as exc:
+            await self._refuse(opened, exc)
+            return None
+        if job.metadata.deletion_timestamp:
+            await self._release(job)
+            return None
+        if has_ended(job.status):
+            return await self._look_after(job)
+        return await self._bring_on(job)
+
+    async def _refuse(self, job: Job, exc: SpecInvalid) -> None:
+        """Write down that an object cannot be understood; it has made nothing."""
+        if job.metadata.deletion_timestamp:
+            await job.let_go()
+            return
+        at = Moment(job.metadata.generation, job.now)
+        await job.write(failed_status(job.status, exc.reason, str(exc), at))
+
+    async def _bring_on(self, job: RestoreJob) -> float:
+        """Go on until it ends, waits, or fails."""
+        try:
+            if waits := obstacle_of(job, self.table):
+                await job.write(waiting_status(job.status, *waits, job.moment))
+                return self.periods.look_s
+            memory = self._target(job)
+            if fault := target_fault(job, self.table.get(job.target_key)):
+                raise SpecInvalid(Reason.TARGET_GONE, fault)
+            work = self._work(job, memory)
+            await self.servers.use(connection_of(memory), work, namespace=job.key.namespace)
+        except LeadershipLost:
+            raise
+        except SourceWaiting as exc:
+            return await self._await_source(job, exc)
+        except TransientError as exc:
+            await self._put_off(job, exc)
+        except AgentMemoryError as exc:
+            await self._fail(job, exc)
+        self._request_others(job)
+        return self.periods.settle_s
+
+    def _work(self, job: RestoreJob, memory: AgentMemory) -> Callable[[Server], Awaitable[None]]:
+        async def work(server: Server) -> None:
+            cluster_id = await self.cluster.cluster_id()
+            desired = newest_collection(memory, cluster_id=cluster_id)
+            live = await own_live(server, memory, desired, takeover=terms_for(memory, self.table))
+            if job.physical is None and not await self.beginnings.begin(job, server, memory, desired, live):
+                return
+            if self._may_be_recovered_yet(job):
+                await self._abandon(job, server, memory)
+            self._followed.add(job.key)
+            source = self.sources.find(job.restore.spec.source, memory)
+            takeover = terms_for(memory, self.table, job.metadata.annotations)
+            if desired.marker and not await may_go_on(job, server, desired.marker, takeover=takeover):
+                await self.beginnings.choose(job, server, memory)
+            task = RestoreRun(
+                job=job,
+                server=server if job.is_in_place else with_new_targets(server),
+                memory=memory,
+                source=source,
+                desired=desired,
+                takeover=takeover,
+                cluster_id=cluster_id,
+                check_target=lambda: self._check_target(job),
+            )
+            restoring = self.in_place if job.is_in_place else Swap(self.locks, self.erasures, self.announcing)
+            await restoring.run(task)
+
+        return work
+
+    def _may_be_recovered_yet(self, job: RestoreJob) -> bool:
+        """Whether the server may be at work on a recovery that was begun by another process, or not answered.
+
+        It goes on with one whoever waits for it, and what it makes takes the place of whatever has the name by then.
+        """
+        is_begun = current_step(job.status, SwapStep) is SwapStep.RECOVER
+        return is_begun and not job.is_in_place and job.key not in self._followed
+
+    async def _abandon(self, job: RestoreJob, server: Server, memory: AgentMemory) -> None:
+        """Take another name, which nothing under way leads to; what appears under the old one is removed."""
+        left = _with_left(job)
+        log.warning("%s: whether %s is still being recovered is not known: another name is taken", job.key, left[-1])
+        begun = {name: value for name, value in job.status.items() if name == "startTime"}
+        await self.beginnings.choose(job, server, memory, begun | {"abandoned": left})
+        await self.removal.remove_abandoned(job, server)
+
+    def _target(self, job: RestoreJob) -> AgentMemory:
+        document = self.table.get(job.target_key)
+        if document is None:
+            raise SpecInvalid(Reason.TARGET_GONE, f"AgentMemory {job.restore.spec.target.name} was deleted")
+        return self.table.parse(document)
+
+    async def _check_target(self, job: RestoreJob) -> None:
+        """Pass while the AgentMemory is the one that the restore was begun for, and the restore is wanted.
+
+        Raises:
+            SpecInvalid: it is not.
+        """
+        await self._check_alive(job)
+        if not job.is_wanted():
+            raise SpecInvalid(Reason.TARGET_GONE, "the restore itself was deleted")
+        if job.age_s > self.periods.deadline_s:
+            raise SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue(job, ""))
+
+    async def _await_source(self, job: RestoreJob, exc: SourceWaiting) -> float:
+        """Wait for a snapshot that is being made, and a moment for one that may be about to be created."""
+        if exc.is_missing and job.seconds_since(job.metadata.creation_timestamp) > self.periods.source_s:
+            await self._fail(job, SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, str(exc)))
+            return self.periods.settle_s
+        await job.write(waiting_status(job.status, Reason.SNAPSHOT_NOT_READY, str(exc), job.moment))
+        return self.periods.look_s
+
+    async def _put_off(self, job: RestoreJob, exc: TransientError) -> None:
+        """Say why it is tried again, or give it up.
+
+        Raises:
+            TransientError: `exc`: it is tried again.
+        """
+        if isinstance(exc, RecoveryUnended):
+            self._followed.discard(job.key)
+        if job.age_s > self.periods.patience_s:
+            await self._fail(job, SpecInvalid(Reason.DEADLINE_EXCEEDED, self._overdue(job, f": {exc}")))
+            return
+        await job.write(waiting_status(job.status, Reason.RETRYING, str(exc), job.moment))
+        raise exc
+
+    @staticmethod
+    def _overdue(job: RestoreJob, why: str) -> str:
+        return (
+            f"begun {job.status.get('startTime')} and not done{why}. The live collection is as it was; what was made "
+            f"is removed. Mend the cause, and create a MemoryRestore of another name"
+        )
+
+    async def _fail(self, job: RestoreJob, exc: AgentMemoryError) -> None:
+        reason, _ = reason_of(exc)
+        if isinstance(exc, NotOwned) and (connection := self.asking.note_job(job.key, exc, now=job.now)):
+            self.request(connection)
+        left = {"abandoned": _with_left(job)} if self._may_be_recovered_yet(job) else {}
+        await job.write(failed_status({**job.status, **left}, reason, str(exc), job.moment))
+        await job.post_event("Warning", reason, str(exc))
+
+    def _request_others(self, job: RestoreJob) -> None:
+        """Let the AgentMemory see what lies behind its alias now, and the restores that waited for this one."""
+        target = job.target_key
+        self.request(target)
+        for key in self.table.job_keys(target, MEMORY_RESTORE):
+            if key != job.key:
+                self.request(key)
+
+    async def _look_after(self, job: RestoreJob) -> float | None:
+        """Look after one that has ended, and after what its abandoned recoveries may make yet."""
+        self._followed.discard(job.key)
+        connection = job.connection
+        if not job.abandoned or connection is None:
+            return await self._look_after_ended(job)
+        try:
+            remove = partial(self.removal.remove_abandoned, job)
+            await self.servers.use(connection, remove, namespace=job.key.namespace)
+        except LeadershipLost:
+            raise
+        except AgentMemoryError as exc:
+            log.info("what %s has abandoned is looked for later: %s", job.key, exc)
+        if job.seconds_since(job.status.get("endTime")) > self.periods.late_s:
+            await job.write({name: value for name, value in job.status.items() if name != "abandoned"})
+        due_s = await self._look_after_ended(job)
+        return self.periods.keep_s if due_s is None else min(due_s, self.periods.keep_s)
+
+    async def _look_after_ended(self, job: RestoreJob) -> float | None:
+        """Clean up what failed; of what was applied, take it back or remove what it replaced."""
+        if job.is_held:
+            try:
+                if not has_succeeded(job.status):
+                    await self.removal.clean(job)
+            except SpecInvalid as exc:
+                await job.write(failed_status(job.status, exc.reason, str(exc), job.moment))
+                return self.periods.keep_s
+            await job.let_go()
+            return self.periods.settle_s
+        if not has_succeeded(job.status):
+            return self._keeping.seen_after_s(job)
+        if ROLLBACK in job.metadata.annotations and "rolledBackTime" not in job.status:
+            waits = await self._roll_back(job)
+            if waits is not None:
+                return waits
+        return await self._keeping.look(job)
+
+    async def _roll_back(self, job: RestoreJob) -> float | None:
+        """Take it back; return when to look again if that has to wait."""
+        if job.is_in_place:
+            return None if await self.in_place.roll_back(job) else self.periods.look_s
+        try:
+            memory = self._target(job)
+            is_begun = is_rolling_back(job.status)
+            if obstacle_of(job, self.table) or (not is_begun and rebuild_moving(job.target_key, self.table)):
+                return self.periods.look_s
+            rollback = Rollback(self.locks, self.erasures, self.announcing)
+
+            async def work(server: Server) -> None:
+                await rollback.run(job, server, memory, lambda: self._check_alive(job))
+
+            await self.servers.use(connection_of(memory), work, namespace=job.key.namespace)
+            self._request_others(job)
+        except TransientError:
+            raise
+        except AgentMemoryError as exc:
+            reason, _ = reason_of(exc)
+            await job.write(not_rolled_back_status(job.status, reason, str(exc), job.moment))
+        return None
+
+    async def _check_alive(self, job: RestoreJob) -> None:
+        """Pass while the AgentMemory is the one that the restore was begun for: asked for, since a watch may lag.
+
+        Raises:
+            SpecInvalid: it is not.
+        """
+        key = job.target_key
+        try:
+            document = await self.cluster.read_object(key.kind, key.namespace, key.name)
+        except NotFound:
+            document = None
+        if fault := target_fault(job, document):
+            raise SpecInvalid(Reason.TARGET_GONE, fault)
+
+    async def _release(self, job: RestoreJob) -> None:
+        """Clean up after a restore that is deleted midway, and let it go."""
+
+        async def clean() -> None:
+            if not has_succeeded(job.status):
+                await self.removal.clean(job)
+
+        def kept(exc: AgentMemoryError) -> tuple[str, str]:
+            return "CollectionKept", f"{job.physical} is left in Qdrant, `agentmemory orphans` lists it: {exc}"
+
+        await job.release(clean, patience_s=self.periods.release_s, kept=kept)
+
+
+def _with_left(job: RestoreJob) -> list[str]:
+    """The names that were abandoned, and the one that is about to be."""
+    return [*job.abandoned, str(job.physical)][-MOST_ABANDONED:]

@@ -1,0 +1,356 @@
+"""A restore into the collection itself: rehearsed, with the API closed and a safety snapshot made, undone if it fails.
+
+`restores/rules/in_place.py` has the steps. Each may be run again after any failure. The collection that clients reach
+is touched by Recover alone, and from then on the safety snapshot is what a failure leads back to.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from agentmemory_operator.collections.announce import Announcing, check_stands
+from agentmemory_operator.collections.claims import Claims
+from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, Observed, handed_over, marker_to_json
+from agentmemory_operator.collections.rules.desired import terms_of
+from agentmemory_operator.collections.rules.drift import DriftPolicy
+from agentmemory_operator.collections.rules.epochs import (
+    CLOSED_KEY,
+    Epoch,
+    closed_until,
+    closing_to_json,
+    epoch_in,
+    epoch_to_json,
+    next_epoch,
+)
+from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY, copied_back
+from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures, settle_unfinished
+from agentmemory_operator.memories.point_scan import count_changed
+from agentmemory_operator.memories.rules.findings import Check
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import Cluster
+from agentmemory_operator.restores.job import RestoreJob, RestoreRun
+from agentmemory_operator.restores.rules.checks import (
+    RestoreRecord,
+    check_fit,
+    check_origin,
+    merged_records,
+    records_from,
+    records_to_json,
+)
+from agentmemory_operator.restores.rules.in_place import (
+    UNDO,
+    InPlaceStep,
+    check_same,
+    rollback_name,
+)
+from agentmemory_operator.restores.rules.status import (
+    SUCCEEDED,
+    current_step,
+    has_ended,
+    has_succeeded,
+    not_rolled_back_status,
+    noted_status,
+    put_back_status,
+)
+from agentmemory_operator.restores.safety_snapshot import SafetyLimits, SafetySnapshots, safety_name_of
+from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable
+from agentmemory_operator.runtime.jobs import run_steps
+from agentmemory_operator.snapshots.compare import ComparedSnapshot, compare
+from agentmemory_operator.snapshots.rules.verdict import SURELY_BEFORE_MS, Recorded
+from agentmemory_operator.snapshots.verify import restore_into
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+from agentmemory_operator.spec.times import parse_time, render_second
+
+# Of the checks those that speak of contents: the collection keeps settings of its own.
+_CONTENTS = (Check.RESTORE, Check.MISSING, Check.SAMPLE, Check.PROBES)
+
+
+@dataclass(slots=True)
+class InPlace:
+    """Carries out restores into the collection itself.
+
+    Attributes:
+        request: asks for a pass over another object.
+        claims: where it is on record that the agent is closed; None where nobody keeps claims.
+    """
+
+    table: ObjectTable
+    cluster: Cluster
+    scratch: Scratch
+    request: Callable[[Key], None]
+    erasures: RestoredErasures
+    claims: Claims | None = None
+    announcing: Announcing = field(default_factory=Announcing)
+    limits: SafetyLimits = field(default_factory=SafetyLimits)
+    safety: SafetySnapshots = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.safety = SafetySnapshots(self.table, self.cluster, self.limits)
+
+    async def run(self, task: RestoreRun) -> None:
+        """Go on as far as it goes now; what it waits for, another pass looks at.
+
+        Raises:
+            SpecInvalid, NotOwned, StoreRejected: it cannot be done; `undo` is to follow.
+            TransientError: it is to be gone on with.
+        """
+        first = current_step(task.job.status, InPlaceStep) or InPlaceStep.REHEARSE
+        came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.begin)
+        if came_to is not None:
+            await self._succeed(task, came_to)
+
+    @property
+    def _steps(self) -> Mapping[InPlaceStep, Callable[[RestoreRun], Awaitable[str | None]]]:
+        """What does each step; it returns what it came to, None while it waits."""
+        return {
+            InPlaceStep.REHEARSE: self._rehearse,
+            InPlaceStep.CLOSE: self._close,
+            InPlaceStep.SAFEGUARD: self.safety.make,
+            InPlaceStep.RECOVER: self._recover,
+            InPlaceStep.COMPARE: self._compare,
+            InPlaceStep.OPEN: self._open,
+        }
+
+    async def _rehearse(self, task: RestoreRun) -> str:
+        live = await _live(task)
+        async with self.scratch.hold(task.server, task.job.metadata.uid) as name:
+            await self._restore(task, name)
+            copy = await task.server.collections.observe(name, name, is_linked=True)
+            if copy is None:
+                raise SpecInvalid(Reason.SNAPSHOT_REFUSED, "Qdrant restored no collection of the snapshot")
+            check_origin(copy.collection.marker, task.ours, is_named=False, takeover=task.takeover)
+            check_same(live.collection, copy.collection)
+            check_fit(task.desired, copy, live)
+            number = await task.server.collections.count(name)
+        return f"{number} memories, restored into a scratch collection and fit"
+
+    async def _close(self, task: RestoreRun) -> str:
+        job, server, physical = task.job, task.server, task.physical
+        if "closedSince" not in job.status:
+            await job.write(noted_status(job.status, {"closedSince": job.moment.now}))
+        # What people see of it.
+        self.request(job.target_key)
+        made = await self.announcing.begin(server, physical, physical)
+        await self.announcing.wait_out(made)
+        epoch = _epoch_after(job, await check_stands(server, made))
+        # The claim first: the recovery overwrites what the collection says.
+        if self.claims is not None:
+            await self.claims.serve_from(job.slug, epoch)
+        await server.snapshots.write_metadata(physical, _closing(job, epoch) | {MOVING_KEY: None})
+        return "the API answers 503"
+
+    async def _recover(self, task: RestoreRun) -> str:
+        before = await task.server.snapshots.metadata(task.physical)
+        await self._restore(task, task.physical)
+        metadata = await task.server.snapshots.metadata(task.physical) or {}
+        new = RestoreRecord(identity=task.job.identity, source=task.source.described, applied_at=task.job.moment.now)
+        changes = records_to_json(merged_records(records_from(before), records_from(metadata), new))
+        changes |= copied_back(before) | _still_closed(task.job, before)
+        await task.server.snapshots.write_metadata(task.physical, changes | await self._marked(task))
+        return f"from {task.source.described}"
+
+    async def _marked(self, task: RestoreRun) -> Json:
+        """The marker as it has to be."""
+        marker = (await _live(task)).collection.marker
+        return {METADATA_KEY: marker_to_json(handed_over(marker, task.ours))} if marker else {}
+
+    async def _compare(self, task: RestoreRun) -> str:
+        await self._converge(task)
+        uid = task.job.metadata.uid
+        async with self.scratch.hold(task.server, uid) as name:
+            await self._restore(task, name)
+            # Every point of the scratch collection is older than that, so none may be missing.
+            recorded = Recorded(begun_ms=task.job.now_ms + 2 * SURELY_BEFORE_MS)
+            subject = ComparedSnapshot(uid=uid, physical=name, name="", recorded=recorded, live=name)
+            verdict = await compare(task.physical, subject, task.server)
+        bad = [one.message for one in verdict.findings if one.is_good is False and one.check in _CONTENTS]
+        if bad:
+            raise SpecInvalid(Reason.NOT_VERIFIED, f"the collection is not the snapshot: {'; '.join(bad)}")
+        erased = await self._erase(task)
+        await settle_unfinished(task.server, task.physical, task.memory, task.job.book.clock)
+        return f"{verdict.message}; {erased}"
+
+    async def _converge(self, task: RestoreRun) -> None:
+        """Carry out what the AgentMemory asks for: the server kept its settings, not every index."""
+        terms = replace(terms_of(task.memory, cluster_id=task.cluster_id), drift_policy=DriftPolicy.CORRECT)
+        await reconcile(
+            task.physical,
+            task.desired,
+            store=task.server.collections,
+            last_physical=task.physical,
+            last_points=1,
+            permit=Permit(terms=terms),
+        )
+
+    async def _erase(self, task: RestoreRun) -> str:
+        """Erase what was erased since the snapshot; the safety snapshot tells, restored once more."""
+        async with self.scratch.hold(task.server, task.job.metadata.uid) as name:
+            await restore_into(name, self.safety.subject(task.job), task.server)
+            origin, since_ms = task.source.agent, task.source.begun_ms or 0
+            number = await self.erasures.carry_all(
+                task.server, name, task.physical, task.memory, origin=origin, since_ms=since_ms
+            )
+        return f"{number} memories erased since were erased again"
+
+    async def _open(self, task: RestoreRun) -> str:
+        count = await task.server.collections.count(task.physical)
+        since = task.job.status.get("closedSince")
+        written = await count_changed(task.server.points, task.physical, parse_time(since)) if since else 0
+        points = {**(task.job.status.get("points") or {}), "after": count}
+        await task.job.write(noted_status(task.job.status, {"points": points}))
+        await self._serve(task.job, task.server)
+        return f"{count} memories; {written} written past the API meanwhile stay" if written else f"{count} memories"
+
+    async def _serve(self, job: RestoreJob, server: Server) -> None:
+        physical = str(job.physical)
+        await reopen(server, physical, job.slug, table=self.table, claims=self.claims)
+        await job.write(noted_status({key: job.status[key] for key in job.status if key != "closedSince"}, {}))
+        self.request(job.target_key)
+
+    async def _succeed(self, task: RestoreRun, came_to: str) -> None:
+        safety = task.job.status.get("safetySnapshot") or {}
+        message = (
+            f"{came_to} restored from {task.source.described} into {task.physical} itself; what it held before is in "
+            f"MemorySnapshot {safety.get('name')}"
+        )
+        await task.succeed(message, came_to)
+
+    async def undo(self, job: RestoreJob, server: Server) -> None:
+        """Put the collection back as it was before a restore that failed or is not wanted, and let the API serve.
+
+        Raises:
+            TransientError: it is to be gone on with.
+            SpecInvalid: the collection cannot be put back; says what to do. The API stays closed.
+        """
+        step = current_step(job.status, InPlaceStep)
+        if step in (InPlaceStep.RECOVER, InPlaceStep.COMPARE):
+            await self._put_back(job, server)
+        if "closedSince" in job.status:
+            await self._serve(job, server)
+
+    async def _put_back(self, job: RestoreJob, server: Server) -> None:
+        subject, physical = self.safety.subject(job), str(job.physical)
+        before = await server.snapshots.metadata(physical)
+        try:
+            await restore_over(physical, subject, server)
+        except StoreRejected as exc:
+            if job.metadata.deletion_timestamp:
+                # Nobody else opens it once the object is gone.
+                await self._serve(job, server)
+            raise SpecInvalid(
+                Reason.NOT_UNDONE,
+                f"{physical} may hold part of the snapshot, and Qdrant refuses the safety snapshot ({exc}): restore "
+                f"MemorySnapshot {safety_name_of(job)} with mode Swap, then delete this restore",
+            ) from exc
+        kept = tuple(record for record in records_from(before) if record.identity != job.identity)
+        changes = records_to_json(kept) | copied_back(before) | _still_closed(job, before)
+        await server.snapshots.write_metadata(physical, changes)
+        undone = {"name": UNDO, "endTime": render_second(job.now_ms / 1000), "message": f"{subject.name} is back"}
+        steps = [one for one in job.status.get("steps") or () if one["name"] != UNDO]
+        await job.write(noted_status(job.status, {"steps": [*steps, undone]}))
+
+    async def roll_back(self, job: RestoreJob) -> bool:
+        """Have another restore put the safety snapshot back; tell whether that has ended."""
+        safety = (job.status.get("safetySnapshot") or {}).get("name")
+        key = Key(MEMORY_RESTORE, job.key.namespace, rollback_name(job.key.name))
+        document = self.table.get(key)
+        if document is None:
+            await self.cluster.create_object(_rollback_document(key, job.restore.spec.target.name, str(safety)))
+            return False
+        status = document.get("status") or {}
+        if not has_ended(status):
+            return False
+        told = condition_of(status, SUCCEEDED)
+        message = f"MemoryRestore {key.name}: {told['message']}"
+        if has_succeeded(status):
+            await job.write(put_back_status(job.status, message, job.moment))
+            await job.post_event("Normal", Reason.ROLLED_BACK, message)
+        else:
+            await job.write(not_rolled_back_status(job.status, told["reason"], message, job.moment))
+        return True
+
+    @staticmethod
+    async def _restore(task: RestoreRun, target: str) -> None:
+        try:
+            await task.source.recover(task.server, target)
+        except (StoreRejected, NotFound, BytesDiffer) as exc:
+            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the snapshot cannot be recovered: {exc}") from exc
+
+
+async def restore_over(physical: str, subject: ComparedSnapshot, server: Server) -> None:
+    """Have the server put a snapshot of its own in the place of a collection's contents."""
+    location = await server.snapshots.own_location(subject.physical, subject.name)
+    await server.snapshots.recover(physical, location, sha256=subject.sha256)
+
+
+def _epoch_after(job: RestoreJob, metadata: Json | None) -> int:
+    """The number of the epoch that the collection is opened with: what is on record, or the next."""
+    number, until = epoch_in(metadata).number, closed_until(metadata) or 0
+    if job.least_epoch > number:
+        return job.least_epoch
+    return next_epoch(Epoch(number=max(number, until)), job.now_ms, carries=False).number
+
+
+def _closing(job: RestoreJob, epoch: int) -> Json:
+    return closing_to_json(str(job.key), job.status.get("closedSince"), epoch)
+
+
+def _still_closed(job: RestoreJob, before: Json | None) -> Json:
+    """What is written over what a snapshot says: the next epoch, and that nobody serves it yet."""
+    epoch = _epoch_after(job, before)
+    return _closing(job, epoch) | epoch_to_json(Epoch(number=epoch, contents=epoch))
+
+
+async def _live(task: RestoreRun) -> Observed:
+    observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
+    if observed is None:
+        raise SpecInvalid(Reason.NOT_VERIFIED, f"{task.physical} is gone from Qdrant: somebody deleted it")
+    return observed
+
+
+def _rollback_document(key: Key, memory: str, safety: str) -> Json:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": MEMORY_RESTORE,
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "spec": {"target": {"name": memory}, "source": {"snapshotRef": {"name": safety}}, "mode": "InPlace"},
+    }
+
+
+async def reopen(server: Server, physical: str, slug: str, *, table: ObjectTable, claims: Claims | None) -> None:
+    """Let the API read and write a collection again, with an epoch that was never before.
+
+    Raises:
+        TransientError: to be done again.
+    """
+    metadata = await server.snapshots.metadata(physical)
+    if metadata is not None:
+        epoch = epoch_in(metadata)
+        number = max(table.claims.least_epoch(slug), closed_until(metadata) or 0)
+        changes: Json = dict.fromkeys((CLOSED_KEY, MOVING_KEY))
+        if number > epoch.number:
+            changes |= epoch_to_json(Epoch(number=number, contents=number))
+        await server.snapshots.write_metadata(physical, changes)
+    # In this order: a process that hears of the claim late goes by the epoch.
+    if claims is not None:
+        await claims.serve_from(slug, 0)
+
+
+async def is_abandoned(metadata: Json | None, memory: Key, cluster: Cluster) -> bool:
+    """Whether a collection is closed by a restore that will not open it: it was deleted, or says that it has.
+
+    Asked of the API server, since a watch may lag.
+    """
+    if closed_until(metadata) is None:
+        return False
+    told = (metadata or {})[CLOSED_KEY]
+    name = str(told.get("restore") if isinstance(told, dict) else "").rpartition("/")[2]
+    try:
+        restore = await cluster.read_object(MEMORY_RESTORE, memory.namespace, name) if name else {}
+    except NotFound:
+        return True
+    return "closedSince" not in (restore.get("status") or {})

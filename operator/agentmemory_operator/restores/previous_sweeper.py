@@ -1,0 +1,133 @@
+"""Looks after what restores and rebuilds have replaced: it forgets whom the agent forgets, and goes in time."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from agentmemory_operator.collections.previous import live_behind, remove_due, replaced_since_ms
+from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_owner, owner_in
+from agentmemory_operator.connections.resolve import Server, Servers
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.restores.job import RestoreJob, RestorePeriods, alias_behind
+from agentmemory_operator.restores.rules.status import removed_status
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.runtime.queue import rounds
+from agentmemory_operator.spec.naming import ALIAS_PREFIX
+
+log = logging.getLogger(__name__)
+
+SWEEP_S = 300.0
+"""Seconds between two sweeps."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Removes what restores have replaced when its time is over, and says so in their status."""
+
+    servers: Servers
+    periods: RestorePeriods
+
+    async def look(self, job: RestoreJob) -> float | None:
+        """Look after what a restore has replaced; return after how many seconds to look again, None for never.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
+        try:
+            return await self._look(job)
+        except TransientError:
+            raise
+        except AgentMemoryError as exc:
+            # The connection is gone, or wrong: nothing is removed by guess.
+            log.warning("what %s replaced is looked at later: %s", job.key, exc)
+            return self.periods.keep_s
+
+    def seen_after_s(self, job: RestoreJob) -> float | None:
+        """When to look again: the watch may not have brought the finalizer that a pass has just written."""
+        return self.periods.look_s if job.seconds_since(job.status.get("endTime")) < self.periods.watch_s else None
+
+    async def _look(self, job: RestoreJob) -> float | None:
+        previous, connection = job.previous, job.connection
+        until = (job.status.get("previousCollection") or {}).get("until")
+        if previous is None or connection is None or until is None:
+            return self.seen_after_s(job)
+        left_s = -job.seconds_since(until)
+
+        if left_s > 0:
+            return min(max(left_s, self.periods.look_s), self.periods.keep_s)
+
+        async def work(server: Server) -> bool:
+            return await remove_due(server, previous, alias=job.alias_for(previous), now_ms=job.now_ms)
+
+        if await self.servers.use(connection, work, namespace=job.key.namespace):
+            await job.write(removed_status(job.status, job.moment))
+            await job.post_event("Normal", "PreviousRemoved", f"{previous} is removed")
+            return None
+        # One whose time is over and that is live, or not marked, is looked at as seldom as any.
+        return self.periods.keep_s
+
+
+@dataclass(slots=True)
+class PreviousSweeper:
+    """Looks after whatever is marked as replaced, by whatever; only the operator that leads runs it."""
+
+    table: ObjectTable
+    servers: Servers
+    clock: Clock
+    cluster_id: Callable[[], Awaitable[str]]
+    erasures: RestoredErasures
+    period_s: float = SWEEP_S
+
+    async def run(self) -> None:
+        """Sweep every server from time to time, until cancelled."""
+        await asyncio.sleep(self.period_s)
+        await rounds(self.table, QDRANT_CONNECTION, self._sweep, period_s=self.period_s)
+
+    async def _sweep(self, connection: Key) -> None:
+        try:
+            removed = await self.servers.survey(connection, self.sweep)
+        except LeadershipLost:
+            raise
+        except AgentMemoryError as exc:
+            log.info("what was replaced on %s is looked after later: %s", connection, exc)
+        else:
+            if removed:
+                log.info("removed from %s what had been replaced: %s", connection, ", ".join(removed))
+
+    async def sweep(self, server: Server) -> list[str]:
+        """Remove this cluster's collections that are marked as replaced and whose time is over; return their names.
+
+        A marker that leaves out whose it is makes it nobody's: it stays.
+
+        In the others what was erased since is erased too.
+        """
+        cluster_id, removed = await self.cluster_id(), []
+        for name in await server.snapshots.collections():
+            if not name.startswith(ALIAS_PREFIX):
+                continue
+            metadata = await server.snapshots.metadata(name) or {}
+            owner = owner_in(metadata)
+            if not is_owner(owner, (cluster_id, *owner[1:])) or PREVIOUS_KEY not in metadata:
+                continue
+            if await remove_due(server, name, alias=alias_behind(name), now_ms=self.clock.now_ms()):
+                removed.append(name)
+            else:
+                await self._erase_again(server, name, metadata)
+        return removed
+
+    async def _erase_again(self, server: Server, name: str, metadata: Json) -> None:
+        _, namespace, object_name = owner_in(metadata)
+        document = self.table.get(Key(AGENT_MEMORY, namespace, object_name))
+        live = await live_behind(server, alias_behind(name), None)
+        if live is None or document is None or live.physical == name:
+            return
+        since_ms = replaced_since_ms(metadata) or 0
+        try:
+            await self.erasures.carry(server, live.physical, name, self.table.parse(document), since_ms=since_ms)
+        except LeadershipLost:
+            raise
+        except AgentMemoryError as exc:
+            log.info("what was erased since %s was replaced is erased there later: %s", name, exc)

@@ -1,0 +1,119 @@
+"""A restore taken back: the alias leads to the collection that it replaced again, in one move."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from agentmemory_operator.collections.announce import AliasLocks, Announcing, Switch, release_writers
+from agentmemory_operator.collections.previous import live_behind, mark_previous
+from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_placeholder
+from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
+from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.memories.point_scan import count_changed
+from agentmemory_operator.restores.job import RestoreJob
+from agentmemory_operator.restores.rules.checks import records_from, records_to_json, rolled_back
+from agentmemory_operator.restores.rules.status import rolled_back_status, rolling_back_status
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.naming import alias_of
+from agentmemory_operator.spec.times import parse_time
+
+
+@dataclass(slots=True)
+class Rollback:
+    """Takes restores back.
+
+    Attributes:
+        locks: of the aliases; one for all who move them.
+    """
+
+    locks: AliasLocks
+    erasures: RestoredErasures
+    announcing: Announcing = field(default_factory=Announcing)
+
+    async def run(
+        self, job: RestoreJob, server: Server, memory: AgentMemory, check_target: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Take a restore back; one that was begun is gone on with.
+
+        Raises:
+            SpecInvalid: it cannot be taken back; says why. Nothing was changed.
+            TransientError: it is to be gone on with.
+        """
+        restored, previous, alias = str(job.physical), job.previous, alias_of(memory.slug)
+        if previous is None:
+            raise SpecInvalid(Reason.PREVIOUS_GONE, "the collection that was replaced is not there any more")
+        metadata = await server.snapshots.metadata(previous)
+        if metadata is None or is_placeholder(metadata):
+            raise SpecInvalid(Reason.PREVIOUS_GONE, f"{previous} is not there any more")
+        await self._check_replaced(server, previous, memory)
+        await self._check_live(server, alias, restored, previous)
+        await job.write(rolling_back_status(job.status, job.moment))
+        await self._reapply(server, restored, previous, memory)
+        records = records_from(await server.snapshots.metadata(restored))
+        taken_back = records_to_json(rolled_back(records, job.identity))
+        # What it said when it was replaced is over.
+        taken_back |= dict.fromkeys((PREVIOUS_KEY, MOVING_KEY, CLOSED_KEY))
+        await server.snapshots.write_metadata(previous, taken_back)
+
+        async def check() -> None:
+            await check_target()
+            await self._check_live(server, alias, restored, previous)
+
+        switch = Switch(
+            server=server,
+            slug=memory.slug,
+            alias=alias,
+            target=previous,
+            now_ms=lambda: job.now_ms,
+            check=check,
+            least_epoch=job.least_epoch,
+        )
+        await switch.run(self.locks, self.announcing, likely=restored)
+        await self._settle(job, server, memory, previous)
+
+    async def _check_replaced(self, server: Server, previous: str, memory: AgentMemory) -> None:
+        """Pass if a collection was this agent's: what clients are led to is not for a status to say.
+
+        Raises:
+            NotOwned: it is of another namespace's agent.
+            SpecInvalid: it is another agent's.
+        """
+        observed = await server.collections.observe(previous, previous, is_linked=True)
+        marker, metadata = observed.collection.marker if observed else None, memory.metadata
+        if marker is not None and (marker.namespace, marker.name) != (metadata.namespace, metadata.name):
+            raise SpecInvalid(
+                Reason.PREVIOUS_GONE,
+                f"{previous} was not replaced by this restore: it is of another agent. Nothing was changed; restore "
+                f"from a snapshot instead",
+            )
+
+    async def _check_live(self, server: Server, alias: str, restored: str, previous: str) -> None:
+        live = await live_behind(server, alias, restored)
+        if live is not None and live.physical not in (restored, previous):
+            raise SpecInvalid(
+                Reason.NOT_LIVE, f"{alias} leads to {live.physical} since: take back first what moved it there"
+            )
+
+    async def _reapply(self, server: Server, source: str, target: str, memory: AgentMemory) -> None:
+        if await server.snapshots.metadata(source) is not None:
+            await self.erasures.carry(server, source, target, memory, since_ms=0)
+
+    async def _settle(self, job: RestoreJob, server: Server, memory: AgentMemory, previous: str) -> None:
+        restored = str(job.physical)
+        await self._reapply(server, restored, previous, memory)
+        until, changed = job.keep_until, 0
+        if await server.snapshots.metadata(restored) is not None:
+            ended = job.status.get("endTime")
+            changed = await count_changed(server.points, restored, parse_time(ended)) if ended else 0
+            await release_writers(server, restored)
+            await mark_previous(server, restored, since=job.moment.now, until=until, by={"restore": str(job.key)})
+        message = (
+            f"taken back: {previous} is live again; {restored} is kept until {until}, {changed} memories changed in it "
+            f"since the restore"
+        )
+        status = rolled_back_status(job.status, message, job.moment, kept=restored, until=until, writes_since=changed)
+        await job.write(status)
+        await job.post_event("Normal", Reason.ROLLED_BACK, message)

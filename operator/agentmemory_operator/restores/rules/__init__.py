@@ -1,0 +1,1 @@
+"""What restores decides, by no clock, file, socket or port."""

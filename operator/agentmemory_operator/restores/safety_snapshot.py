@@ -1,0 +1,120 @@
+"""The safety snapshot: a MemorySnapshot of what a restore into the collection itself replaces, proven before that."""
+
+from dataclasses import dataclass
+
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.memories.point_scan import count_changed
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import Cluster
+from agentmemory_operator.restores.job import RestoreJob, RestoreRun
+from agentmemory_operator.restores.rules.in_place import safety_name
+from agentmemory_operator.restores.rules.status import noted_status
+from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, Key, ObjectTable
+from agentmemory_operator.snapshots.compare import ComparedSnapshot
+from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL, PIN
+from agentmemory_operator.snapshots.rules.steps import QDRANT, is_ended, is_verified, location_of
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.times import parse_time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SafetyLimits:
+    """How often safety snapshots are made.
+
+    Attributes:
+        safety_attempts: safety snapshots that writers past the API may make worthless.
+    """
+
+    safety_attempts: int = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SafetySnapshots:
+    """Makes safety snapshots: of a closed agent, so that one without a write since holds all there is."""
+
+    table: ObjectTable
+    cluster: Cluster
+    limits: SafetyLimits
+
+    async def make(self, task: RestoreRun) -> str | None:
+        """Go on as far as it goes now; return what it came to, None while it waits.
+
+        Raises:
+            SpecInvalid: none can be made that is worth something; nothing has changed.
+        """
+        job = task.job
+        attempt = (job.status.get("safetySnapshot") or {}).get("attempt", 1)
+        name = safety_name(job.key.name, attempt)
+        await job.write(noted_status(job.status, {"safetySnapshot": {"name": name, "attempt": attempt}}))
+        key = Key(MEMORY_SNAPSHOT, job.key.namespace, name)
+        document = self.table.get(key)
+        if document is None:
+            await self.cluster.create_object(_document(key, task.memory.metadata.name))
+            return None
+        status = document.get("status") or {}
+        if not is_ended(status):
+            return None
+        if not is_verified(status):
+            told = "; ".join(item["message"] for item in status["conditions"] if item["status"] != "True")
+            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the safety snapshot {name} is not proven: {told}")
+        begun = status.get("startTime")
+        if begun is None:
+            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"when the safety snapshot {name} was begun is not known")
+        written = await count_changed(task.server.points, task.physical, parse_time(begun))
+        if not written:
+            return await self._safe(task, name)
+        if attempt >= self.limits.safety_attempts:
+            raise SpecInvalid(
+                Reason.WRITES_GO_ON,
+                f"{written} memories were written past the API while {attempt} safety snapshots were made: stop who "
+                f"writes, or restore with mode Swap",
+            )
+        await job.write(noted_status(job.status, {"safetySnapshot": {"name": name, "attempt": attempt + 1}}))
+        return None
+
+    async def _safe(self, task: RestoreRun, name: str) -> str:
+        """Note how many writes the restore undoes: all of them are in the safety snapshot."""
+        points, begun_ms = task.server.points, task.source.begun_ms
+        undone = await count_changed(points, task.physical, begun_ms) if begun_ms is not None else None
+        safety = {**task.job.status["safetySnapshot"]} | ({} if undone is None else {"writesSince": undone})
+        count = await task.server.collections.count(task.physical)
+        noted = {"safetySnapshot": safety, "points": {"before": count}}
+        await task.job.write(noted_status(task.job.status, noted))
+        since = "an unknown number of" if undone is None else str(undone)
+        return f"{name} holds {count} memories, {since} changes since the snapshot among them"
+
+    def subject(self, job: RestoreJob) -> ComparedSnapshot:
+        """The one that a restore has made, as it can be restored.
+
+        Raises:
+            SpecInvalid: it is gone.
+        """
+        name = safety_name_of(job)
+        document = self.table.get(Key(MEMORY_SNAPSHOT, job.key.namespace, name)) or {}
+        status = document.get("status") or {}
+        place = location_of(status, QDRANT)
+        if place is None:
+            raise SpecInvalid(Reason.SNAPSHOT_NOT_FOUND, f"the safety snapshot {name} is gone from Qdrant")
+        return ComparedSnapshot(
+            uid=job.metadata.uid, physical=place["physical"], name=place["name"], sha256=status.get("sha256")
+        )
+
+
+def safety_name_of(job: RestoreJob) -> str:
+    """The name of the one that a restore has made, empty where it has made none."""
+    return str((job.status.get("safetySnapshot") or {}).get("name") or "")
+
+
+def _document(key: Key, memory: str) -> Json:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": MEMORY_SNAPSHOT,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "labels": {AGENT_MEMORY_LABEL: memory},
+            "annotations": {PIN: "made before a restore"},
+        },
+        "spec": {"agentMemoryRef": {"name": memory}, "verify": "Full", "deletionPolicy": "Retain"},
+    }

@@ -1,0 +1,261 @@
+"""A restore by swap: into a collection of its own, made ready there, and live by one move of the alias.
+
+`restores/rules/checks.py` has the steps. Each may be run again after any failure; nothing of the live collection is
+changed.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from agentmemory_operator.collections.announce import AliasLocks, Announcing, Switch, release_writers
+from agentmemory_operator.collections.previous import mark_previous, restore_source
+from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.rules.collection import (
+    METADATA_KEY,
+    ORIGIN_KEY,
+    PREVIOUS_KEY,
+    RED,
+    Marker,
+    Observed,
+    handed_over,
+    marker_to_json,
+)
+from agentmemory_operator.collections.rules.desired import terms_of
+from agentmemory_operator.collections.rules.drift import DriftPolicy
+from agentmemory_operator.collections.rules.rebuild_record import copied_elsewhere
+from agentmemory_operator.errors import BytesDiffer, NotFound, SpecInvalid, StoreRejected
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures, settle_unfinished
+from agentmemory_operator.memories.point_scan import count_changed, count_deleted, newest_change
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.restores.job import RestoreRun
+from agentmemory_operator.restores.rules.checks import (
+    RestoreRecord,
+    SwapStep,
+    check_fit,
+    check_origin,
+    merged_records,
+    records_from,
+    records_to_json,
+    resume_at,
+)
+from agentmemory_operator.restores.rules.status import current_step, noted_status
+from agentmemory_operator.runtime.jobs import run_steps
+from agentmemory_operator.snapshots.rules.verdict import (
+    SURELY_BEFORE_MS,
+    Recorded,
+    compare_configuration,
+    compare_count,
+)
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.times import parse_time, render_time
+
+
+@dataclass(slots=True)
+class Swap:
+    """Carries out swaps.
+
+    Attributes:
+        locks: of the aliases; one for all who move them.
+    """
+
+    locks: AliasLocks
+    erasures: RestoredErasures
+    announcing: Announcing = field(default_factory=Announcing)
+
+    async def run(self, task: RestoreRun) -> None:
+        """Go on with a swap to its end; the object's status says where it is.
+
+        Raises:
+            SpecInvalid, NotOwned, StoreRejected: it cannot be done; what it made is to be cleaned up.
+            TransientError: it is to be gone on with.
+        """
+        live = await task.live()
+        is_switched = live is not None and live.physical == task.physical
+        first = resume_at(current_step(task.job.status, SwapStep), is_switched=is_switched)
+        came_to = await run_steps(self._steps, task, first=first, begin=RestoreRun.begin)
+        await self._succeed(task, came_to or "")
+
+    @property
+    def _steps(self) -> Mapping[SwapStep, Callable[[RestoreRun], Awaitable[str]]]:
+        return {
+            SwapStep.RECOVER: self._recover,
+            SwapStep.CLAIM: self._claim,
+            SwapStep.VERIFY: self._verify,
+            SwapStep.CONVERGE: self._converge,
+            SwapStep.ERASE: self._erase,
+            SwapStep.COUNT: self._count,
+            SwapStep.SWITCH: self._switch,
+            SwapStep.SETTLE: self._settle,
+        }
+
+    async def _recover(self, task: RestoreRun) -> str:
+        # What a killed run left may be half a copy; the alias does not lead there, or this step were over.
+        await task.server.collections.delete(task.physical)
+        try:
+            await task.source.recover(task.server, task.physical)
+        except (StoreRejected, NotFound, BytesDiffer) as exc:
+            raise SpecInvalid(Reason.SNAPSHOT_REFUSED, f"the snapshot cannot be recovered: {exc}") from exc
+        return f"from {task.source.described}"
+
+    async def _claim(self, task: RestoreRun) -> str:
+        observed = await self._observed(task)
+        metadata = await task.server.snapshots.metadata(task.physical) or {}
+        found, ours = observed.collection.marker, task.ours
+        check_origin(found, ours, is_named=task.source.is_named, takeover=task.takeover)
+        check_fit(task.desired, observed, await task.live())
+        await restore_source(task.server, task.physical)
+        changes = records_to_json(await self._records(task, records_from(metadata), found))
+        changes |= copied_elsewhere() | {PREVIOUS_KEY: None}
+        if found is not None:
+            changes |= {METADATA_KEY: marker_to_json(handed_over(found, ours))}
+            if not found.is_same_object(ours):
+                changes |= {ORIGIN_KEY: metadata.get(ORIGIN_KEY) or task.source.agent or found.name}
+        # In one call: once the marker is ours, nothing else tells whose it was.
+        await task.server.snapshots.write_metadata(task.physical, changes)
+        return f"it was {found.namespace}/{found.name}'s" if found else "it was nobody's"
+
+    async def _records(
+        self, task: RestoreRun, recovered: tuple[RestoreRecord, ...], found: Marker | None
+    ) -> tuple[RestoreRecord, ...]:
+        """What the restored collection has on record: what the live one has, and this restore."""
+        job, live = task.job, await task.live()
+        of_live = records_from(await task.server.snapshots.metadata(live.physical)) if live else ()
+        is_same = found is not None and found.is_same_object(task.ours)
+        new = RestoreRecord(identity=job.identity, source=task.source.described, applied_at=job.moment.now)
+        return merged_records(of_live, recovered if is_same else (), new)
+
+    async def _verify(self, task: RestoreRun) -> str:
+        observed, source = await self._observed(task), task.source
+        if observed.state == RED:
+            raise SpecInvalid(Reason.COPY_DIFFERS, f"Qdrant calls the restored collection red: {observed.fault}")
+        recorded = Recorded(before=source.before, after=source.after, config_hash=source.config_hash)
+        begun_ms = source.begun_ms or 0
+        # As a check of the snapshot counts them, or a snapshot that passed there might be refused here.
+        shortly_before_ms = begun_ms - SURELY_BEFORE_MS
+        deleted = await count_deleted(task.server.points, task.physical, shortly_before_ms) if begun_ms else 0
+        copied = await task.server.collections.count(task.physical)
+        counted = compare_count(copied, recorded, deleted)
+        findings = (*compare_configuration(observed.collection, None, source.config_hash), counted)
+        # More than were counted is no loss: what was deleted after the snapshot's moment left no trace in it.
+        known = min((number for number in (source.before, source.after) if number is not None), default=0)
+        bad = [
+            finding.message
+            for finding in findings
+            if finding.is_good is False and (finding is not counted or copied < known)
+        ]
+        if bad:
+            raise SpecInvalid(Reason.COPY_DIFFERS, f"the restored collection is not the snapshot: {'; '.join(bad)}")
+        since_ms = source.begun_ms or await newest_change(task.server.points, task.physical)
+        if since_ms is not None and task.job.previous:
+            previous = {**task.job.status["previousCollection"], "since": render_time(since_ms)}
+            await task.job.write(noted_status(task.job.status, {"previousCollection": previous}))
+        return counted.message
+
+    async def _converge(self, task: RestoreRun) -> str:
+        terms = terms_of(task.memory, cluster_id=task.cluster_id)
+        done = await reconcile(
+            task.physical,
+            task.desired,
+            store=task.server.collections,
+            last_physical=task.physical,
+            # One that is gone is lost, and never made anew empty.
+            last_points=1,
+            permit=Permit(terms=replace(terms, drift_policy=DriftPolicy.CORRECT)),
+        )
+        changed = ", ".join(type(change).__name__ for change in done.applied.changes)
+        return f"changed: {changed}" if changed else "as the AgentMemory asks"
+
+    async def _erase(self, task: RestoreRun) -> str:
+        number = await self._erase_again(task, await task.live())
+        await settle_unfinished(task.server, task.physical, task.memory, task.job.book.clock)
+        return f"{number} memories erased since were erased again"
+
+    async def _erase_again(self, task: RestoreRun, live: Observed | None) -> int:
+        return await self.erasures.carry_all(
+            *(task.server, live.physical if live else None, task.physical, task.memory),
+            origin=task.source.agent,
+            since_ms=task.source.begun_ms or 0,
+        )
+
+    async def _count(self, task: RestoreRun) -> str:
+        live = await task.live()
+        if live is None:
+            return "there is no live collection"
+        points, changed = await task.server.collections.count(live.physical), await self._changed(task, live.physical)
+        previous = {**(task.job.status.get("previousCollection") or {}), "physical": live.physical}
+        if changed is not None:
+            previous["writesSince"] = changed
+        noted = {"previousCollection": previous, "points": {"before": points}}
+        await task.job.write(noted_status(task.job.status, noted))
+        return _told(changed)
+
+    async def _changed(self, task: RestoreRun, physical: str) -> int | None:
+        """How many memories were changed there since the snapshot, None where its time is not known."""
+        since = (task.job.status.get("previousCollection") or {}).get("since")
+        return await count_changed(task.server.points, physical, parse_time(since)) if since else None
+
+    async def _switch(self, task: RestoreRun) -> str:
+        live = await task.live()
+        if live is not None and live.physical != task.job.previous:
+            # Somebody moved the alias since: what it leads to now is what is replaced.
+            await self._count(task)
+
+        async def check() -> None:
+            # Right before the move, and with nobody between: what is deleted stays deleted.
+            await task.check_target()
+            await self._observed(task)
+
+        switch = Switch(
+            server=task.server,
+            slug=task.memory.slug,
+            alias=task.alias,
+            target=task.physical,
+            now_ms=lambda: task.job.now_ms,
+            check=check,
+            least_epoch=task.job.least_epoch,
+        )
+        await switch.run(self.locks, self.announcing, likely=task.job.previous)
+        return f"{task.alias} leads to {task.physical}"
+
+    async def _settle(self, task: RestoreRun) -> str:
+        job, previous = task.job, task.job.previous
+        told, after = "nothing was replaced", await task.server.collections.count(task.physical)
+        noted: Json = {"points": {**(job.status.get("points") or {}), "after": after}}
+        if previous and await self._is_kept(task, previous):
+            since_ms = task.source.begun_ms or 0
+            await self.erasures.carry(task.server, previous, task.physical, task.memory, since_ms=since_ms)
+            changed = await self._changed(task, previous)
+            replaced = {} if changed is None else {"writesSince": changed}
+            told, until = _told(changed), job.keep_until
+            by = {"restore": str(job.key)}
+            await release_writers(task.server, previous)
+            await mark_previous(task.server, previous, since=job.moment.now, until=until, by=by)
+            noted["previousCollection"] = {**job.status["previousCollection"], **replaced, "until": until}
+        await job.write(noted_status(job.status, noted))
+        return told
+
+    @staticmethod
+    async def _is_kept(task: RestoreRun, previous: str) -> bool:
+        """Whether there is a collection that was replaced; one that is not ours was not."""
+        return await task.server.may_use(previous) and await task.server.snapshots.metadata(previous) is not None
+
+    async def _succeed(self, task: RestoreRun, came_to: str) -> None:
+        job, previous = task.job, task.job.previous
+        points = (job.status.get("points") or {}).get("after", 0)
+        message = f"{points} memories restored from {task.source.described} into {task.physical}"
+        if previous:
+            message += f"; {previous} is kept until {job.status['previousCollection'].get('until')}, {came_to}"
+        await task.succeed(message, came_to)
+
+    @staticmethod
+    async def _observed(task: RestoreRun) -> Observed:
+        observed = await task.server.collections.observe(task.physical, task.physical, is_linked=True)
+        if observed is None:
+            raise SpecInvalid(Reason.COPY_DIFFERS, f"{task.physical} is gone from Qdrant: somebody deleted it")
+        return observed
+
+
+def _told(changed: int | None) -> str:
+    if changed is None:
+        return "when its snapshot was made is not known, nor what was changed since"
+    return f"{changed} memories changed in it since the snapshot"

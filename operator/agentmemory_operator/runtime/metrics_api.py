@@ -1,0 +1,175 @@
+"""What the retrieval API counts, measures and traces."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from agentmemory_operator.ports.tracing import Span, Tracer
+from agentmemory_operator.runtime.metrics import NO_TRACES, Counter, Histogram, Metric
+
+# From a search over few memories to a batch of a thousand texts at a slow embedding service.
+LATENCIES = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+CANDIDATES = (10.0, 30.0, 100.0, 300.0, 1_000.0, 3_000.0, 10_000.0)
+
+UNMATCHED, OTHER = "unmatched", "other"
+UNREACHABLE = "unreachable"
+# A caller may invent methods; series it may not.
+METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+
+
+@dataclass(slots=True)
+class ServedRequest:
+    """One request under way.
+
+    Attributes:
+        route: the path with its parameters' names; empty where no route took it.
+        status: 0 where the caller went away before an answer.
+        agent: the slug that the path names.
+    """
+
+    route: str = ""
+    status: int = 0
+    agent: str = ""
+
+
+@dataclass(slots=True)
+class _EngineCall:
+    """Implements ports.EngineCall."""
+
+    span: Span
+    outcome: str = UNREACHABLE
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """What to send along."""
+        return self.span.headers
+
+    def answered(self, status: int) -> None:
+        """Note the status of the answer."""
+        self.outcome = f"{status // 100}xx"
+        self.span.note("http.response.status_code", status)
+
+
+class ApiMeter:
+    """Counts, measures and traces.
+
+    Args:
+        now_s: a monotonic clock.
+    """
+
+    def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
+        self._tracer = tracer
+        self._now_s = now_s
+        self._requests = Histogram(
+            "agentmemory_api_request_duration_seconds",
+            "Seconds a request took.",
+            ("method", "route", "status"),
+            LATENCIES,
+        )
+        self._embeddings = Histogram(
+            "agentmemory_api_embed_duration_seconds", "Seconds an embedding took.", ("provider", "outcome"), LATENCIES
+        )
+        self._rerankings = Histogram(
+            "agentmemory_api_rerank_duration_seconds",
+            "Seconds a cross-encoder read the results of a search.",
+            ("outcome",),
+            LATENCIES,
+        )
+        self._calls = Histogram(
+            "agentmemory_api_engine_duration_seconds",
+            "Seconds a call to Qdrant took.",
+            ("operation", "outcome"),
+            LATENCIES,
+        )
+        self._repeated = Counter(
+            "agentmemory_api_engine_retries_total",
+            "Reads of Qdrant that timed out and were tried once more.",
+            ("operation",),
+        )
+        self._cached = Counter(
+            "agentmemory_api_embedding_cache_total", "Texts looked up among embedded ones.", ("result",)
+        )
+        self._candidates = Histogram(
+            "agentmemory_api_search_candidates", "Memories that competed in a search.", (), CANDIDATES
+        )
+
+    @contextmanager
+    def request(self, method: str, headers: Mapping[str, str]) -> Iterator[ServedRequest]:
+        """Measure one request; whoever serves it fills in what became of it."""
+        started_s, served, method = self._now_s(), ServedRequest(), method if method in METHODS else OTHER
+        with self._tracer.span(method, kind="server", parent=headers) as span:
+            try:
+                yield served
+            finally:
+                route = served.route or UNMATCHED
+                self._requests.observe(self._now_s() - started_s, method, route, str(served.status))
+                span.note("http.request.method", method)
+                span.note("http.route", route)
+                span.note("http.response.status_code", served.status)
+                if served.agent:
+                    span.note("agentmemory.agent", served.agent)
+                if served.status >= 500:
+                    span.fail(str(served.status))
+
+    @contextmanager
+    def embedding(self, provider: str, texts: int) -> Iterator[None]:
+        """Measure one call for vectors."""
+        started_s, outcome = self._now_s(), "failed"
+        with self._tracer.span("embed") as span:
+            span.note("agentmemory.embedding.provider", provider)
+            span.note("agentmemory.embedding.texts", texts)
+            try:
+                yield
+                outcome = "ok"
+            finally:
+                self._embeddings.observe(self._now_s() - started_s, provider, outcome)
+
+    @contextmanager
+    def reranking(self, texts: int) -> Iterator[None]:
+        """Measure one reading of a search's results by a cross-encoder."""
+        started_s, outcome = self._now_s(), "failed"
+        with self._tracer.span("rerank") as span:
+            span.note("agentmemory.rerank.texts", texts)
+            try:
+                yield
+                outcome = "ok"
+            finally:
+                self._rerankings.observe(self._now_s() - started_s, outcome)
+
+    @contextmanager
+    def engine(self, operation: str) -> Iterator[_EngineCall]:
+        """Measure one call to Qdrant."""
+        started_s = self._now_s()
+        with self._tracer.span(f"qdrant {operation}", kind="client") as span:
+            call = _EngineCall(span)
+            try:
+                yield call
+            finally:
+                self._calls.observe(self._now_s() - started_s, operation, call.outcome)
+
+    def repeated(self, operation: str) -> None:
+        """Count a read of Qdrant that is tried once more."""
+        self._repeated.add(operation)
+
+    def cached(self, *, hits: int, misses: int) -> None:
+        """Count texts that were, or were not, embedded before."""
+        for result, number in (("hit", hits), ("miss", misses)):
+            if number:
+                self._cached.add(result, number=number)
+
+    def searched(self, candidates: int) -> None:
+        """Count one search."""
+        self._candidates.observe(candidates)
+
+    def metrics(self) -> list[Metric]:
+        """Everything that is measured here."""
+        return [
+            self._requests,
+            self._embeddings,
+            self._rerankings,
+            self._calls,
+            self._repeated,
+            self._cached,
+            self._candidates,
+        ]

@@ -1,0 +1,265 @@
+"""A keyed work queue: one pass per key at a time, requests while it runs are folded into one more pass.
+
+Each tenant has its share of the passes, and each server its share of those (`runtime/fair_line.py`): what never
+answers holds up its own objects, and nobody else's.
+
+`rounds` looks at every object of a kind from time to time, by the same shares.
+
+Failures are retried with jittered exponential backoff, so that a thousand objects do not return in step.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextvars import ContextVar
+from typing import Generic, Protocol, TypeVar
+
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.runtime.fair_line import NOWHERE, FairLine, LinePlace
+
+log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+
+# What the pass under way is about; the logs tell it with each line.
+CURRENT: ContextVar[Hashable | None] = ContextVar("CURRENT", default=None)
+
+FIRST_RETRY_S = 1.0
+LAST_RETRY_S = 60.0
+SHARE = 32
+# Of one namespace's objects, where all are looked at now and then.
+ROUND_SHARE = 4
+LANE_WIDTH = 8
+
+
+class Request(Protocol):
+    """Asks for a pass over an object."""
+
+    def __call__(self, key: Key, *, after_s: float = 0.0) -> None:
+        """Ask for it now or later."""
+        ...
+
+
+def jittered(seconds: float) -> float:
+    """About so many seconds: a thousand objects must not come in step."""
+    return seconds * random.uniform(0.8, 1.2)
+
+
+class WorkQueue(Generic[K]):
+    """Runs `handle` for requested keys.
+
+    Args:
+        handle: does one pass; returns after how many seconds the next one is due, None for never. A TransientError
+            asks for a retry.
+        share: passes at a time of one tenant; all together have twice as many.
+        place_of: whose a key is, and its lane; without, all are one tenant's.
+        width: passes at a time in each lane, of one tenant; all together have twice as many.
+    """
+
+    def __init__(
+        self,
+        handle: Callable[[K], Awaitable[float | None]],
+        *,
+        share: int = SHARE,
+        place_of: Callable[[K], LinePlace] = lambda key: NOWHERE,
+        width: int = LANE_WIDTH,
+    ) -> None:
+        self._handle = handle
+        self._workers = 2 * share
+        self._place_of = place_of
+        self._line: FairLine[K] = FairLine(share, width)
+        # Keys that have their turn, never more than there are workers.
+        self._turns: asyncio.Queue[tuple[K, LinePlace]] = asyncio.Queue()
+        self._running: set[K] = set()
+        self._again: set[K] = set()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._failures: dict[K, int] = {}
+        self._moved_s: float | None = None
+
+    @property
+    def length(self) -> int:
+        """How many keys wait for a worker."""
+        return len(self._line)
+
+    @property
+    def stuck_s(self) -> float:
+        """For how many seconds there has been work without any pass beginning or ending; 0 before `run`."""
+        has_work = bool(self._line or self._running)
+        if self._moved_s is None or not has_work:
+            return 0.0
+        return asyncio.get_running_loop().time() - self._moved_s
+
+    def request(self, key: K, *, after_s: float = 0.0) -> None:
+        """Ask for a pass, now or later; the earlier of two requests stands."""
+        if after_s > 0:
+            self._schedule(key, after_s)
+        elif key in self._running:
+            self._again.add(key)
+        elif key not in self._line:
+            self._cancel(key)
+            if not self._line and not self._running and self._moved_s is not None:
+                self._move()
+            self._line.put(key, self._place_of(key))
+            self._give_turns()
+
+    def forget(self, key: K) -> None:
+        """Drop what is scheduled for a key that is gone."""
+        self._cancel(key)
+        self._line.drop(key)
+        self._again.discard(key)
+        self._failures.pop(key, None)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        self._move()
+        self._give_turns()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._workers):
+                group.create_task(self._work())
+
+    def _give_turns(self) -> None:
+        """Hand to the workers whatever may begin."""
+        while self._moved_s is not None and (turn := self._line.take()):
+            self._running.add(turn[0])
+            self._turns.put_nowait(turn)
+
+    async def _work(self) -> None:
+        while True:
+            key, place = await self._turns.get()
+            due_s = await self._run(key)
+            self._line.end(place)
+            if key in self._again:
+                self._again.discard(key)
+                due_s = 0.0
+            if due_s is not None:
+                self.request(key, after_s=due_s)
+            self._give_turns()
+
+    async def _run(self, key: K) -> float | None:
+        self._move()
+        subject = CURRENT.set(key)
+        try:
+            return await self._pass(key)
+        finally:
+            CURRENT.reset(subject)
+            self._running.discard(key)
+            self._move()
+
+    def _move(self) -> None:
+        self._moved_s = asyncio.get_running_loop().time()
+
+    async def _pass(self, key: K) -> float | None:
+        try:
+            due_s = await self._handle(key)
+        except TransientError as exc:
+            return self._backoff(key, exc)
+        except Exception as exc:
+            # The edge of a pass: one object must not stop the others.
+            log.exception("%s: the pass failed", key)
+            return self._backoff(key, exc)
+        self._failures.pop(key, None)
+        return due_s
+
+    def _backoff(self, key: K, exc: Exception) -> float:
+        failures = self._failures[key] = self._failures.get(key, 0) + 1
+        delay: float = min(FIRST_RETRY_S * 2.0 ** min(failures - 1, 10), LAST_RETRY_S) * random.uniform(0.5, 1.0)
+        if isinstance(exc, TransientError):
+            delay = max(delay, min(exc.retry_after_s, LAST_RETRY_S))
+        log.warning("%s: %s; try %d in %.1f s", key, exc, failures + 1, delay)
+        return delay
+
+    def _schedule(self, key: K, after_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        timer = self._timers.get(key)
+        if timer is not None and timer.when() <= loop.time() + after_s:
+            return
+        self._cancel(key)
+        self._timers[key] = loop.call_later(after_s, self._due, key)
+
+    def _due(self, key: K) -> None:
+        # A timer that has fired must not count as one that is still to come.
+        del self._timers[key]
+        self.request(key)
+
+    def _cancel(self, key: K) -> None:
+        timer = self._timers.pop(key, None)
+        if timer is not None:
+            timer.cancel()
+
+
+class Queues:
+    """Hands each request to the queue of its kind, so that long work of one kind holds up no other.
+
+    Args:
+        agents: the queue of AgentMemories.
+        probes: the queue of QdrantConnections: what holds up agents keeps nobody from finding out about a server.
+    """
+
+    def __init__(self, agents: WorkQueue[Key], probes: WorkQueue[Key]) -> None:
+        self._by_kind = {AGENT_MEMORY: agents, QDRANT_CONNECTION: probes}
+
+    def add(self, kind: str, queue: WorkQueue[Key]) -> None:
+        """Work on another kind; what nobody works on is not asked for."""
+        self._by_kind[kind] = queue
+
+    def request(self, key: Key, *, after_s: float = 0.0) -> None:
+        """Ask for a pass, now or later."""
+        if queue := self._by_kind.get(key.kind):
+            queue.request(key, after_s=after_s)
+
+    def forget(self, key: Key) -> None:
+        """Drop what is scheduled for a key that is gone."""
+        if queue := self._by_kind.get(key.kind):
+            queue.forget(key)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for queue in self._by_kind.values():
+                group.create_task(queue.run())
+
+
+async def rounds(
+    table: ObjectTable, kind: str, look: Callable[[Key], Awaitable[None]], *, period_s: float, share: int = ROUND_SHARE
+) -> None:
+    """Look at every object of a kind, now and then from time to time, until cancelled.
+
+    Args:
+        share: objects of one namespace at a time; of all together twice as many.
+    """
+    queue: WorkQueue[Key] = WorkQueue(look, place_of=table.place_of, share=share, width=share)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(queue.run())
+        while True:
+            for key in table.keys(kind):
+                queue.request(key)
+            await asyncio.sleep(period_s)
+
+
+async def of_each(
+    keys: Iterable[Key], ask: Callable[[Key], Awaitable[T]], *, place_of: Callable[[Key], LinePlace], share: int
+) -> dict[Key, T]:
+    """What each object answers; raises what the first raises that does."""
+    line: FairLine[Key] = FairLine(share, share)
+    for key in keys:
+        line.put(key, place_of(key))
+    answers: dict[Key, T] = {}
+
+    async def answer(key: Key, place: LinePlace) -> None:
+        answers[key] = await ask(key)
+        line.end(place)
+        begin()
+
+    def begin() -> None:
+        while turn := line.take():
+            group.create_task(answer(*turn))
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            begin()
+    except ExceptionGroup as exc:
+        raise exc.exceptions[0] from None
+    return answers

@@ -1,0 +1,1 @@
+"""What runtime decides, by no clock, file, socket or port."""

@@ -1,0 +1,1 @@
+"""What search decides, by no clock, file, socket or port."""

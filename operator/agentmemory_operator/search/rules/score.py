@@ -1,0 +1,175 @@
+"""The combined score of a memory: by the oracle, as the engine's query, and between what it lies.
+
+The weighted model: score = boost * (wSimilarity * similarity + wRecency * recency + wUtility * utility), with
+
+    recency = 0.5 ** (ageDays / halfLifeDays)                          age from createdAt, in the future counts as 0
+    utility = min(importance * (1 + log10(1 + accessCount)) / norm, 1)
+
+A type that does not decay has recency 1. A type that the object no longer lists goes on answering with a recency of
+0.5: nobody says how fast it ages, so it ranks neither as new nor as forgotten. The other models: `score_trees`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache, reduce
+from types import MappingProxyType
+
+from agentmemory_operator.search.rules.score_trees import boost_of, combined, terms_of
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.intervals import Interval
+from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.expression.tree import (
+    Case,
+    Formula,
+    Ranges,
+    TypeIn,
+    TypeNotIn,
+    nodes_of,
+    split_constant,
+    variables_of,
+)
+from agentmemory_operator.spec.expression.typing import CheckedExpression
+from agentmemory_operator.spec.expression.variables import (
+    DEFAULTS,
+    Scored,
+    payload_keys_of,
+    ranges_of,
+    target_of,
+    values_of,
+    variable,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JsonText:
+    """JSON that goes into a request as it stands."""
+
+    text: str
+
+
+UNLISTED = ""
+"""In place of the name of every type that a score does not tell from others."""
+
+# Stands where the time is to stand. Nothing else in a formula holds a control character.
+_NOW = "\x00now"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreTerms:
+    """The parts of one score.
+
+    Attributes:
+        terms: the model's own by name; of an expression, the parts of its sum by their text.
+        variables: of an expression, the number of each variable that it names.
+        age_days: since createdAt, never negative.
+        half_life_days: of the memory's type; None when it does not decay or is not in the object's list.
+        boost: of the memory's type.
+    """
+
+    model: str
+    similarity: float
+    keyword: float
+    terms: Mapping[str, float]
+    variables: Mapping[str, float] = field(default_factory=dict)
+    age_days: float
+    half_life_days: float | None
+    boost: float
+    score: float
+
+
+def score(memory: Scored, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
+    """The score and its parts; the engine's score equals it within 1e-5."""
+    values = values_of(memory, now_ms=now_ms)
+    listed = {type_.name: type_ for type_ in ranking.types}.get(memory.type)
+    names = variables_of(ranking.model.root) if isinstance(ranking.model, CheckedExpression) else ()
+    return ScoreTerms(
+        model=name_of(ranking.model),
+        similarity=memory.similarity,
+        keyword=memory.keyword,
+        terms={name: term.evaluate(values) for name, term in terms_of(ranking).items()},
+        variables={name: variable(name, ranking.types).evaluate(values) for name in sorted(names)},
+        age_days=values.numbers["ageDays"],
+        half_life_days=listed.half_life_days if listed else None,
+        boost=boost_of(ranking).evaluate(values),
+        score=combined(ranking).evaluate(values),
+    )
+
+
+def score_query(
+    ranking: Ranking,
+    *,
+    now_ms: int,
+    distance: str,
+    similarity: Formula = "$score",
+    keyword: Formula = 0.0,
+    has_extremes: bool = False,
+) -> Formula:
+    """The engine's query that scores prefetched points by the ranking.
+
+    Args:
+        distance: the collection's.
+        similarity, keyword: the formulas that give them from the scores of the prefetches; keyword must lie in 0..1.
+        has_extremes: the server knows `min` and `max`.
+    """
+    template = score_template(
+        ranking, distance=distance, similarity=similarity, keyword=keyword, has_extremes=has_extremes
+    )
+    return json.loads(template.at(now_ms).text)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTemplate:
+    """A query of the engine as JSON with gaps for the time: all else is the same for every search by a ranking."""
+
+    parts: tuple[str, ...]
+
+    def at(self, now_ms: int) -> JsonText:
+        """The query at a time."""
+        return JsonText(json.dumps(split_constant(now_ms)).join(self.parts))
+
+
+def score_template(
+    ranking: Ranking,
+    *,
+    distance: str,
+    similarity: Formula = "$score",
+    keyword: Formula = 0.0,
+    has_extremes: bool = False,
+    defaults: Mapping[str, float] = MappingProxyType({}),
+) -> ScoreTemplate:
+    """`score_query` but for the time.
+
+    Args:
+        defaults: of the scores that a candidate may lack.
+    """
+    tree = combined(ranking)
+    target = target_of(
+        now=_NOW, similarity=similarity, keyword=keyword, ranges=ranges_of(distance), has_extremes=has_extremes
+    )
+    keys = sorted(payload_keys_of(variables_of(tree)))
+    query = {"formula": tree.compile(target), "defaults": {key: DEFAULTS[key] for key in keys} | dict(defaults)}
+    return ScoreTemplate(tuple(json.dumps(query).split(json.dumps(_NOW))))
+
+
+def score_bounds(ranking: Ranking, ranges: Ranges) -> Interval:
+    """Between what the scores lie of all memories whose variables lie in the ranges.
+
+    Proof by intervals: no such memory scores above `high` by the oracle. The engine's score may lie 1e-5 beyond, so
+    compare with that margin. `ranges_of` gives the ranges of all memories; `Ranges.limited` narrows one variable.
+    """
+    tree = combined(ranking)
+    # Type by type: what one type's boost, half-life and cases come to never mixes with another's.
+    possible = type_names_of(ranking) if ranges.types is None else ranges.types
+    return reduce(Interval.union, (tree.bounds(Ranges(ranges.numbers, frozenset({name}))) for name in sorted(possible)))
+
+
+def type_names_of(ranking: Ranking) -> frozenset[str]:
+    """Every type that the score tells from others; the empty name stands for all the rest."""
+    return frozenset({UNLISTED, *(type_.name for type_ in ranking.types), *_named_types(ranking)})
+
+
+@lru_cache(maxsize=1024)
+def _named_types(ranking: Ranking) -> frozenset[str]:
+    named = (node.names for node in nodes_of(combined(ranking)) if isinstance(node, TypeIn | TypeNotIn | Case))
+    return frozenset(name for names in named for name in names)

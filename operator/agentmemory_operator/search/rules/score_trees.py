@@ -1,0 +1,183 @@
+"""Every scoring model as an expression tree: its named terms, and the score that they make.
+
+The type's boost multiplies the score of every model.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import astuple
+from functools import lru_cache
+
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.choices import Compare, If, Least
+from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Priority
+from agentmemory_operator.spec.expression.tree import (
+    ByType,
+    Case,
+    Const,
+    Decay,
+    Expression,
+    Function,
+    Power,
+    Product,
+    Quotient,
+    Sum,
+    Var,
+)
+from agentmemory_operator.spec.expression.typing import CheckedExpression
+from agentmemory_operator.spec.expression.variables import (
+    ACCESS_COUNT,
+    AGE_DAYS,
+    CONFIDENCE,
+    IDLE_DAYS,
+    IMPORTANCE,
+    SIMILARITY,
+    decay_rate_of,
+    recency_of,
+    unless_kept,
+)
+from agentmemory_operator.spec.memory_types import MemoryType
+
+# No expression scores as low: what scores this is left out of results.
+LEFT_OUT = -1e6
+KNOWLEDGE_TYPE = "semantic"
+EFFECTIVE_CONFIDENCE = "effective_confidence"
+_ONE = Const(1.0)
+
+
+def combined(ranking: Ranking) -> Expression:
+    """The whole score."""
+    boost = boost_of(ranking)
+    factors = () if boost == _ONE else (boost,)
+    match ranking.model:
+        case None:
+            return _product(*factors, _weighted(ranking))
+        case Confidence():
+            return _product(*factors, Var(SIMILARITY), *terms_of(ranking).values())
+        case Importance():
+            return _product(*factors, Var(SIMILARITY), *terms_of(ranking).values())
+        case Priority() as model:
+            return _priority_score(model, factors)
+        case CheckedExpression() as scoring:
+            return _product(*factors, scoring.root)
+
+
+def terms_of(ranking: Ranking) -> Mapping[str, Expression]:
+    """The model's own terms by the names that `explain` shows."""
+    match ranking.model:
+        case None:
+            return {"recency": recency_of(ranking.types, Var(AGE_DAYS)), "utility": _utility(ranking)}
+        case Confidence() as model:
+            return _confidence_terms(model, ranking.types)
+        case Priority() as model:
+            return _priority_terms(model)
+        case Importance() as model:
+            return {"relevance": _relevance(model, ranking.types)}
+        case CheckedExpression(terms=terms):
+            named: dict[str, list[Expression]] = defaultdict(list)
+            for term in terms:
+                named[term.text].append(term.value)
+            return {text: Sum(tuple(values)) for text, values in named.items()}
+
+
+def boost_of(ranking: Ranking) -> Expression:
+    """The factor of the memory's type; 1 for most."""
+    names_by_boost: dict[float, list[str]] = defaultdict(list)
+    for type_ in ranking.types:
+        if type_.boost != 1:
+            names_by_boost[type_.boost].append(type_.name)
+    cases = tuple(Case(tuple(names), Const(boost)) for boost, names in names_by_boost.items())
+    return ByType(cases, _ONE) if cases else _ONE
+
+
+def _weighted(ranking: Ranking) -> Expression:
+    weights, terms = ranking.weights, terms_of(ranking)
+    return Sum(
+        (
+            Product((Const(weights.similarity), Var(SIMILARITY))),
+            Product((Const(weights.recency), terms["recency"])),
+            Product((Const(weights.utility), terms["utility"])),
+        )
+    )
+
+
+def _utility(ranking: Ranking) -> Expression:
+    frequency = Sum((_ONE, Function("log10", _one_more_than(ACCESS_COUNT))))
+    return Least((Quotient(Product((Var(IMPORTANCE), frequency)), Const(ranking.utility_norm)), _ONE))
+
+
+def _confidence_terms(model: Confidence, types: tuple[MemoryType, ...]) -> Mapping[str, Expression]:
+    left: Expression = Power(Const(model.daily_factor), Var(IDLE_DAYS))
+    fading = unless_kept(types, _ONE, left)
+    doublings = Quotient(Function("ln", _one_more_than(ACCESS_COUNT)), Const(math.log(2)))
+    boost = Sum((_ONE, Product((Const(model.access_boost), doublings))))
+    return {
+        EFFECTIVE_CONFIDENCE: Product((Var(CONFIDENCE), fading)),
+        "access_boost": Least((boost, Const(model.max_boost))),
+    }
+
+
+def _relevance(model: Importance, types: tuple[MemoryType, ...]) -> Expression:
+    exponent = Function("neg", Product((decay_rate_of(types, model.daily_rate), Var(AGE_DAYS))))
+    idle = Sum((_ONE, Product((Const(model.idle_factor), Var(IDLE_DAYS)))))
+    return Quotient(Product((Var(IMPORTANCE), Function("exp", exponent))), idle)
+
+
+@lru_cache(maxsize=256)
+def priority_of(model: Priority) -> Expression:
+    """The priority of a memory, which the match with a query has no part in."""
+    return _priority_terms(model)["priority"]
+
+
+def _priority_terms(model: Priority) -> Mapping[str, Expression]:
+    recency = Decay(Var(AGE_DAYS), Const(model.half_life_days))
+    accesses = Quotient(Function("log10", _one_more_than(ACCESS_COUNT)), Const(math.log10(model.max_accesses + 1)))
+    frequency = Least((accesses, _ONE))
+    priority = Sum(
+        (
+            Product((Const(model.recency), recency)),
+            Product((Const(model.frequency), frequency)),
+            Product((Const(model.importance), Var(IMPORTANCE))),
+        )
+    )
+    return {"recency": recency, "frequency": frequency, "priority": priority, "horizon": _horizon(model.horizons)}
+
+
+def _horizon(horizons: Horizons) -> Expression:
+    """The horizon's weight over the largest one."""
+    steps = (
+        (1 / 24, horizons.hourly),
+        (1.0, horizons.daily),
+        (7.0, horizons.weekly),
+        (30.0, horizons.monthly),
+    )
+    largest = max(horizons.yearly, horizons.knowledge_bank, *(weight for _, weight in steps))
+    by_age: Expression = Const(horizons.yearly / largest)
+    for days, weight in reversed(steps):
+        by_age = If(Compare("<=", Var(AGE_DAYS), Const(days)), Const(weight / largest), by_age)
+    return ByType((Case((KNOWLEDGE_TYPE,), Const(horizons.knowledge_bank / largest)),), by_age)
+
+
+def _priority_score(model: Priority, factors: tuple[Expression, ...]) -> Expression:
+    terms = _priority_terms(model)
+    both = Sum(
+        (
+            Product((Const(model.similarity_share), Var(SIMILARITY))),
+            Product((Const(1 - model.similarity_share), terms["priority"])),
+        )
+    )
+    score = _product(*factors, terms["horizon"], both)
+    if min(astuple(model.horizons)) <= 0:
+        score = If(Compare(">", terms["horizon"], Const(0.0)), score, Const(LEFT_OUT))
+    if model.min_priority > 0:
+        score = If(Compare(">=", terms["priority"], Const(model.min_priority)), score, Const(LEFT_OUT))
+    return score
+
+
+def _one_more_than(name: str) -> Expression:
+    return Sum((_ONE, Var(name)))
+
+
+def _product(*factors: Expression) -> Expression:
+    return factors[0] if len(factors) == 1 else Product(factors)

@@ -1,0 +1,382 @@
+"""Search: one engine request that finds candidates, scores them by the object's ranking and returns the best."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from agentmemory_operator.agents.checks import check_presence, check_types, check_vector, scaled
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.connections.rules.capabilities import MIN_MAX
+from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.access_counts import AccessCounts
+from agentmemory_operator.memories.point_pages import read_whole
+from agentmemory_operator.memories.rules.filters import Filter, Selection, unindexed_keys, visible
+from agentmemory_operator.memories.rules.keywords import keyword_document
+from agentmemory_operator.memories.rules.record import MemoryRecord, record_of
+from agentmemory_operator.ports.base import Clock, Json, Vector
+from agentmemory_operator.ports.embedding import Reranker
+from agentmemory_operator.search.rerank import read_again
+from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
+from agentmemory_operator.search.rules.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
+from agentmemory_operator.search.rules.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of, scoring_of
+from agentmemory_operator.search.rules.score import ScoreTerms, score
+from agentmemory_operator.search.rules.score_trees import LEFT_OUT
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.models import Priority
+from agentmemory_operator.spec.expression.variables import DEFAULT_CONFIDENCE, Scored
+from agentmemory_operator.spec.presets.table import Fusion, Reranking
+
+LISTED_MAX = 20_000
+"""Memories that a search lists to count them, in ten calls, where the strict mode forbids to count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """What to look for. One of `query` and `vector`; both where callers send vectors and there are keywords.
+
+    Attributes:
+        selection: which memories compete.
+        top_k: 1..10,000; None is the object's `limit`.
+        threshold: on the combined score; None is the object's `scoreThreshold`.
+        min_priority: 0..1, only with the model Priority; None is the object's `minPriority`.
+        hybrid: search by words too; None does where there are keywords and a query.
+        explain: also return the terms of each score, at the price of a second engine request.
+    """
+
+    selection: Selection
+    query: str | None = None
+    vector: Sequence[float] | None = None
+    top_k: int | None = None
+    threshold: float | None = None
+    min_priority: float | None = None
+    hybrid: bool | None = None
+    explain: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One result.
+
+    Attributes:
+        terms: only with `explain`.
+        match: how the memory and the question match; only with `explain`.
+        rank_before: place by similarity alone among the candidates, from 1; only with `explain`.
+        rerank: the cross-encoder's number; None where it did not read this one.
+    """
+
+    record: MemoryRecord
+    score: float
+    terms: ScoreTerms | None = None
+    match: Match | None = None
+    rank_before: int | None = None
+    rerank: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """How far the engine looked; only with `explain`.
+
+    Attributes:
+        scored: memories that the engine scored: candidates with at least the object's `minSimilarity`.
+        below_threshold: of the candidates, searched without an index, those that the threshold on the score removes.
+        eligible: memories that the filters let through.
+        is_exact: proven that the best by score are the true best: nothing that was not a candidate can rank as high.
+    """
+
+    scored: int
+    below_threshold: int
+    eligible: int
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchAnswer:
+    """Results, best first, and how they came about.
+
+    Attributes:
+        generation: of the object whose ranking was used.
+        total_candidates: memories that competed: those the filters let through, at most as many as the engine scores.
+            It may lag 10 s behind what another process writes.
+        removed_by_threshold: results that the answer would hold besides, were there no threshold on the score and none
+            on the similarity.
+        took_ms: embedding, engine and reranking together.
+        warnings: what makes this search dear, or why nothing was reranked, with the way out.
+    """
+
+    results: tuple[Hit, ...]
+    generation: int
+    total_candidates: int
+    removed_by_threshold: int
+    took_ms: float
+    candidates: Candidates | None = None
+    warnings: tuple[str, ...] = ()
+
+
+class Recall:
+    """Answers searches; notes what was returned in the access counts."""
+
+    def __init__(self, clock: Clock, access_counts: AccessCounts, reranker: Reranker) -> None:
+        self._clock = clock
+        self._access_counts = access_counts
+        self._reranker = reranker
+
+    async def search(self, agent: Agent, request: SearchRequest) -> SearchAnswer:
+        """The memories that rank best.
+
+        Raises:
+            RequestInvalid: the vector does not fit, a query without embedder, an unknown type.
+            StoreUnavailable, EmbedderUnavailable: try again.
+        """
+        started_s = time.perf_counter()
+        if errors := _errors_of(request, agent):
+            raise RequestInvalid(errors)
+        look = await _look(agent, request, now_ms=self._clock.now_ms())
+        asked = await _ask(agent, request, look)
+        points, kept, matches = _ranked(asked.points), look.kept(asked.points), asked.matches
+        reread = await read_again(self._reranker, look.rerank, request.query, kept)
+        answered = reread.points[: look.top_k]
+        self._access_counts.note(agent.settings.slug, [point["id"] for point in answered])
+        total = max(len(points), min(look.eligible, look.plan.total))
+        placed = {memory_id: (rank, match) for rank, (memory_id, match) in enumerate(matches.items(), 1)}
+        return SearchAnswer(
+            results=tuple(
+                _found(point, placed.get(point["id"]), look, rerank=reread.numbers.get(point["id"]))
+                for point in answered
+            ),
+            generation=agent.settings.ranking_generation,
+            total_candidates=total,
+            removed_by_threshold=max(0, min(look.top_k, total - asked.left_out) - len(kept[: look.top_k])),
+            took_ms=(time.perf_counter() - started_s) * 1000,
+            candidates=Candidates(
+                scored=len(matches),
+                below_threshold=asked.below_threshold,
+                eligible=look.eligible,
+                is_exact=asked.is_exact,
+            )
+            if request.explain
+            else None,
+            warnings=_warnings_of(agent, request) + reread.warnings,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Look:
+    """One search with every default filled in.
+
+    Attributes:
+        top_k: results of the answer.
+        fetched: results of the engine: more where more are read again than answered.
+        rerank: None where nothing is read again.
+    """
+
+    ranking: Ranking
+    now_ms: int
+    top_k: int
+    fetched: int
+    rerank: Reranking | None
+    threshold: float
+    eligible: int
+    plan: CandidatePlan
+    fusion: Fusion | None
+
+    def kept(self, points: Sequence[Json]) -> list[Json]:
+        """The points that are good enough for the answer."""
+        return [point for point in _ranked(points) if point["score"] >= self.threshold]
+
+
+def _ranked(points: Sequence[Json]) -> list[Json]:
+    return [point for point in points if point["score"] > LEFT_OUT]
+
+
+async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
+    ranking = _ranking_of(agent, request)
+    selection = request.selection
+    filter_ = visible(selection, now_ms, ranking.endings)
+    eligible = await agent.sizes.get(selection.user_id, selection, lambda: _count(agent, filter_))
+    top_k = ranking.limit if request.top_k is None else request.top_k
+    rerank = ranking.rerank if request.query is not None else None
+    fetched = max(top_k, rerank.candidates) if rerank else top_k
+    fusion = _fusion(agent, request)
+    beside = 0 if fusion is None else 1
+    return _Look(
+        ranking=ranking,
+        now_ms=now_ms,
+        top_k=top_k,
+        fetched=fetched,
+        rerank=rerank,
+        threshold=ranking.threshold if request.threshold is None else request.threshold,
+        eligible=eligible,
+        plan=replace(
+            plan_candidates(ranking, filter_, eligible=eligible, top_k=fetched, now_ms=now_ms, beside=beside),
+            allows_exact=agent.allows_exact,
+        ),
+        fusion=fusion,
+    )
+
+
+async def _count(agent: Agent, filter_: Filter) -> int:
+    """How many memories match; of many, where they cannot be counted at once, the engine's estimate."""
+    if not agent.allows_exact:
+        estimate = await agent.store.count(agent.alias, filter_, exact=False)
+        if estimate > LISTED_MAX:
+            return estimate
+    return await agent.store.count(agent.alias, filter_)
+
+
+def _fusion(agent: Agent, request: SearchRequest) -> Fusion | None:
+    """How the search ranks by words too, None where it does not."""
+    is_wanted = agent.keyword is not None and request.query is not None and request.hybrid is not False
+    return fusion_of(agent.settings.ranking) if is_wanted else None
+
+
+def _ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
+    ranking = agent.settings.ranking
+    if request.min_priority is None or not isinstance(ranking.model, Priority):
+        return ranking
+    return replace(ranking, model=replace(ranking.model, min_priority=request.min_priority))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What the engine answered.
+
+    Attributes:
+        matches: how all candidates match, nearest first; only with `explain`, as are the next two.
+        below_threshold: candidates that the threshold on the score removes.
+    """
+
+    points: list[Json]
+    matches: Mapping[str, Match] = field(default_factory=dict)
+    below_threshold: int = 0
+    is_exact: bool = False
+
+    @property
+    def left_out(self) -> int:
+        """How many of the points the model leaves out, whatever the threshold."""
+        return len(self.points) - len(_ranked(self.points))
+
+
+async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> _Asked:
+    vector = await _vector_of(agent, request)
+    question = _question(agent, request, look, vector)
+    body = _body(agent, question, look) | {"with_payload": True}
+    if request.explain:
+        return await _explained(agent, request, look, vector=vector, bodies=[body, *question.lists], question=question)
+    return _Asked(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
+
+
+async def _explained(
+    agent: Agent, request: SearchRequest, look: _Look, *, vector: Vector, bodies: list[Json], question: Question
+) -> _Asked:
+    """The answer, how all candidates match, and whether nothing better was missed, in one request."""
+    thorough = replace(look, plan=look.plan.searched_exactly())
+    # All candidates and not just the best, to know how many the threshold removes.
+    every = {"limit": max(look.fetched, look.plan.total)}
+    proof = _body(agent, _question(agent, request, thorough, vector), look) | every
+    document = _document_of(agent, request, look)
+    ends = ask_ends(look.plan, vector, distance=agent.distance, document=document) if agent.allows_exact else []
+    asked = [*bodies, proof, *ends]
+    points, *found = await read_whole(lambda: agent.store.query_batch(agent.alias, asked), lambda answers: answers[0])
+    lists, (scored, *beyond) = found[: len(question.lists)], found[len(question.lists) :]
+    best, below = scored[: look.fetched], len(_ranked(scored)) - len(look.kept(scored))
+    unseen = Unseen(
+        ranking=look.ranking,
+        distance=agent.distance,
+        ends=read_ends(look.plan, beyond, distance=agent.distance),
+        by_words=read_words_end(look.plan, beyond),
+        fusion=look.fusion,
+        types=request.selection.types,
+    )
+    if not agent.allows_exact:
+        return _Asked(points, question.matches(lists), below)
+    is_same = {point["id"] for point in look.kept(points)} == {point["id"] for point in look.kept(best)}
+    scores = [point["score"] for point in best]
+    # Hundreds of cells take tens of milliseconds.
+    is_settled_ = partial(is_settled, unseen, scores, top_k=look.fetched, threshold=look.threshold)
+    return _Asked(points, question.matches(lists), below, is_same and await asyncio.to_thread(is_settled_))
+
+
+def _body(agent: Agent, question: Question, look: _Look) -> Json:
+    template = scoring_of(
+        look.ranking, question.fusion, distance=agent.distance, has_extremes=MIN_MAX in agent.capabilities
+    )
+    return {"prefetch": list(question.lists), "query": template.at(look.now_ms), "limit": look.fetched}
+
+
+def _question(agent: Agent, request: SearchRequest, look: _Look, vector: Vector) -> Question:
+    document = _document_of(agent, request, look)
+    if look.fusion is None or document is None:
+        return ask_by_meaning(look.plan, vector, distance=agent.distance)
+    return ask_by_both(look.plan, vector, document, distance=agent.distance, fusion=look.fusion)
+
+
+def _document_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | None:
+    """What is looked for by words, None where nothing is."""
+    if look.fusion is None or agent.keyword is None:
+        return None
+    return keyword_document(request.query or "", agent.keyword.language)
+
+
+async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
+    if request.vector is not None:
+        return scaled(request.vector, distance=agent.distance)
+    return (await agent.embedder.embed([request.query or ""]))[0]
+
+
+def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank: float | None) -> Hit:
+    record = record_of(point["payload"])
+    if placed is None:
+        return Hit(record, point["score"], rerank=rerank)
+    rank, match = placed
+    memory = Scored(
+        type=record.type,
+        similarity=match.fused,
+        keyword=match.keyword or 0.0,
+        created_at=record.created_at,
+        importance=record.importance,
+        access_count=record.access_count,
+        confidence=DEFAULT_CONFIDENCE if record.confidence is None else record.confidence,
+        decay_rate=record.decay_rate,
+        last_accessed_at=record.last_accessed_at,
+        tags=record.tags,
+    )
+    return Hit(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)
+
+
+def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
+    return tuple(
+        f"{field}: no index serves {key}, so every memory behind the other conditions is read: add"
+        f" {{field: {key}, type: {type_}}} to spec.index.payloadIndexes"
+        for field, key, type_ in unindexed_keys(request.selection, agent.settings.indexes)
+    )
+
+
+def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    most = agent.settings.ranking.max_query_limit
+    if most is None or request.top_k is None or request.top_k <= most:
+        return []
+    return [FieldError("top_k", f"{request.top_k} is more than the {most} that the object's strictMode allows")]
+
+
+def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    if not request.hybrid:
+        return []
+    if agent.keyword is None:
+        message = "this agent's memories have no keywords: leave hybrid out, or set index.keyword.enabled of its object"
+        return [FieldError("hybrid", message)]
+    return [] if request.query is not None else [FieldError("query", "required with hybrid: its words are looked for")]
+
+
+def _errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    errors = check_types(request.selection.types, agent, field="types")
+    errors += _check_top_k(request, agent)
+    if request.min_priority is not None and not isinstance(agent.settings.ranking.model, Priority):
+        way_out = "leave it out, or set spec.scoring.model to Priority"
+        errors.append(FieldError("min_priority", f"this agent's scoring model knows no priority: {way_out}"))
+    errors += check_presence(agent, text=request.query, vector=request.vector)
+    errors += _check_hybrid(request, agent)
+    if request.vector is not None:
+        errors += check_vector(request.vector, size=agent.source.dimensions)
+    return errors

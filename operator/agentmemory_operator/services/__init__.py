@@ -1,1 +1,0 @@
-"""Use cases: what happens in which order, over the ports."""

@@ -1,0 +1,1 @@
+"""Snapshots: made, copied, compared with the live collection, proven, kept, removed."""

@@ -1,0 +1,1 @@
+"""What snapshots decides, by no clock, file, socket or port."""

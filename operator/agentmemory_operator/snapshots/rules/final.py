@@ -1,0 +1,61 @@
+"""The last snapshot of an agent that goes with `deletionPolicy: Snapshot`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from agentmemory_operator.errors import DeletionWaiting
+from agentmemory_operator.snapshots.rules.due import label_of
+from agentmemory_operator.snapshots.rules.facts import AGENT_MEMORY_LABEL
+from agentmemory_operator.snapshots.rules.steps import is_ended, is_verified
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory, Metadata
+
+Json = dict[str, Any]
+
+UID_DIGITS = 8
+MAX_NAME = 253
+
+
+def final_name(metadata: Metadata) -> str:
+    """The name of an AgentMemory's last snapshot; one that is created again under its name gets another."""
+    suffix = f"-final-{metadata.uid[:UID_DIGITS].lower().strip('-')}"
+    return metadata.name[: MAX_NAME - len(suffix)].rstrip("-.") + suffix
+
+
+def final_manifest(memory: AgentMemory) -> Json:
+    """The MemorySnapshot that is the last one; whatever the agent's say, it is verified."""
+    metadata, asked = memory.metadata, memory.spec.snapshots.verify if memory.spec.snapshots else None
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "MemorySnapshot",
+        "metadata": {
+            "name": final_name(metadata),
+            "namespace": metadata.namespace,
+            "labels": {AGENT_MEMORY_LABEL: label_of(metadata.name)},
+        },
+        "spec": {
+            "agentMemoryRef": {"name": metadata.name},
+            "verify": "Checksum" if asked == "Checksum" else "Full",
+            "deletionPolicy": "Retain",
+        },
+    }
+
+
+def final_state(document: Mapping[str, Any] | None, name: str) -> str | None:
+    """Why a last snapshot is not to be relied on, None where it is.
+
+    Args:
+        document: the MemorySnapshot, None where it has not come yet.
+
+    Raises:
+        DeletionWaiting: it is being made.
+    """
+    status = (document or {}).get("status") or {}
+    if not is_ended(status):
+        raise DeletionWaiting(
+            f"the deletion waits for MemorySnapshot {name}, the last one: {status.get('progress', '')}"
+        )
+    if is_verified(status):
+        return None
+    faults = [item for item in status["conditions"] if item["status"] != "True"]
+    told = "; ".join(f"{item['reason']}: {item['message']}" for item in faults[:1])
+    return f"the last snapshot, MemorySnapshot {name}, is not proven ({told}): the collection is kept"

@@ -1,0 +1,296 @@
+"""When agents' snapshots are asked for, and what an agent's status says of them.
+
+Every pass over an agent notes here what it saw, and every event of a snapshot asks for a look at its agent. A look
+claims the time of the schedule that is due by creating an object named after it. Nothing is kept that a restart would
+miss.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.kubernetes import Cluster, Event
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, Statuses
+from agentmemory_operator.runtime.metrics import Gauge, Labels, Metric
+from agentmemory_operator.runtime.queue import WorkQueue
+from agentmemory_operator.snapshots.retention import BytesRemoval, RetentionRuns
+from agentmemory_operator.snapshots.rules.due import (
+    DueSnapshot,
+    Outlook,
+    SnapshotFigures,
+    claimed_object,
+    figures_of,
+    last_status,
+    next_claim,
+    rebuild_claim,
+    snapshots_fault,
+    stale_at_ms,
+    states_of,
+    version_claim,
+)
+from agentmemory_operator.snapshots.rules.facts import Taken, taken_of
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.conditions import ConditionState, Reason, is_true, merge_conditions
+from agentmemory_operator.spec.times import parse_time, render_second
+
+log = logging.getLogger(__name__)
+
+LOOKS_AT_ONCE = 8
+TYPES = ("SnapshotFresh", "SnapshotVerified")
+FIELDS = ("lastSnapshot", "lastSnapshotSlot", "nextSnapshotTime")
+
+
+class ScheduleMeter:
+    """Knows how old the last proven snapshot of each agent with a schedule is."""
+
+    def __init__(self) -> None:
+        self._last_s: dict[Key, float] = {}
+        self._overdue: dict[Key, str] = {}
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Everything that is counted."""
+        return [
+            Gauge(
+                "agentmemory_snapshot_last_verified_timestamp_seconds",
+                "When the last proven snapshot that the server can restore was begun, of each agent with a schedule;"
+                " 0 while there is none.",
+                ("namespace", "name"),
+                lambda: {(key.namespace, key.name): last_s for key, last_s in self._last_s.items()},
+            ),
+            Gauge("agentmemory_snapshots_overdue", "Agents whose SnapshotFresh is False.", ("reason",), self._reasons),
+        ]
+
+    def forget(self, key: Key) -> None:
+        """Drop an agent that is gone, or has no schedule."""
+        self._last_s.pop(key, None)
+        self._overdue.pop(key, None)
+
+    def note(self, key: Key, outlook: Outlook) -> None:
+        """Take in what is known of an agent's snapshots now."""
+        self.forget(key)
+        if outlook.figures.stale_ms is None:
+            return
+        self._last_s[key] = outlook.usable[0].begun_ms / 1000 if outlook.usable else 0.0
+        for state in states_of(outlook):
+            if state.type == "SnapshotFresh" and state.status is False:
+                self._overdue[key] = str(state.reason)
+
+    def _reasons(self) -> dict[Labels, float]:
+        reasons = (Reason.SNAPSHOT_OVERDUE, Reason.SERVER_VERSION_CHANGED, Reason.COLLECTION_REBUILT)
+        found = list(self._overdue.values())
+        return {(str(reason),): float(found.count(reason)) for reason in reasons}
+
+
+@dataclass(slots=True)
+class SnapshotSchedule:
+    """Asks for the snapshots of all agents with a schedule.
+
+    Args:
+        request: asks for a pass over an object.
+        removal: removes the bytes of what no rule keeps.
+    """
+
+    table: ObjectTable
+    cluster: Cluster
+    clock: Clock
+    request: Callable[[Key], None]
+    removal: BytesRemoval
+    retention: RetentionRuns = field(init=False)
+    queue: WorkQueue[Key] = field(init=False)
+    meter: ScheduleMeter = field(init=False, default_factory=ScheduleMeter)
+    _slots: dict[tuple[Key, str], int] = field(init=False, default_factory=dict)
+    _versions: dict[Key, tuple[str, int]] = field(init=False, default_factory=dict)
+    _collections: dict[Key, tuple[str, Json]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.queue = WorkQueue(self.look, place_of=self.table.place_of, share=LOOKS_AT_ONCE)
+        statuses = Statuses(self.table, self.cluster, self.clock)
+        self.retention = RetentionRuns(self.table, self.cluster, statuses, self.removal, self.outlook_of)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Everything that is counted."""
+        return [*self.meter.metrics, *self.retention.metrics]
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.queue.run())
+            group.create_task(self.retention.queue.run())
+
+    def note(self, key: Key, document: Json, status: Json) -> Json:
+        """An agent's new status with what there is to say of snapshots, which are looked after from then on.
+
+        Args:
+            document: the object as it came, with the status before.
+            status: what the pass has to say.
+        """
+        old = document.get("status") or {}
+        if not self._is_concerned(key, document):
+            return status
+        self.queue.request(key)
+        memory = self._parsed(document)
+        if memory is None or memory.metadata.deletion_timestamp:
+            kept = [item for item in old.get("conditions") or [] if item["type"] in TYPES]
+            return status | {"conditions": [*_others(status), *kept]}
+        if "collection" in status:
+            self._collections[key] = memory.metadata.uid, status["collection"]
+        return self._told(self._outlook(key, memory), old=old, status=status)
+
+    def heard(self, memory: Key) -> None:
+        """Take notice that something has become of an agent's snapshots, or of the agent."""
+        self.queue.request(memory)
+
+    def _is_concerned(self, key: Key, document: Json) -> bool:
+        """Whether an agent has anything to do with snapshots, or had."""
+        spec, status = document.get("spec"), document.get("status") or {}
+        has_block = isinstance(spec, dict) and bool(spec.get("snapshots"))
+        return has_block or bool(self.table.jobs_of(key, MEMORY_SNAPSHOT)) or any(name in status for name in FIELDS)
+
+    def _told(self, outlook: Outlook, *, old: Json, status: Json) -> Json:
+        memory, now = outlook.memory, render_second(outlook.now_ms / 1000)
+        states = states_of(outlook) if status.get("collection") else []
+        others = _others(status)
+        fault = snapshots_fault(memory.spec.snapshots)
+        if fault and not is_true(others, "Stalled"):
+            message = f"{': '.join(fault)}; meanwhile no snapshot is made, and none is removed"
+            states.append(ConditionState("Stalled", True, Reason.SCHEDULE_REJECTED, message))
+        merged = merge_conditions(old.get("conditions") or [], states, generation=memory.metadata.generation, now=now)
+        kept = {name: value for name, value in status.items() if name not in FIELDS}
+        return kept | self._fields(outlook) | {"conditions": [*others, *merged]}
+
+    def _fields(self, outlook: Outlook) -> Json:
+        found: Json = {}
+        if last := last_status(outlook):
+            found["lastSnapshot"] = last
+        if outlook.slot_ms:
+            found["lastSnapshotSlot"] = render_second(outlook.slot_ms / 1000)
+        claim = next_claim(outlook) if outlook.figures.is_followed and not outlook.memory.spec.suspend else None
+        return found | ({"nextSnapshotTime": render_second(claim.due_ms / 1000)} if claim else {})
+
+    def _outlook(self, key: Key, memory: AgentMemory) -> Outlook:
+        taken = [taken_of(document) for document in self.table.jobs_of(key, MEMORY_SNAPSHOT)]
+        figures = figures_of(memory.spec.snapshots) if memory.metadata.creation_timestamp else SnapshotFigures()
+        return Outlook(
+            memory=self._with_collection(key, memory),
+            figures=figures,
+            taken=taken,
+            slot_ms=self._slot_ms(key, memory, taken),
+            running=self._version_of(key)[0],
+            now_ms=self.clock.now_ms(),
+        )
+
+    def _with_collection(self, key: Key, memory: AgentMemory) -> AgentMemory:
+        """The object with the collection as the last pass saw it, which may not be written down yet."""
+        uid, collection = self._collections.get(key, ("", {}))
+        if uid != memory.metadata.uid:
+            return memory
+        return memory.model_copy(update={"status": memory.status | {"collection": collection}})
+
+    def _slot_ms(self, key: Key, memory: AgentMemory, taken: list[Taken]) -> int:
+        """The last time that was claimed: by the status, by this process, or by an object that is there."""
+        told = memory.status.get("lastSnapshotSlot")
+        own = self._slots.get((key, memory.metadata.uid), 0)
+        return max(parse_time(told) if told else 0, own, *(one.slot_ms or 0 for one in taken), 0)
+
+    def _version_of(self, key: Key) -> tuple[str | None, int]:
+        """The version of the agent's server, and since when this process has known of it."""
+        connection = self.table.connection_of(key)
+        document = self.table.get(connection) if connection else None
+        version = ((document or {}).get("status") or {}).get("version")
+        if connection is None or version is None:
+            return None, 0
+        known = self._versions.get(connection)
+        if known is None or known[0] != version:
+            known = self._versions[connection] = version, self.clock.now_ms()
+        return known
+
+    def outlook_of(self, key: Key) -> Outlook | None:
+        """What is known of an agent's snapshots; None of one that is gone, left alone, or cannot be read."""
+        document = self.table.get(key)
+        memory = self._parsed(document) if document is not None else None
+        if memory is None or memory.metadata.deletion_timestamp or memory.spec.suspend:
+            return None
+        return self._outlook(key, memory)
+
+    def _parsed(self, document: Json) -> AgentMemory | None:
+        try:
+            return self.table.parse(document)
+        except SpecInvalid:
+            return None
+
+    async def look(self, key: Key) -> float | None:
+        """Claim what is due; return after how many seconds something will be.
+
+        Raises:
+            TransientError: it is to be tried again.
+        """
+        document = self.table.get(key)
+        memory = self._parsed(document) if document is not None else None
+        if document is None or memory is None or memory.metadata.deletion_timestamp:
+            self.meter.forget(key)
+            self._collections.pop(key, None)
+            return None
+        outlook = self._outlook(key, memory)
+        self.meter.note(key, outlook)
+        self.retention.queue.request(key)
+        claims = self._claims(key, outlook) if self._is_served(key, outlook) else []
+        for claim in claims:
+            if claim.due_ms <= outlook.now_ms:
+                await self._claim(key, claim, outlook)
+                outlook = replace(outlook, slot_ms=max(outlook.slot_ms, claim.slot_ms or 0))
+                break
+        status = document.get("status") or {}
+        if status and _sorted(self._told(outlook, old=status, status=status)) != _sorted(status):
+            self.request(key)
+        return _until(outlook, [claim.due_ms for claim in claims])
+
+    def _claims(self, key: Key, outlook: Outlook) -> list[DueSnapshot]:
+        """What is to be asked for, what another version or a rebuild asks for first."""
+        since_ms = self._version_of(key)[1]
+        wanted = (version_claim(outlook, since_ms=since_ms), rebuild_claim(outlook), next_claim(outlook))
+        return [claim for claim in wanted if claim is not None]
+
+    def _is_served(self, key: Key, outlook: Outlook) -> bool:
+        """Whether a snapshot can be made now.
+
+        One that cannot is not asked for: they would pile up, and come in a burst.
+        """
+        memory = outlook.memory
+        conditions = memory.status.get("conditions") or []
+        is_idle = outlook.figures.is_followed and not outlook.is_running and not memory.spec.suspend
+        is_owner = self.table.owner_of(memory.slug) == key
+        return is_idle and is_owner and bool(memory.status.get("collection")) and is_true(conditions, "Ready")
+
+    async def _claim(self, key: Key, claim: DueSnapshot, outlook: Outlook) -> None:
+        is_new = await self.cluster.create_object(claimed_object(claim, outlook))
+        if claim.slot_ms is not None:
+            self._slots[key, outlook.memory.metadata.uid] = claim.slot_ms
+        if not is_new:
+            return
+        log.info("%s: snapshot %s is asked for", key, claim.name)
+        if claim.why:
+            event = Event("Normal", "SnapshotDue", f"{claim.why}: {claim.name} is made")
+            await self.cluster.post_event(AGENT_MEMORY, outlook.memory.metadata, event)
+
+
+def _until(outlook: Outlook, dues_ms: list[int]) -> float | None:
+    """The seconds until the next claim, or until the last snapshot is too old; None where neither comes."""
+    stale_ms = stale_at_ms(outlook)
+    times_ms = [*dues_ms, *([stale_ms] if stale_ms is not None else [])]
+    coming = [time_ms for time_ms in times_ms if time_ms > outlook.now_ms]
+    return (min(coming) - outlook.now_ms) / 1000 if coming else None
+
+
+def _others(status: Json) -> list[Json]:
+    """The conditions that are not about snapshots."""
+    return [item for item in status.get("conditions") or [] if item["type"] not in TYPES]
+
+
+def _sorted(status: Json) -> Json:
+    """A status whose conditions have an order of their own."""
+    return status | {"conditions": sorted(status.get("conditions") or [], key=lambda item: str(item["type"]))}

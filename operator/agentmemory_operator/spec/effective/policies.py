@@ -1,0 +1,113 @@
+"""How memories are cleaned up, and whether a Rebuild is carried out: the object's figures over its preset's."""
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemorySpec
+from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec
+from agentmemory_operator.spec.kinds.rebuild import RebuildSpec
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import Lifecycle, Prune
+from agentmemory_operator.spec.schedule import NEVER, schedule_fault, zone_fault
+
+Endings = tuple[tuple[MemoryType, ...], Lifecycle]
+"""By what memories end: types and figures."""
+
+FIELD = "spec.lifecycle"
+# 0 says that an object wants none of what its preset does.
+NONE_BY_0 = ("decay_floor", "max_chain_length", "session_idle_hours", "remove_hidden_days")
+# R4's, where an object prunes and its preset does not.
+DEFAULT_PRUNE = Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3)
+
+
+def figures_over(spec: LifecycleSpec | None, base: Lifecycle) -> Lifecycle:
+    """The figures in force: each that the object gives over the preset's."""
+    given = spec.model_dump(exclude_none=True) if spec else {}
+    if "prune" in given:
+        prune = replace(base.prune or DEFAULT_PRUNE, **given["prune"])
+        given["prune"] = prune if prune.priority_below else None
+    return replace(base, **given | {name: given[name] or None for name in NONE_BY_0 if name in given})
+
+
+def lifecycle_fault(lifecycle: Lifecycle) -> tuple[str, str] | None:
+    """The field that makes cleanups impossible and what is wrong with it; None if they are possible."""
+    if fault := schedule_fault(lifecycle.schedule):
+        return f"{FIELD}.schedule", fault
+    if fault := zone_fault(lifecycle.time_zone):
+        return f"{FIELD}.timeZone", fault
+    return None
+
+
+def is_cleaned(lifecycle: Lifecycle) -> bool:
+    """Whether cleanups are made on a schedule."""
+    return lifecycle.schedule != NEVER and lifecycle_fault(lifecycle) is None
+
+
+def ends_sooner(before: Endings, after: Endings) -> str:
+    """What would end memories under the new figures that the present ones keep, as a sentence; empty if nothing.
+
+    Args:
+        before: types and figures in force.
+        after: those that would be.
+    """
+    told = []
+    idle_hours, removed_days = _idle_hours(after), _removed_days(after)
+    if idle_hours is not None and idle_hours < (_idle_hours(before) or math.inf):
+        told.append(f"sessions that are not used for {idle_hours:g} hours end, and their memories are removed")
+    if removed_days is not None and removed_days < (_removed_days(before) or math.inf):
+        told.append(f"what has been hidden for {removed_days:g} days is removed")
+    return ", and ".join(told)
+
+
+def _idle_hours(endings: Endings) -> float | None:
+    return min((type_.ttl.idle_hours for type_ in endings[0] if type_.ttl and type_.ttl.idle_hours), default=None)
+
+
+def _removed_days(endings: Endings) -> float | None:
+    types, lifecycle = endings
+    is_hidden = any(type_.ttl and type_.ttl.days and not type_.ttl.removes for type_ in types)
+    return lifecycle.remove_hidden_days if is_hidden else None
+
+
+KEEP_PREVIOUS_HOURS = 24
+MAX_RECALL_DROP_PERCENT = 5.0
+
+
+class ChangePolicy(StrEnum):
+    """What becomes of a Rebuild; docs/approve.md."""
+
+    APPLY = "Apply"
+    REQUIRE_APPROVAL = "RequireApproval"
+    NEVER = "Never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildSettings:
+    """What holds for rebuilds.
+
+    Attributes:
+        keep_previous_hours: of the collection that was replaced.
+        max_calls_per_hour: requests to the embedding provider; None is any number.
+        price: of a million tokens, in any currency; None where nobody said.
+        max_recall_drop_percent: percent points, 0..100.
+    """
+
+    change_policy: ChangePolicy = ChangePolicy.REQUIRE_APPROVAL
+    keep_previous_hours: int = KEEP_PREVIOUS_HOURS
+    max_calls_per_hour: int | None = None
+    price: float | None = None
+    max_recall_drop_percent: float = MAX_RECALL_DROP_PERCENT
+
+
+def rebuild_settings(spec: AgentMemorySpec) -> RebuildSettings:
+    """What holds for rebuilds of an object."""
+    rebuild = spec.rebuild or RebuildSpec()
+    keep, drop = spec.keep_previous_hours, rebuild.max_recall_drop_percent
+    return RebuildSettings(
+        change_policy=ChangePolicy(spec.change_policy or ChangePolicy.REQUIRE_APPROVAL),
+        keep_previous_hours=KEEP_PREVIOUS_HOURS if keep is None else keep,
+        max_calls_per_hour=rebuild.max_embedding_calls_per_hour,
+        price=rebuild.embedding_price_per_million_tokens,
+        max_recall_drop_percent=MAX_RECALL_DROP_PERCENT if drop is None else drop,
+    )

@@ -1,0 +1,117 @@
+"""Which scoring model ranks: the one that the object asks for, or the last accepted one where that cannot be used."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agentmemory_operator.spec.expression.models import (
+    Confidence,
+    Importance,
+    Model,
+    Priority,
+    name_of,
+)
+from agentmemory_operator.spec.expression.syntax import ExpressionInvalid
+from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import Preset, Weights
+
+FIELD = "spec.scoring.expression"
+_MODEL_FIELDS = {
+    "model",
+    "weights",
+    "utilityNorm",
+    "confidence",
+    "priority",
+    "horizons",
+    "importance",
+    "expression",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingModel:
+    """The model that ranks.
+
+    Attributes:
+        model: None is the weighted sum.
+        weights, utility_norm: of the weighted sum; None is the preset's.
+        fault: why the expression that the object asks for cannot be used.
+        generation: metadata.generation of the object whose model it is; None is the preset's for want of one.
+    """
+
+    model: Model | None = None
+    weights: Weights | None = None
+    utility_norm: float | None = None
+    fault: str | None = None
+    generation: int | None = None
+
+
+def choose(
+    spec: ScoringSpec | None,
+    status: Mapping[str, Any],
+    *,
+    preset: Preset,
+    types: tuple[MemoryType, ...],
+    distance: str,
+    generation: int,
+) -> RankingModel:
+    """The model that ranks.
+
+    Args:
+        generation: the object's.
+        status: of the object, as it came; its figures in force say what was last accepted.
+    """
+    try:
+        return replace(_chosen(spec or ScoringSpec(), preset, types, distance=distance), generation=generation)
+    except ExpressionInvalid as exc:
+        fault = str(exc)
+    try:
+        choice = _chosen(_accepted(status), preset, types, distance=distance)
+    except (ValueError, ExpressionInvalid):
+        # Nothing was accepted yet, or it does not suit the types any more: the preset's model is left.
+        return RankingModel(model=preset.model, fault=fault)
+    return replace(choice, fault=fault, generation=status["scoring"]["generation"])
+
+
+def _accepted(status: Mapping[str, Any]) -> ScoringSpec:
+    """The model that the status says is in force.
+
+    Raises:
+        ValueError: it says none.
+    """
+    figures = _part_of(_part_of(status, "effective"), "scoring")
+    if not _part_of(status, "scoring").get("generation") or not figures:
+        raise ValueError("no scoring was accepted yet")
+    kept = {name: value for name, value in figures.items() if name in _MODEL_FIELDS}
+    return ScoringSpec.model_validate(kept)
+
+
+def _part_of(status: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = status.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _chosen(spec: ScoringSpec, preset: Preset, types: tuple[MemoryType, ...], *, distance: str) -> RankingModel:
+    base = preset.model
+    match spec.model or name_of(base):
+        case "Confidence":
+            base = base if isinstance(base, Confidence) else Confidence()
+            return RankingModel(model=replace(base, **_given(spec.confidence)))
+        case "Priority":
+            base = base if isinstance(base, Priority) else Priority()
+            horizons = replace(base.horizons, **_given(spec.horizons))
+            return RankingModel(model=replace(base, **_given(spec.priority), horizons=horizons))
+        case "Importance":
+            base = base if isinstance(base, Importance) else Importance()
+            return RankingModel(model=replace(base, **_given(spec.importance)))
+        case "Expression":
+            return RankingModel(model=checked_expression(spec.expression or "", types, distance))
+    weights = Weights(**spec.weights.model_dump()) if spec.weights else None
+    return RankingModel(weights=weights, utility_norm=spec.utility_norm)
+
+
+def _given(block: Any) -> dict[str, Any]:
+    given: dict[str, Any] = block.model_dump(exclude_none=True) if block else {}
+    return given

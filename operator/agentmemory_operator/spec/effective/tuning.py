@@ -1,0 +1,141 @@
+"""The tuning in force: each figure from the object's field, else its named profile, else its preset."""
+
+from dataclasses import dataclass
+
+from agentmemory_operator.spec.kinds.spec_index import HnswSpec, Index, OptimizersSpec, QuantizationSpec, VectorsSpec
+from agentmemory_operator.spec.presets import Preset
+from agentmemory_operator.spec.presets.profiles import (
+    DEFAULT_EXPECTED_MEMORIES,
+    INT8,
+    PROFILES,
+    CollectionFigures,
+    figures_of,
+)
+from agentmemory_operator.spec.presets.table import (
+    BinaryQuantization,
+    ProductQuantization,
+    Quantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
+
+SINGLE_PRECISION_DIGITS = 6
+"""The engine keeps fractions as float32: with this many digits they are read back as they were written."""
+
+PRODUCT = ProductQuantization("X16", always_ram=True)
+BINARY = BinaryQuantization("OneBit", query_encoding="Default", always_ram=True)
+TURBO = TurboQuantization("Bits4", always_ram=True)
+
+# Fewer bits order the candidates worse, so more of them are compared by the vectors themselves (docs/tuning.md).
+OVERSAMPLING = {"OneBit": 4.0, "OneAndHalfBits": 3.0, "TwoBits": 2.0, "Bits1": 4.0, "Bits1_5": 3.0, "Bits2": 2.0}
+PRODUCT_OVERSAMPLING = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuning:
+    """Every figure of `spec.index` with defaults filled in.
+
+    Attributes:
+        profile: as named by the object, None when it names none.
+        memory: Cached or Cold.
+        rescore: whether candidates are compared by the vectors themselves, not by their compressed copies.
+        oversampling: how many times more candidates are rescored than asked for.
+    """
+
+    profile: str | None
+    expected_memories: int
+    datatype: str
+    m: int
+    ef_construct: int
+    full_scan_threshold_kb: int
+    default_segment_number: int
+    indexing_threshold_kb: int
+    memory: str
+    quantization: Quantization | None
+    rescore: bool
+    oversampling: float
+
+
+def tuning_of(index: Index | None, preset: Preset, *, dimensions: int) -> Tuning:
+    """The tuning of an object with vectors of this many dimensions."""
+    index = index or Index()
+    hnsw, optimizers = index.hnsw or HnswSpec(), index.optimizers or OptimizersSpec()
+    vectors, compressed = index.vectors or VectorsSpec(), index.quantization
+    expected = index.expected_memories or DEFAULT_EXPECTED_MEMORIES
+    datatype = vectors.datatype or preset.datatype
+    base = _base(index.profile, preset, expected_memories=expected, dimensions=dimensions, datatype=datatype)
+    quantization = quantization_of(compressed, base)
+    return Tuning(
+        profile=index.profile,
+        expected_memories=expected,
+        datatype=datatype,
+        m=hnsw.m or base.m,
+        ef_construct=hnsw.ef_construct or base.ef_construct,
+        full_scan_threshold_kb=hnsw.full_scan_threshold_kb or base.full_scan_threshold_kb,
+        default_segment_number=_given(optimizers.default_segment_number, base.default_segment_number),
+        indexing_threshold_kb=_given(optimizers.indexing_threshold_kb, base.indexing_threshold_kb),
+        memory=vectors.memory or base.memory,
+        quantization=quantization,
+        rescore=compressed is None or compressed.rescore is not False,
+        oversampling=(compressed.oversampling if compressed else None)
+        or base.oversampling
+        or oversampling_of(quantization),
+    )
+
+
+def _base(
+    profile: str | None, preset: Preset, *, expected_memories: int, dimensions: int, datatype: str
+) -> CollectionFigures:
+    """The figures of the named profile, else of the preset."""
+    if profile:
+        return figures_of(
+            PROFILES[profile], expected_memories=expected_memories, dimensions=dimensions, datatype=datatype
+        )
+    return CollectionFigures(
+        m=preset.m,
+        ef_construct=preset.ef_construct,
+        full_scan_threshold_kb=preset.full_scan_threshold_kb,
+        default_segment_number=preset.default_segment_number,
+        indexing_threshold_kb=preset.indexing_threshold_kb,
+        memory=preset.memory,
+        quantization=preset.quantization,
+    )
+
+
+def quantization_of(spec: QuantizationSpec | None, base: CollectionFigures) -> Quantization | None:
+    """The quantization; a block replaces the base's whole, its open fields are the base's of the same type."""
+    if spec is None:
+        return base.quantization
+    ram = True if spec.always_ram is None else spec.always_ram
+    match spec.type, base.quantization:
+        case "None", _:
+            return None
+        case "Scalar", scalar:
+            scalar = scalar if isinstance(scalar, ScalarQuantization) else INT8
+            quantile = scalar.quantile if spec.quantile is None else spec.quantile
+            ram = scalar.always_ram if spec.always_ram is None else ram
+            return ScalarQuantization(None if quantile is None else round(quantile, SINGLE_PRECISION_DIGITS), ram)
+        case "Product", _:
+            return ProductQuantization(spec.compression or PRODUCT.compression, ram)
+        case "Binary", _:
+            query_encoding = spec.query_encoding or BINARY.query_encoding
+            return BinaryQuantization(spec.encoding or BINARY.encoding, query_encoding, ram)
+        case _, turbo:
+            turbo = turbo if isinstance(turbo, TurboQuantization) else TURBO
+            return TurboQuantization(spec.bits or turbo.bits, ram)
+
+
+def oversampling_of(quantization: Quantization | None) -> float:
+    """The oversampling with which a quantization method loses little; 1 reads no more candidates than asked for."""
+    match quantization:
+        case ProductQuantization():
+            return PRODUCT_OVERSAMPLING
+        case BinaryQuantization(encoding=detail) | TurboQuantization(bits=detail):
+            return OVERSAMPLING.get(detail, 1.0)
+        case _:
+            return 1.0
+
+
+def _given(value: int | None, default: int) -> int:
+    """The value unless it is None; 0 is a value here (automatic, off)."""
+    return default if value is None else value

@@ -1,0 +1,254 @@
+"""Score expressions that choose: comparisons, `if`, least and greatest.
+
+A condition of the engine's formulas asks about payload keys, so a comparison of computed numbers is spelled with powers
+of 0: 0 ** (d + |d|) is 1 where d <= 0 and 0 where d > 0, exactly.
+"""
+
+# ruff: noqa: D102 - the methods of every node mean what `Expression` says.
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from types import MappingProxyType
+
+from agentmemory_operator.spec.expression.intervals import TRUTH, Interval
+from agentmemory_operator.spec.expression.tree import (
+    Const,
+    Expression,
+    Formula,
+    Ranges,
+    Target,
+    TypeIn,
+    TypeNotIn,
+    Values,
+    Var,
+)
+
+# Up to here, |a - b| loses no more than 1e-10 of the smaller one.
+PLAIN_MAGNITUDE = 1e6
+# Variables that are whole numbers: more than 0 is at least 1.
+WHOLE = frozenset({"accessCount"})
+
+OPERATORS: Mapping[str, Callable[[float, float], bool]] = MappingProxyType(
+    {
+        "<": operator.lt,
+        "<=": operator.le,
+        ">": operator.gt,
+        ">=": operator.ge,
+        "==": operator.eq,
+        "!=": operator.ne,
+    }
+)
+_OPPOSITES = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """1 where the comparison holds, else 0."""
+
+    sign: str
+    left: Expression
+    right: Expression
+
+    def evaluate(self, values: Values) -> float:
+        return float(OPERATORS[self.sign](self.left.evaluate(values), self.right.evaluate(values)))
+
+    def compile(self, target: Target) -> Formula:
+        left, right = self.left.compile(target), self.right.compile(target)
+        match self.sign:
+            case "<=":
+                return _at_most(left, right)
+            case ">=":
+                return _at_most(right, left)
+            case "==":
+                return _is_zero(_difference(left, right))
+        return _unless(self.opposite.compile(target))
+
+    def bounds(self, ranges: Ranges) -> Interval:
+        left, right = self.left.bounds(ranges), self.right.bounds(ranges)
+        match self.sign:
+            case "<":
+                return _decided(is_sure=left.high < right.low, is_ruled_out=left.low >= right.high)
+            case "<=":
+                return _decided(is_sure=left.high <= right.low, is_ruled_out=left.low > right.high)
+            case "==":
+                is_sure = left.low == left.high == right.low == right.high
+                return _decided(is_sure=is_sure, is_ruled_out=left.high < right.low or right.high < left.low)
+        other = self.opposite.bounds(ranges)
+        return Interval(1 - other.high, 1 - other.low)
+
+    @property
+    def opposite(self) -> "Compare":
+        """What holds where this does not."""
+        return Compare(_OPPOSITES[self.sign], self.left, self.right)
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    """`then` where the condition is 1, `otherwise` where it is 0; the other branch is not looked at.
+
+    The engine stops a product at the first 0, so a branch that has no finite number there does no harm.
+    """
+
+    condition: Expression
+    then: Expression
+    otherwise: Expression
+
+    def evaluate(self, values: Values) -> float:
+        return (self.then if self.condition.evaluate(values) else self.otherwise).evaluate(values)
+
+    def compile(self, target: Target) -> Formula:
+        condition = self.condition.compile(target)
+        otherwise = opposite_of(self.condition)
+        chosen = [condition, self.then.compile(target)]
+        rest = _unless(condition) if otherwise is None else otherwise.compile(target)
+        return {"sum": [{"mult": chosen}, {"mult": [rest, self.otherwise.compile(target)]}]}
+
+    def bounds(self, ranges: Ranges) -> Interval:
+        decided = self.condition.bounds(ranges)
+        then = self.then.bounds(narrowed(ranges, self.condition, holds=True))
+        otherwise = self.otherwise.bounds(narrowed(ranges, self.condition, holds=False))
+        if decided.low > 0:
+            return then
+        return otherwise if decided.high <= 0 else then.union(otherwise)
+
+
+@dataclass(frozen=True, slots=True)
+class Least:
+    """The least of its operands; spelled min(a, b) = (a + b - |a - b|) / 2 where the engine has no `min`."""
+
+    operands: tuple[Expression, ...]
+
+    def evaluate(self, values: Values) -> float:
+        return min(operand.evaluate(values) for operand in self.operands)
+
+    def compile(self, target: Target) -> Formula:
+        return _extreme("min", self.operands, target)
+
+    def bounds(self, ranges: Ranges) -> Interval:
+        found = [operand.bounds(ranges) for operand in self.operands]
+        return Interval(min(each.low for each in found), min(each.high for each in found))
+
+
+@dataclass(frozen=True, slots=True)
+class Greatest:
+    """The greatest of its operands; spelled max(a, b) = (a + b + |a - b|) / 2 where the engine has no `max`."""
+
+    operands: tuple[Expression, ...]
+
+    def evaluate(self, values: Values) -> float:
+        return max(operand.evaluate(values) for operand in self.operands)
+
+    def compile(self, target: Target) -> Formula:
+        return _extreme("max", self.operands, target)
+
+    def bounds(self, ranges: Ranges) -> Interval:
+        found = [operand.bounds(ranges) for operand in self.operands]
+        return Interval(max(each.low for each in found), max(each.high for each in found))
+
+
+def opposite_of(condition: Expression) -> Expression | None:
+    """The negated condition; None where the negation is no single node."""
+    match condition:
+        case Compare():
+            return condition.opposite
+        case TypeIn(names):
+            return TypeNotIn(names)
+        case TypeNotIn(names):
+            return TypeIn(names)
+    return None
+
+
+def narrowed(ranges: Ranges, condition: Expression, *, holds: bool) -> Ranges:
+    """The ranges of the memories for which a condition holds, or does not.
+
+    A variable compared with a number and the type are narrowed; what else a condition says is left out.
+    """
+    condition = condition if holds else opposite_of(condition) or Const(0.0)
+    match condition:
+        case Compare(sign, Var(name), Const(value)):
+            return _limited(ranges, name, sign, value)
+        case Compare(sign, Const(value), Var(name)):
+            return _limited(ranges, name, _MIRRORED[sign], value)
+        case TypeIn(names) if ranges.types is not None:
+            return Ranges(ranges.numbers, ranges.types.intersection(names) or ranges.types)
+        case TypeIn(names):
+            return Ranges(ranges.numbers, frozenset(names))
+        case TypeNotIn(names) if ranges.types is not None:
+            return Ranges(ranges.numbers, ranges.types.difference(names) or ranges.types)
+    return ranges
+
+
+def _limited(ranges: Ranges, name: str, sign: str, value: float) -> Ranges:
+    """The ranges with a variable cut; a cut that leaves nothing is ignored, since its branch is never taken."""
+    known = ranges.numbers[name]
+    cut = _cut(known, sign, value)
+    low, high = max(known.low, cut.low), min(known.high, cut.high)
+    if name in WHOLE:
+        low, high = math.ceil(low), math.floor(high)
+    return ranges.limited(name, Interval(low, high)) if low <= high else ranges
+
+
+def _cut(known: Interval, sign: str, value: float) -> Interval:
+    """The numbers for which a comparison with a value holds; `!=` cuts only where the value is an end."""
+    below, above = math.nextafter(value, -math.inf), math.nextafter(value, math.inf)
+    match sign:
+        case "<" | "<=":
+            return Interval(-math.inf, below if sign == "<" else value)
+        case ">" | ">=":
+            return Interval(above if sign == ">" else value, math.inf)
+        case "==":
+            return Interval(value, value)
+    return Interval(above if value == known.low else -math.inf, below if value == known.high else math.inf)
+
+
+def _decided(*, is_sure: bool, is_ruled_out: bool) -> Interval:
+    if is_sure:
+        return Interval(1.0, 1.0)
+    return Interval(0.0, 0.0) if is_ruled_out else TRUTH
+
+
+def _extreme(name: str, operands: Sequence[Expression], target: Target) -> Formula:
+    formulas = [operand.compile(target) for operand in operands]
+    if target.has_extremes:
+        return {name: formulas}
+    ranges = [operand.bounds(target.ranges).magnitude().high for operand in operands]
+    spell = _plain_extreme if max(ranges) <= PLAIN_MAGNITUDE else _chosen_extreme
+    return reduce(lambda a, b: spell(name, a, b), formulas)
+
+
+def _plain_extreme(name: str, a: Formula, b: Formula) -> Formula:
+    distance = {"abs": _difference(a, b)}
+    return {"mult": [0.5, _sum(a, b, distance if name == "max" else {"neg": distance})]}
+
+
+def _chosen_extreme(name: str, a: Formula, b: Formula) -> Formula:
+    """The maximum or minimum of large numbers, where a sum would lose the smaller one."""
+    is_first = _at_most(a, b) if name == "min" else _at_most(b, a)
+    return {"sum": [{"mult": [is_first, a]}, {"mult": [_unless(is_first), b]}]}
+
+
+def _at_most(a: Formula, b: Formula) -> Formula:
+    difference = _difference(a, b)
+    return {"pow": {"base": 0.0, "exponent": _sum(difference, {"abs": difference})}}
+
+
+def _is_zero(formula: Formula) -> Formula:
+    return {"pow": {"base": 0.0, "exponent": {"abs": formula}}}
+
+
+def _unless(condition: Formula) -> Formula:
+    return {"sum": [1.0, {"neg": condition}]}
+
+
+def _difference(a: Formula, b: Formula) -> Formula:
+    return _sum(a, -b if isinstance(b, float) else {"neg": b})
+
+
+def _sum(*formulas: Formula) -> Formula:
+    """The sum without the zeros."""
+    terms = [formula for formula in formulas if formula != 0.0]
+    return terms[0] if len(terms) == 1 else {"sum": terms or [0.0]}

@@ -1,0 +1,244 @@
+"""The text of a scoring expression to its syntax tree; every part knows where in the text it stands.
+
+comparison = sum [("<" | "<=" | ">" | ">=" | "==" | "!=") sum]
+sum = product {("+" | "-") product}, product = unary {("*" | "/") unary}, unary = ["-"] primary
+primary = number | text | name | name "(" comparison {"," comparison} ")" | "(" comparison ")"
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.spec.printable import printable
+
+MAX_LENGTH, MAX_DEPTH, MAX_TOKENS = 1000, 24, 400
+SNIPPET = 72
+
+_TOKEN = re.compile(
+    r"(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
+    r'|(?P<text>"[^"\n]*"|\'[^\'\n]*\')'
+    r"|(?P<sign><=|>=|==|!=|[-+*/(),<>])"
+)
+_COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+class ExpressionInvalid(AgentMemoryError):
+    """A scoring expression that cannot be used; says where, with a caret under the place.
+
+    Attributes:
+        position: of the first wrong character, from 1.
+    """
+
+    def __init__(self, text: str, start: int, message: str) -> None:
+        self.position = start + 1
+        line_start = text.rfind("\n", 0, start) + 1
+        line = text[line_start:].partition("\n")[0]
+        first = max(0, start - line_start - SNIPPET // 2)
+        snippet = printable(line[first : first + SNIPPET])
+        caret = " " * len(printable(line[first : start - line_start])) + "^"
+        super().__init__(f"character {self.position}: {message}\n  {snippet}\n  {caret}")
+
+
+@dataclass(frozen=True, slots=True)
+class NumberLiteral:
+    """A number as it is written."""
+
+    start: int
+    end: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextLiteral:
+    """A text in quotes, without them."""
+
+    start: int
+    end: int
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A variable."""
+
+    start: int
+    end: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A function and what it is called with."""
+
+    start: int
+    end: int
+    name: str
+    arguments: tuple["Part", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Negative:
+    """A part with a minus before it."""
+
+    start: int
+    end: int
+    operand: "Part"
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two parts with a sign between them, which stands at `at`."""
+
+    start: int
+    end: int
+    sign: str
+    at: int
+    left: "Part"
+    right: "Part"
+
+
+Part = NumberLiteral | TextLiteral | Name | FunctionCall | Negative | Pair
+
+
+@dataclass(frozen=True, slots=True)
+class _Token:
+    kind: str
+    value: str
+    start: int
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.value)
+
+
+def parse_expression(text: str) -> Part:
+    """The syntax tree.
+
+    Raises:
+        ExpressionInvalid: it is no expression, or it has more than 1,000 characters, 24 levels or 400 words and signs.
+    """
+    if len(text) > MAX_LENGTH:
+        raise ExpressionInvalid(text, MAX_LENGTH, f"longer than {MAX_LENGTH} characters: shorten it")
+    return _Parser(text).whole()
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    position = 0
+    while position < len(text):
+        if text[position] in " \t\n":
+            position += 1
+            continue
+        found = _TOKEN.match(text, position)
+        if found is None:
+            raise ExpressionInvalid(text, position, _unknown_character(text, position))
+        yield _Token(str(found.lastgroup), found.group(), position)
+        position = found.end()
+    yield _Token("end", "", len(text))
+
+
+def _unknown_character(text: str, position: int) -> str:
+    if text[position] in "\"'":
+        return "this text has no closing quote: add it"
+    if text[position] == "=":
+        return "a comparison for equality is =="
+    if text[position] in "^%&|!":
+        return f"there is no sign {text[position]!r}: use pow(a, b), if(condition, a, b), or min and max of conditions"
+    return f"{text[position]!r} has no meaning here: remove it"
+
+
+class _Parser:
+    """Reads one expression by recursive descent."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = list(_tokens(text))
+        self._place = 0
+        self._depth = 0
+        if len(self._tokens) > MAX_TOKENS:
+            raise self._fault(self._tokens[MAX_TOKENS], f"more than {MAX_TOKENS} words and signs: simplify it")
+
+    def whole(self) -> Part:
+        part = self._comparison()
+        if self._next.kind != "end":
+            raise self._fault(self._next, f"{self._next.value!r} is not expected here: a sign is missing before it")
+        return part
+
+    def _comparison(self) -> Part:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise self._fault(self._next, f"nested deeper than {MAX_DEPTH}: simplify it")
+        part = self._pairs(self._sum, _COMPARISONS, is_chain=False)
+        self._depth -= 1
+        return part
+
+    def _sum(self) -> Part:
+        return self._pairs(self._product, ("+", "-"))
+
+    def _product(self) -> Part:
+        return self._pairs(self._unary, ("*", "/"))
+
+    def _pairs(self, operand: Callable[[], Part], signs: tuple[str, ...], *, is_chain: bool = True) -> Part:
+        left = operand()
+        is_first = True
+        while self._next.kind == "sign" and self._next.value in signs:
+            sign = self._take()
+            if not (is_first or is_chain):
+                raise self._fault(sign, "comparisons cannot follow each other: use min(a < b, b < c)")
+            right = operand()
+            left, is_first = Pair(left.start, right.end, sign.value, sign.start, left, right), False
+        return left
+
+    def _unary(self) -> Part:
+        if self._next.value != "-" or self._next.kind != "sign":
+            return self._primary()
+        minus = self._take()
+        operand = self._primary()
+        return Negative(minus.start, operand.end, operand)
+
+    def _primary(self) -> Part:
+        token = self._take()
+        match token.kind:
+            case "number":
+                return NumberLiteral(token.start, token.end, float(token.value))
+            case "text":
+                return TextLiteral(token.start, token.end, token.value[1:-1])
+            case "name":
+                return self._named(token)
+        if token.value == "(":
+            inner = self._comparison()
+            # The parentheses belong to the part, for whoever quotes it.
+            return replace(inner, start=token.start, end=self._expect(")").end)
+        met = repr(token.value) if token.value else "the end"
+        raise self._fault(token, f"{met} stands where a number, a variable or a function is expected")
+
+    def _named(self, token: _Token) -> Part:
+        if self._next.value != "(":
+            return Name(token.start, token.end, token.value)
+        self._take()
+        arguments: list[Part] = []
+        while self._next.value != ")":
+            if arguments:
+                self._expect(",")
+            arguments.append(self._comparison())
+        return FunctionCall(token.start, self._take().end, token.value, tuple(arguments))
+
+    def _expect(self, value: str) -> _Token:
+        token = self._take()
+        if token.value != value:
+            met = repr(token.value) if token.value else "the end"
+            raise self._fault(token, f"{value!r} is expected here instead of {met}")
+        return token
+
+    @property
+    def _next(self) -> _Token:
+        return self._tokens[self._place]
+
+    def _take(self) -> _Token:
+        token = self._tokens[self._place]
+        self._place = min(self._place + 1, len(self._tokens) - 1)
+        return token
+
+    def _fault(self, token: _Token, message: str) -> ExpressionInvalid:
+        return ExpressionInvalid(self._text, token.start, message)

@@ -1,0 +1,217 @@
+"""What the API server would say to an object: the bounds of each field, then the CEL rules over several."""
+
+import json
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from agentmemory_operator.errors import FieldError
+from agentmemory_operator.spec.kinds.schema import ANY_TYPE, INT_OR_STRING, LIST_KEYS, LIST_TYPE, RULES, CelRule, Schema
+
+_Model = TypeVar("_Model", bound=BaseModel)
+_Path = tuple[str | int, ...]
+
+_SHOWN_CHARS = 60
+_CEL_ERRORS = (KeyError, OverflowError, RuntimeError, TypeError, ValueError)
+# After these a rule over the field can still be judged; after others, as a wrong type, it would only confuse.
+_JUDGEABLE = frozenset(
+    {
+        "extra_forbidden",
+        "finite_number",
+        "greater_than_equal",
+        "less_than_equal",
+        "literal_error",
+        "string_pattern_mismatch",
+        "string_too_long",
+        "string_too_short",
+        "too_long",
+        "too_short",
+    }
+)
+
+
+@cache
+def _compiled(rule: str) -> Any:
+    # Its command line comes along, and with it a library for terminals: 8 MiB and a quarter of a second.
+    sys.modules.setdefault("cel.cli", ModuleType("cel.cli"))
+    # Few verbs judge rules.
+    import cel
+
+    return cel.compile(rule)
+
+
+@dataclass(frozen=True, slots=True)
+class _Problem:
+    path: _Path
+    message: str
+    blocks_rules: bool = False
+
+
+def problems_of(
+    model: type[_Model], schema: Schema, document: object, *, old: object, spared: Collection[CelRule] = ()
+) -> tuple[_Model | None, list[FieldError]]:
+    """The parsed document, None where its fields forbid it, and everything that is wrong with it.
+
+    Args:
+        model: a whole object's model.
+        schema: the model's structural schema.
+        document: plain JSON, numbers as the schema has them.
+        old: the object it replaces; None skips the rules on changes.
+        spared: rules that are not asked.
+    """
+    parsed: _Model | None = None
+    wrong: dict[_Path, _Problem] = {}
+    try:
+        parsed = model.model_validate(document, by_alias=True, by_name=False)
+    except ValidationError as invalid:
+        for error in invalid.errors(include_url=False):
+            problem = _problem(schema, error)
+            if not (error["type"] == "too_short" and any(path[: len(problem.path)] == problem.path for path in wrong)):
+                wrong.setdefault(problem.path, problem)
+    blocked = [problem.path for problem in wrong.values() if problem.blocks_rules]
+    broken = _broken_rules(schema, _known(schema, document), old=_known(schema, old), path=(), blocked=blocked)
+    silent = {rule.message for rule in spared}
+    asked = (problem for problem in broken if problem.path not in wrong and problem.message not in silent)
+    problems = [*wrong.values(), *asked]
+    return parsed, [FieldError(_shown_path(problem.path), problem.message) for problem in problems]
+
+
+def _problem(schema: Schema, error: ErrorDetails) -> _Problem:
+    """Pydantic's error at the deepest field the schema knows, in words that name the way out."""
+    path, node = _located(schema, error["loc"])
+    blocks = error["type"] not in _JUDGEABLE
+    if ANY_TYPE in node:
+        return _Problem(path, f"{_shown(error['input'])}: give {_expected(node)}", blocks)
+    match error["type"]:
+        case "extra_forbidden":
+            known = ", ".join(sorted(node.get("properties", ())))
+            return _Problem(error["loc"], f"unknown field; known here: {known}")
+        case "missing":
+            return _Problem(path, f"is required: give {_expected(node)}", blocks)
+        case _:
+            return _Problem(path, f"{_shown(error['input'])}: give {_expected(node)}", blocks)
+
+
+def _located(schema: Schema, loc: Iterable[str | int]) -> tuple[_Path, Schema]:
+    """The deepest known node on the way, and its path; pydantic adds names of union members at the end."""
+    path: _Path = ()
+    for step in loc:
+        fields = schema.get("properties", {})
+        child = schema.get("items") if isinstance(step, int) else fields.get(step, schema.get("additionalProperties"))
+        if child is None:
+            break
+        path, schema = (*path, step), child
+    return path, schema
+
+
+def _broken_rules(schema: Schema, value: Any, *, old: Any, path: _Path, blocked: Iterable[_Path]) -> Iterator[_Problem]:
+    """Yield the rules that the value and what is below it break, except above a field that no rule can judge."""
+    if not any(other[: len(path)] == path for other in blocked):
+        for rule in schema.get(RULES, ()):
+            if not _holds(rule["rule"], value, old):
+                below = rule.get("fieldPath", "").split(".")[1:]
+                yield _Problem((*path, *below), rule["message"])
+    if isinstance(value, dict):
+        olds = old if isinstance(old, dict) else {}
+        for name, child in value.items():
+            node = schema.get("properties", {}).get(name, {})
+            yield from _broken_rules(node, child, old=olds.get(name), path=(*path, name), blocked=blocked)
+    elif isinstance(value, list):
+        yield from _duplicates(schema, value, path)
+        for number, child in enumerate(value):
+            yield from _broken_rules(schema.get("items", {}), child, old=None, path=(*path, number), blocked=blocked)
+
+
+def _holds(rule: str, value: Any, old: Any) -> bool:
+    """Whether a rule holds; a rule on changes holds where nothing is replaced."""
+    is_transition = "oldSelf" in rule
+    if is_transition and old is None:
+        return True
+    try:
+        return _compiled(rule).execute({"self": value, "oldSelf": old}) is True
+    except _CEL_ERRORS:
+        return is_transition
+
+
+def _duplicates(schema: Schema, entries: list[Any], path: _Path) -> Iterator[_Problem]:
+    """Yield the entries of a keyed list whose keys an earlier entry has, and of a set what stands there already."""
+    keys = schema.get(LIST_KEYS, ())
+    if keys:
+        identities = [tuple(entry.get(key) for key in keys) if isinstance(entry, dict) else () for entry in entries]
+    else:
+        identities = [(entry,) for entry in entries] if schema.get(LIST_TYPE) == "set" else []
+    for number, identity in enumerate(identities):
+        if identity and all(isinstance(value, str) for value in identity) and identity in identities[:number]:
+            told = " ".join(f"{key} {_shown(value)}" for key, value in zip(keys or ("value",), identity, strict=True))
+            yield _Problem((*path, number), f"{told} stands in an earlier entry: rename or remove one")
+
+
+def _known(schema: Schema, value: Any) -> Any:
+    """The value without fields the schema does not know, or says nothing about."""
+    properties = schema.get("properties")
+    if isinstance(value, dict) and properties:
+        told = {name: child for name, child in value.items() if properties.get(name)}
+        return {name: _known(properties[name], child) for name, child in told.items()}
+    if isinstance(value, list) and "items" in schema:
+        return [_known(schema["items"], child) for child in value]
+    return value
+
+
+def _expected(node: Schema) -> str:
+    """What a field accepts, in words."""
+    if node.get(INT_OR_STRING):
+        return str(node[RULES][0]["message"].partition(" must be ")[2])
+    if "enum" in node:
+        return " or ".join(map(str, node["enum"]))
+    if ANY_TYPE in node:
+        return _expected_union(node)
+    return _expected_type(node)
+
+
+def _expected_union(node: Schema) -> str:
+    words = node["pattern"].strip("^()$").replace("|", ", ")
+    fields = ", ".join(f"{name} ({_expected(field)})" for name, field in node["properties"].items())
+    return f"{words} or an object with nothing but {fields}"
+
+
+def _expected_type(node: Schema) -> str:
+    match node.get("type"):
+        case "integer":
+            return f"a whole number{_bounds(node, 'minimum', 'maximum')}"
+        case "number":
+            return f"a number{_bounds(node, 'minimum', 'maximum')}"
+        case "string":
+            return f"text{_text_bounds(node)}"
+        case "array":
+            return f"a list{_bounds(node, 'minItems', 'maxItems')}"
+        case "boolean":
+            return "true or false"
+        case _:
+            return "an object"
+
+
+def _bounds(node: Mapping[str, Any], least: str, most: str) -> str:
+    given = f" {node.get(least, '')}..{node.get(most, '')}"
+    return "" if given == " .." else given + (" entries long" if least == "minItems" else "")
+
+
+def _text_bounds(node: Mapping[str, Any]) -> str:
+    length = f" of {node.get('minLength', 0)}..{node['maxLength']} characters" if "maxLength" in node else ""
+    return length + (f" that matches {node['pattern']}" if "pattern" in node else "")
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str | int | float | None):
+        return json.dumps(value)[:_SHOWN_CHARS]
+    return "a list" if isinstance(value, list | tuple) else "an object"
+
+
+def _shown_path(path: _Path) -> str:
+    steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step[:_SHOWN_CHARS]}" for step in path)
+    return steps.removeprefix(".") or "object"

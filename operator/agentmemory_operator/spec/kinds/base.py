@@ -1,0 +1,72 @@
+"""What the models of all kinds are made of."""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic.alias_generators import to_camel
+
+from agentmemory_operator.spec.kinds.conditions import TYPES
+from agentmemory_operator.spec.kinds.schema import of_one_writer
+
+
+class Model(BaseModel):
+    """Strict, frozen, camelCase outside and snake_case inside."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, strict=True)
+
+
+OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+
+ObjectName = Annotated[str, Field(min_length=1, max_length=253, pattern=OBJECT_NAME_PATTERN)]
+NamespaceName = Annotated[str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+HostName = Annotated[
+    str, Field(min_length=1, max_length=259, pattern=r"^[A-Za-z0-9._-]+(:[0-9]{1,5})?$", description="One host.")
+]
+SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+
+
+class SecretKeyRef(Model):
+    """A key of a Secret in the object's own namespace."""
+
+    name: ObjectName = Field(description="Name of the Secret.")
+    key: SecretKey = Field(description="Key within the Secret's data.")
+
+
+class StatusModel(BaseModel):
+    """Frozen, camelCase outside."""
+
+    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+
+
+GENERATION = "metadata.generation that the operator last acted on."
+
+
+class WholeStatus(StatusModel):
+    """A status, which the operator alone writes.
+
+    The record of who wrote which field would be larger than the status, and every list of the objects would carry it.
+    """
+
+    model_config = ConfigDict(json_schema_extra=of_one_writer())
+
+
+class Condition(StatusModel):
+    """One condition, as the Kubernetes API conventions describe it."""
+
+    type: Annotated[str, Field(max_length=316)]
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether the condition holds.")
+    reason: Annotated[str, Field(min_length=1, max_length=1024, pattern="^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$")] = (
+        Field(description="Why, as one word of a closed set.")
+    )
+    message: Annotated[str, Field(max_length=32_768)] = Field(description="Why, for people, with the way out.")
+    last_transition_time: str = Field(
+        description="When `status` last changed, RFC 3339.", json_schema_extra={"format": "date-time"}
+    )
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="metadata.generation that the condition speaks of."
+    )
+
+
+def types_of(kind: str) -> str:
+    """The description of `type`: which there are of a kind."""
+    return f"One of: {'; '.join(f'{name} ({meaning})' for name, meaning in TYPES[kind].items())}."

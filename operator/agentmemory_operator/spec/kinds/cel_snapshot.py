@@ -1,0 +1,40 @@
+"""CEL rules of MemorySnapshot and MemoryRestore; what holds for `cel` holds here."""
+
+from agentmemory_operator.spec.kinds.cel import is_url
+from agentmemory_operator.spec.kinds.schema import CelRule
+
+ENDPOINT = is_url("endpoint", "https://minio.storage.svc:9000")
+SOURCE_URL = CelRule(
+    r"self.matches('^https://[A-Za-z0-9._-]+(:[0-9]{1,5})?/[A-Za-z0-9._~%!$&()*+,;=:@/?-]*$')",
+    "url must be an https:// URL without user and fragment, for example https://backups.example.com/a.snapshot",
+)
+
+KEY = CelRule(
+    "!self.matches('(^|/)[.][.]?(/|$)')",
+    "no segment between slashes may be . or ..: storages take them for a way to another folder: remove it",
+)
+
+ENCRYPTION = (
+    CelRule(
+        "self.type == 'KMS' || !has(self.kmsKeyId)",
+        "kmsKeyId has no meaning but with type KMS: remove it, or choose type KMS",
+        ".kmsKeyId",
+    ),
+)
+
+SNAPSHOT_IMMUTABLE = CelRule(
+    "self == oldSelf", "spec cannot change, the snapshot is made once: create another MemorySnapshot"
+)
+RESTORE_IMMUTABLE = CelRule(
+    "self == oldSelf", "spec cannot change, the restore is made once: create another MemoryRestore"
+)
+
+_SOURCES = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in ("snapshotRef", "s3", "url"))
+SOURCE = (
+    CelRule(f"{_SOURCES} == 1", "source needs exactly one of snapshotRef, s3 and url: give one of them"),
+    CelRule(
+        "has(self.url) == has(self.sha256)",
+        "url and sha256 belong together: give sha256 of what lies at url, or neither",
+        ".sha256",
+    ),
+)

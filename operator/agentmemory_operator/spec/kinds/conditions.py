@@ -1,0 +1,195 @@
+"""Status conditions: the closed set of reasons, and pure set and merge."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from agentmemory_operator.spec.printable import printable_lines
+
+Json = dict[str, Any]
+
+
+class Reason(StrEnum):
+    """Every reason a condition can carry; docs/conditions.md explains each."""
+
+    SERVING = "Serving"
+    ANSWERS = "Answers"
+    CONVERGED = "Converged"
+    INDEXING = "Indexing"
+    COLLECTION_RED = "CollectionRed"
+    DRIFTED = "Drifted"
+    AWAITING_APPROVAL = "AwaitingApproval"
+    REINDEX_QUEUED = "ReindexQueued"
+    REPLICATING = "Replicating"
+    REPLICAS_INACTIVE = "ReplicasInactive"
+    TOO_FEW_PEERS = "TooFewPeers"
+    SUSPENDED = "Suspended"
+    INVALID_SPEC = "InvalidSpec"
+    SLUG_TAKEN = "SlugTaken"
+    COLLECTION_NOT_OWNED = "CollectionNotOwned"
+    COLLECTION_LOST = "CollectionLost"
+    CONNECTION_NOT_FOUND = "ConnectionNotFound"
+    CONNECTION_NOT_ALLOWED = "ConnectionNotAllowed"
+    SECRET_NOT_FOUND = "SecretNotFound"
+    SECRET_NOT_USABLE = "SecretNotUsable"
+    HOST_NOT_ALLOWED = "HostNotAllowed"
+    INVALID_CA = "InvalidCA"
+    TLS_FAILED = "TLSFailed"
+    QDRANT_UNAVAILABLE = "QdrantUnavailable"
+    QDRANT_REJECTED = "QdrantRejected"
+    QDRANT_TOO_OLD = "QdrantTooOld"
+    DELETION_WAITING = "DeletionWaiting"
+    CHANGE_IGNORED = "ChangeIgnored"
+    SCORING_REJECTED = "ScoringRejected"
+    TYPE_REMOVED = "TypeRemoved"
+    SCHEDULE_REJECTED = "ScheduleRejected"
+    BOOTSTRAP_FAILED = "BootstrapFailed"
+    VERSION_MISMATCH = "VersionMismatch"
+    SNAPSHOT_NOT_OWNED = "SnapshotNotOwned"
+    SNAPSHOT_UNFIT = "SnapshotUnfit"
+    NODES_NOT_LISTED = "NodesNotListed"
+    SOURCE_NOT_ALLOWED = "SourceNotAllowed"
+    NO_ALIAS = "NoAlias"
+    VERIFIED = "Verified"
+    COMPARED_WITH_RECORD = "ComparedWithRecord"
+    CHECKSUM_MATCHES = "ChecksumMatches"
+    NOT_VERIFIED = "NotVerified"
+    COPY_DIFFERS = "CopyDiffers"
+    CHECKSUM_DIFFERS = "ChecksumDiffers"
+    NOT_RESTORABLE = "NotRestorable"
+    SNAPSHOT_RECENT = "SnapshotRecent"
+    SNAPSHOT_OVERDUE = "SnapshotOverdue"
+    SERVER_VERSION_CHANGED = "ServerVersionChanged"
+    COLLECTION_REBUILT = "CollectionRebuilt"
+    NO_SNAPSHOT_YET = "NoSnapshotYet"
+    SNAPSHOT_PROVEN = "SnapshotProven"
+    SNAPSHOT_BAD = "SnapshotBad"
+    SNAPSHOT_FAILED = "SnapshotFailed"
+    BEING_REMOVED = "BeingRemoved"
+    RUNNING = "Running"
+    SNAPSHOT_TAKEN = "SnapshotTaken"
+    AGENT_MEMORY_NOT_FOUND = "AgentMemoryNotFound"
+    NO_COLLECTION = "NoCollection"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    SNAPSHOT_LOST = "SnapshotLost"
+    STORAGE_UNAVAILABLE = "StorageUnavailable"
+    STORAGE_REJECTED = "StorageRejected"
+    STORAGE_GONE = "StorageGone"
+    RESTORING = "Restoring"
+    RETRYING = "Retrying"
+    RESTORED = "Restored"
+    ALREADY_APPLIED = "AlreadyApplied"
+    WAITS_FOR_RESTORE = "WaitsForRestore"
+    WAITS_FOR_REBUILD = "WaitsForRebuild"
+    SNAPSHOT_NOT_FOUND = "SnapshotNotFound"
+    SNAPSHOT_NOT_READY = "SnapshotNotReady"
+    WRITES_GO_ON = "WritesGoOn"
+    NOT_UNDONE = "NotUndone"
+    SNAPSHOT_REFUSED = "SnapshotRefused"
+    TARGET_GONE = "TargetGone"
+    ROLLED_BACK = "RolledBack"
+    PREVIOUS_GONE = "PreviousGone"
+    NOT_LIVE = "NotLive"
+    REBUILD_RUNNING = "RebuildRunning"
+    REBUILD_PAUSED = "RebuildPaused"
+    REBUILD_FAILED = "RebuildFailed"
+    REBUILD_NOT_ALLOWED = "RebuildNotAllowed"
+    REBUILD_CANCELLED = "RebuildCancelled"
+    CANNOT_REBUILD = "CannotRebuild"
+    INSUFFICIENT_SPACE = "InsufficientSpace"
+    CAPACITY_UNKNOWN = "CapacityUnknown"
+    ROOM_LEFT = "RoomLeft"
+    LITTLE_ROOM_LEFT = "LittleRoomLeft"
+    SERVER_FULL = "ServerFull"
+    NAMESPACE_FULL = "NamespaceFull"
+
+
+TYPES: Mapping[str, Mapping[str, str]] = {
+    "AgentMemory": {
+        "Ready": "the collection serves",
+        "InSync": "it is as the object asks; while it is Ready",
+        "Reconciling": "something failed that is tried again; only while it holds",
+        "Stalled": "nothing changes until a person acts; only while it holds",
+        "Suspended": "spec.suspend is true; only while it holds",
+        "TypesListed": "False while there are memories of a type that is not listed",
+        "SnapshotFresh": "the last proven snapshot is young enough; with a schedule",
+        "SnapshotVerified": "the last snapshot is proven; once one was made",
+    },
+    "QdrantConnection": {
+        "Ready": "the server answers and can be used",
+        "Reachable": "the server answers, whatever it says",
+        "NearCapacity": "few more collections fit, or none; Unknown where that cannot be known",
+        "Reconciling": "something failed that is tried again; only while it holds",
+        "Stalled": "nothing changes until a person acts; only while it holds",
+    },
+    "MemorySnapshot": {
+        "Progressing": "what it is at, or waits for; only while it runs",
+        "Succeeded": "whether it was made",
+        "Verified": "whether it is proven; once it was tried",
+    },
+    "MemoryRestore": {
+        "Progressing": "what it is at, or waits for; only while it runs",
+        "Succeeded": "whether it was done; from its end on",
+        "AlreadyApplied": "the same restore was on record, nothing was done; only where it holds",
+        "RolledBack": "whether it was rolled back; once that was asked for",
+    },
+}
+"""By kind, every type of condition that its objects can have, and what it tells."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionState:
+    """One condition to set.
+
+    Attributes:
+        status: True, False or None for Unknown.
+    """
+
+    type: str
+    status: bool | None
+    reason: str
+    message: str
+
+
+def merge_conditions(
+    old: Sequence[Mapping[str, Any]], states: Sequence[ConditionState], *, generation: int, now: str
+) -> list[Json]:
+    """The conditions list for `states`.
+
+    `lastTransitionTime` is kept while the status is the same. A type that `states` leaves out is dropped: `Reconciling`
+    and `Stalled` stand only while they are true (kstatus).
+
+    Args:
+        old: the list of the last pass.
+        states: what holds now.
+        generation: the object's, written to each condition.
+        now: RFC 3339 UTC.
+    """
+    before = {condition["type"]: condition for condition in old}
+    return [_condition(state, before.get(state.type), generation=generation, now=now) for state in states]
+
+
+def _condition(state: ConditionState, before: Mapping[str, Any] | None, *, generation: int, now: str) -> Json:
+    status = {True: "True", False: "False", None: "Unknown"}[state.status]
+    unchanged = before is not None and before.get("status") == status
+    return {
+        "type": state.type,
+        "status": status,
+        "reason": str(state.reason),
+        # Whoever reads it may do so in a terminal, where kubectl prints it as it is.
+        "message": printable_lines(state.message),
+        "observedGeneration": generation,
+        "lastTransitionTime": before.get("lastTransitionTime", now) if before is not None and unchanged else now,
+    }
+
+
+def condition_of(status: Mapping[str, Any] | None, kind: str) -> Mapping[str, Any]:
+    """The condition of that type as a status has it, empty where there is none."""
+    conditions = (status or {}).get("conditions") or []
+    return next((condition for condition in conditions if condition.get("type") == kind), {})
+
+
+def is_true(conditions: Sequence[Mapping[str, Any]], kind: str) -> bool:
+    """Whether the condition of that type is True."""
+    return any(condition["type"] == kind and condition["status"] == "True" for condition in conditions)

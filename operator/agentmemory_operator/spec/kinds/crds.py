@@ -1,0 +1,241 @@
+"""The kinds as Kubernetes knows them: names, printer columns, schema; and the CRDs made of these.
+
+Editors get a JSON Schema of them: the structural schemas without what only Kubernetes understands. CEL rules have no
+place in JSON Schema: `agentmemory validate` holds a file to them too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, GROUP, VERSION
+from agentmemory_operator.spec.kinds.documents import (
+    AgentMemoryDocument,
+    MemoryRestoreDocument,
+    MemorySnapshotDocument,
+    QdrantConnectionDocument,
+)
+from agentmemory_operator.spec.kinds.schema import INT_OR_STRING, Schema, structural
+from agentmemory_operator.spec.kinds.status_agent_memory import AgentMemoryStatus
+from agentmemory_operator.spec.kinds.status_connection import QdrantConnectionStatus
+from agentmemory_operator.spec.kinds.status_restore import MemoryRestoreStatus
+from agentmemory_operator.spec.kinds.status_snapshot import MemorySnapshotStatus
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+METADATA: Schema = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string"}, "namespace": {"type": "string"}},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of `kubectl get`; a wide one shows with `-o wide`."""
+
+    name: str
+    type: str
+    json_path: str
+    description: str
+    is_wide: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindDefinition:
+    """One kind of the group."""
+
+    name: str
+    plural: str
+    short_name: str
+    description: str
+    document: type[BaseModel]
+    status: type[BaseModel]
+    columns: tuple[Column, ...]
+
+
+_READY = '.status.conditions[?(@.type=="Ready")].status'
+_READY_REASON = '.status.conditions[?(@.type=="Ready")].reason'
+_AGE = Column("Age", "date", ".metadata.creationTimestamp", "Since it was created.")
+
+AGENT_MEMORY = KindDefinition(
+    name="AgentMemory",
+    plural="agentmemories",
+    short_name="amem",
+    description="One agent's long-term memory: a tuned Qdrant collection, and how search ranks what is in it.",
+    document=AgentMemoryDocument,
+    status=AgentMemoryStatus,
+    columns=(
+        Column("Agent", "string", ".status.agent", "The agent's name in the API."),
+        Column("Preset", "string", ".status.effective.preset", "The preset in force."),
+        Column("Ready", "string", _READY, "Whether it serves."),
+        Column("Points", "integer", ".status.collection.points", "Points in the collection, approximately."),
+        Column("Last-Snapshot", "date", ".status.lastSnapshot.time", "Since the last snapshot was made."),
+        _AGE,
+        Column("Alias", "string", ".status.collection.alias", "The collection's stable name.", is_wide=True),
+        Column("Physical", "string", ".status.collection.physical", "The collection behind it.", is_wide=True),
+        Column("State", "string", ".status.collection.state", "Qdrant's word for its state.", is_wide=True),
+        Column("Drift", "integer", ".status.driftCount", "Changes past this object that stay.", is_wide=True),
+        Column("Generation", "integer", ".status.observedGeneration", "Last generation acted on.", is_wide=True),
+    ),
+)
+
+QDRANT_CONNECTION = KindDefinition(
+    name="QdrantConnection",
+    plural="qdrantconnections",
+    short_name="qconn",
+    description="A Qdrant server or cluster, and how to reach it.",
+    document=QdrantConnectionDocument,
+    status=QdrantConnectionStatus,
+    columns=(
+        Column("URL", "string", ".spec.url", "Base URL of its REST API."),
+        Column("Ready", "string", _READY, "Whether it answers and is recent enough."),
+        Column("Version", "string", ".status.version", "Qdrant's version."),
+        Column("Peers", "integer", ".status.peers", "Servers of the cluster."),
+        _AGE,
+        Column("Reason", "string", _READY_REASON, "Why it is ready or not.", is_wide=True),
+        Column("Capabilities", "string", ".status.capabilities", "What the server can do.", is_wide=True),
+    ),
+)
+
+_SUCCEEDED = '.status.conditions[?(@.type=="Succeeded")].status'
+_REASON = '.status.conditions[?(@.type=="Succeeded")].reason'
+_VERIFIED = '.status.conditions[?(@.type=="Verified")].status'
+
+MEMORY_SNAPSHOT = KindDefinition(
+    name="MemorySnapshot",
+    plural="memorysnapshots",
+    short_name="msnap",
+    description="One snapshot of one agent's memory, made once and proven.",
+    document=MemorySnapshotDocument,
+    status=MemorySnapshotStatus,
+    columns=(
+        Column("Agent-Memory", "string", ".spec.agentMemoryRef.name", "Whose snapshot it is."),
+        Column("Succeeded", "string", _SUCCEEDED, "Whether it was made."),
+        Column("Verified", "string", _VERIFIED, "Whether it was proven."),
+        Column("Points", "integer", ".status.points.after", "Points of the collection."),
+        Column("Bytes", "integer", ".status.sizeBytes", "Size of the file."),
+        _AGE,
+        Column("Reason", "string", _REASON, "Why it has succeeded or not.", is_wide=True),
+        Column("Progress", "string", ".status.progress", "What it is at.", is_wide=True),
+        Column("Qdrant", "string", ".status.qdrantVersion", "Version of the server that made it.", is_wide=True),
+        Column("File", "string", ".status.name", "The file's name in Qdrant.", is_wide=True),
+    ),
+)
+
+MEMORY_RESTORE = KindDefinition(
+    name="MemoryRestore",
+    plural="memoryrestores",
+    short_name="mrest",
+    description="One restore of one agent's memory, made once.",
+    document=MemoryRestoreDocument,
+    status=MemoryRestoreStatus,
+    columns=(
+        Column("Target", "string", ".spec.target.name", "The agent whose memories are replaced."),
+        Column("Snapshot", "string", ".spec.source.snapshotRef.name", "What is restored."),
+        Column("Succeeded", "string", _SUCCEEDED, "Whether it was done."),
+        Column("Progress", "string", ".status.progress", "What it is at."),
+        _AGE,
+        Column("Reason", "string", _REASON, "Why it has succeeded or not.", is_wide=True),
+        Column("Mode", "string", ".spec.mode", "Swap or InPlace.", is_wide=True),
+        Column("Previous", "string", ".status.previousCollection.physical", "What was replaced.", is_wide=True),
+    ),
+)
+
+KINDS = (AGENT_MEMORY, QDRANT_CONNECTION, MEMORY_SNAPSHOT, MEMORY_RESTORE)
+
+
+def object_schema(kind: KindDefinition) -> Schema:
+    """The schema of a whole object; of metadata a CRD says no more than that it is there."""
+    schema = structural(kind.document)
+    properties = {
+        "apiVersion": {"description": API_VERSION, "type": "string"},
+        "kind": {"description": kind.name, "type": "string"},
+        "metadata": {"type": "object"},
+        "spec": schema["properties"]["spec"],
+        "status": structural(kind.status),
+    }
+    return schema | {"description": kind.description, "required": ["spec"], "properties": properties}
+
+
+def render_crd(kind: KindDefinition) -> dict[str, Any]:
+    """The kind's CustomResourceDefinition."""
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": _rendered_columns(kind.columns),
+        "schema": {"openAPIV3Schema": object_schema(kind)},
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{kind.plural}.{GROUP}"},
+        "spec": {"group": GROUP, "names": _rendered_names(kind), "scope": "Namespaced", "versions": [version]},
+    }
+
+
+def _rendered_names(kind: KindDefinition) -> dict[str, Any]:
+    return {
+        "kind": kind.name,
+        "listKind": f"{kind.name}List",
+        "plural": kind.plural,
+        "singular": kind.name.lower(),
+        "shortNames": [kind.short_name],
+        "categories": ["memory"],
+    }
+
+
+def _rendered_columns(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": column.name,
+            "type": column.type,
+            "jsonPath": column.json_path,
+            "description": column.description,
+            **({"priority": 1} if column.is_wide else {}),
+        }
+        for column in columns
+    ]
+
+
+def editor_schema(kinds: tuple[KindDefinition, ...] = KINDS) -> dict[str, Any]:
+    """One JSON Schema that holds a document to its kind; documents of other kinds pass."""
+    cases = [{"if": _is(kind), "then": _kind_schema(kind)} for kind in kinds]
+    return {"$schema": DIALECT, "title": f"Kinds of {GROUP}", "type": "object", "allOf": cases}
+
+
+def _is(kind: KindDefinition) -> Schema:
+    group = {"type": "string", "pattern": f"^{GROUP.replace('.', '[.]')}/"}
+    return {
+        "required": ["apiVersion", "kind"],
+        "properties": {"apiVersion": group, "kind": {"const": kind.name}},
+    }
+
+
+def _kind_schema(kind: KindDefinition) -> Schema:
+    schema = object_schema(kind)
+    fields = schema["properties"] | {"apiVersion": {"const": API_VERSION}, "kind": {"const": kind.name}}
+    closed = closed_schema(schema | {"properties": fields})
+    return closed | {"required": ["apiVersion", "kind", "metadata", "spec"]} | _with_metadata(closed)
+
+
+def _with_metadata(schema: Schema) -> Schema:
+    return {"properties": schema["properties"] | {"metadata": METADATA}}
+
+
+def closed_schema(node: Schema) -> Schema:
+    """A node that knows only its own fields, in words of JSON Schema."""
+    schema = {key: value for key, value in node.items() if not key.startswith("x-kubernetes-")}
+    if node.get(INT_OR_STRING):
+        schema["type"] = ["integer", "string"]
+    if "properties" in node:
+        schema["properties"] = {name: closed_schema(child) for name, child in node["properties"].items()}
+        schema["additionalProperties"] = False
+    elif isinstance(node.get("additionalProperties"), dict):
+        schema["additionalProperties"] = closed_schema(node["additionalProperties"])
+    if "items" in node:
+        schema["items"] = closed_schema(node["items"])
+    return schema

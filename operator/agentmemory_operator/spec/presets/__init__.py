@@ -1,0 +1,50 @@
+"""The reference designs as data: one table each. The figures are the designs'; docs/presets.md shows them.
+
+Where a design contradicts itself or the engine, the ruling stands beside the figure.
+"""
+
+from agentmemory_operator.spec.presets import brain, cognitive, importance, keyed, none
+from agentmemory_operator.spec.presets.brain import BRAIN
+from agentmemory_operator.spec.presets.cognitive import COGNITIVE
+from agentmemory_operator.spec.presets.cortex import CORTEX
+from agentmemory_operator.spec.presets.importance import IMPORTANCE
+from agentmemory_operator.spec.presets.keyed import KEYED
+from agentmemory_operator.spec.presets.none import NONE
+from agentmemory_operator.spec.presets.table import (
+    KEYWORD_INDEXES,
+    NO_GATE,
+    RETRIEVAL_INDEXES,
+    Lifecycle,
+    Preset,
+    Prune,
+    Weights,
+)
+
+PRESETS: dict[str, tuple[Preset, ...]] = {
+    revisions[-1].name: revisions
+    for revisions in (
+        (CORTEX,),
+        *(module.REVISIONS for module in (brain, keyed, cognitive, importance, none)),
+    )
+}
+"""Every revision, oldest first: collections stay with theirs, so a released one is never changed, but followed."""
+
+DEFAULT_PRESET = CORTEX.name
+
+__all__ = (
+    "BRAIN",
+    "COGNITIVE",
+    "CORTEX",
+    "DEFAULT_PRESET",
+    "IMPORTANCE",
+    "KEYED",
+    "KEYWORD_INDEXES",
+    "NONE",
+    "NO_GATE",
+    "PRESETS",
+    "RETRIEVAL_INDEXES",
+    "Lifecycle",
+    "Preset",
+    "Prune",
+    "Weights",
+)

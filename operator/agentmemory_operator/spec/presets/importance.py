@@ -1,0 +1,44 @@
+"""R5: what is important stays found, and fades with age and with being idle."""
+
+from dataclasses import replace
+
+from agentmemory_operator.spec.expression.models import Importance
+from agentmemory_operator.spec.memory_types import MemoryType, Ttl
+from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, Lifecycle, Preset
+
+# What a decay rate of .01 a day halves in, should a model that goes by half-lives rank.
+_HALF_LIFE_DAYS = 69.31
+
+_FIRST = Preset(
+    name="importance",
+    summary="what is important stays found, and fades with age and idleness",
+    revision=1,
+    types=(
+        MemoryType(
+            "episodic",
+            half_life_days=_HALF_LIFE_DAYS,
+            ttl=Ttl("SoftUnlessUsed", days=90),
+            meaning="something that happened",
+        ),
+        MemoryType("semantic", half_life_days=None, meaning="a fact or knowledge that lasts"),
+        MemoryType("procedural", half_life_days=None, meaning="how something is done"),
+        MemoryType(
+            "working",
+            half_life_days=_HALF_LIFE_DAYS,
+            ttl=Ttl("Session"),
+            meaning="the state of what is under way in this session",
+        ),
+    ),
+    model=Importance(daily_rate=0.01, idle_factor=0.1),
+    score_threshold=0.0,
+    min_similarity=0.7,
+    m=16,
+    ef_construct=64,
+    # A recall may be narrowed to what one author stored.
+    payload_indexes=(*RETRIEVAL_INDEXES, ("author", "keyword")),
+)
+
+# The first revision kept what nobody ended, and what was hidden, for ever.
+IMPORTANCE = replace(_FIRST, revision=2, lifecycle=Lifecycle(session_idle_hours=24, remove_hidden_days=90))
+
+REVISIONS = (_FIRST, IMPORTANCE)

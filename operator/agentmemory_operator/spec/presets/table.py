@@ -1,0 +1,218 @@
+"""What a preset's table holds. A figure that a design does not give is the engine's own or this product's default."""
+
+from dataclasses import dataclass, field
+
+from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
+from agentmemory_operator.spec.memory_types import MemoryType
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarQuantization:
+    """int8 copies of the vectors. The engine replaces quantization as a whole."""
+
+    quantile: float | None
+    always_ram: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProductQuantization:
+    """Chunks of the vectors as numbers of centroids: X4..X64 smaller."""
+
+    compression: str
+    always_ram: bool
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryQuantization:
+    """One to two bits for each number; the query may keep more."""
+
+    encoding: str
+    query_encoding: str
+    always_ram: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TurboQuantization:
+    """Bits1..Bits4 for each number of the rotated vector."""
+
+    bits: str
+    always_ram: bool
+
+
+Quantization = ScalarQuantization | ProductQuantization | BinaryQuantization | TurboQuantization
+
+
+Indexes = tuple[tuple[str, str], ...]
+"""Payload indexes that collections get, by key on the point."""
+
+# What every search and list filters on, orders by or scores with, and their own fields; each index is one call when a
+# collection is made. What only some callers filter on is theirs to index: docs/adr/0011.
+RETRIEVAL_INDEXES: Indexes = (
+    ("userId", "keyword"),
+    ("type", "keyword"),
+    ("supersededById", "keyword"),
+    ("tags", "keyword"),
+    ("createdAt", "integer"),
+    ("expiresAt", "integer"),
+    ("importance", "float"),
+    ("accessCount", "integer"),
+    ("deletedAt", "integer"),
+    ("pending", "bool"),
+    ("sessionId", "keyword"),
+)
+
+# What finds the neighbours of a memory in its session, and those whose keyword text has to be written again.
+KEYWORD_INDEXES: Indexes = (
+    ("sessionOrder", "integer"),
+    ("windowIds", "keyword"),
+    ("windowDue", "bool"),
+)
+
+DEFAULT_METHOD = "Score"
+DEFAULT_KEYWORD_WEIGHT = 0.7
+DEFAULT_K = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fusion:
+    """How a search by meaning and words ranks.
+
+    Attributes:
+        method: Score, RRF or None.
+        keyword_weight: share of the keyword term, 0..1; with RRF strictly between.
+        k: of RRF: the larger, the less the first places stand out.
+    """
+
+    method: str = DEFAULT_METHOD
+    keyword_weight: float = DEFAULT_KEYWORD_WEIGHT
+    k: int = DEFAULT_K
+
+
+NO_GATE = -1.0
+"""As a threshold or a least similarity: nothing is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Shares of the combined score, together 1."""
+
+    similarity: float
+    recency: float
+    utility: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prune:
+    """Which memories are not worth keeping: old, and of little priority, and doubtful.
+
+    Attributes:
+        older_than_days: age from which one may be pruned.
+        priority_below: 0..1, by the model Priority whatever ranks.
+        confidence_below: 0..1; a memory without a confidence is judged by age and priority alone.
+    """
+
+    older_than_days: float
+    priority_below: float
+    confidence_below: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifecycle:
+    """What becomes of memories when they are written and with time.
+
+    Attributes:
+        schedule: of the cleanup, as a cron expression.
+        time_zone: in which the schedule is read.
+        decay_floor: memories whose recency is below are cleaned up; None keeps them.
+        max_chain_length: longer chains of supersession are collapsed; None keeps them.
+        max_memories_per_user: beyond, the least valuable go; None is any number.
+        max_removal_percent: of an agent's memories one cleanup removes no larger share without an approval.
+        prune: what else is cleaned up; None is nothing.
+        scrub_secrets: what looks like a credential is taken out of a memory before it is hashed and embedded.
+        deduplicate: a memory that says what an active one of its user and type says is not stored twice.
+        working_memory_slots: entries of a session's working memory.
+        session_idle_hours: a session that was not used for so long is over; None is only when somebody ends it.
+        remove_hidden_days: what the time of its type hides is cleaned up so long after; None keeps it.
+    """
+
+    schedule: str = "0 3 * * *"
+    time_zone: str = "Etc/UTC"
+    decay_floor: float | None = None
+    max_chain_length: int | None = None
+    max_memories_per_user: int | None = None
+    max_removal_percent: int = 20
+    prune: Prune | None = None
+    scrub_secrets: bool = True
+    deduplicate: bool = False
+    working_memory_slots: int = 4
+    session_idle_hours: float | None = None
+    remove_hidden_days: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preset:
+    """The numbers of one reference design; sizes in kilobytes where the name says so.
+
+    Attributes:
+        summary: what it is for, in a line.
+        revision: raised with every change of a released table.
+        types: none is any type, each without decay; the first is that of a memory stored without one.
+        model: what ranks; None is the weighted sum.
+        weights, utility_norm: of the weighted sum, also where an object asks for it under a preset of another model.
+        limit: results of a search that names no top_k.
+        score_threshold: on the combined score.
+        min_similarity: on the similarity, -1..1; where words are searched too, it holds for the path by meaning alone.
+        has_keyword: memories are found by words too, unless the object says otherwise.
+        fusion: how words and meaning become one number.
+        embedding_models: the model of a provider where the object names none, and the design does.
+        embedding_cache_entries: texts whose vectors are kept in memory.
+        max_content_tokens: longest content; None is the API's own bound.
+        datatype: of the vectors, Float32 or Float16.
+        default_segment_number: 0 is one for each CPU.
+        memory: Cached or Cold.
+        payload_indexes: what its own searches, identity lookups and chains filter on.
+    """
+
+    name: str
+    summary: str
+    revision: int
+    types: tuple[MemoryType, ...]
+    model: Confidence | Priority | Importance | None = None
+    weights: Weights = Weights(similarity=0.5, recency=0.3, utility=0.2)
+    utility_norm: float = 3.0
+    limit: int = 10
+    score_threshold: float = NO_GATE
+    min_similarity: float = NO_GATE
+    has_keyword: bool = False
+    fusion: Fusion = field(default_factory=Fusion)
+    embedding_models: tuple[tuple[str, str], ...] = ()
+    embedding_cache_entries: int = 10_000
+    max_content_tokens: int | None = None
+    distance: str = "Cosine"
+    datatype: str = "Float32"
+    m: int = 16
+    ef_construct: int = 100
+    full_scan_threshold_kb: int = 10_000
+    default_segment_number: int = 2
+    indexing_threshold_kb: int = 20_000
+    quantization: Quantization | None = None
+    memory: str = "Cached"
+    payload_indexes: Indexes = RETRIEVAL_INDEXES
+    lifecycle: Lifecycle = field(default_factory=Lifecycle)
+
+
+DEFAULT_CANDIDATES = 30
+MAX_CANDIDATES = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reranking:
+    """A cross-encoder and how much it reads.
+
+    Attributes:
+        model: its name.
+        candidates: how many of the best by the combined score it orders anew, 1..200.
+    """
+
+    model: str
+    candidates: int = DEFAULT_CANDIDATES

@@ -1,0 +1,39 @@
+"""RFC 3339 times and Unix time."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d{1,9})?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
+_EPOCH = datetime(1970, 1, 1)
+_EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_MS = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def parse_time(value: object) -> int:
+    """Unix milliseconds of an RFC 3339 time with an offset, 1970 to 9999.
+
+    Raises:
+        ValueError: it is none; the message follows the field's name.
+    """
+    if not isinstance(value, str) or not _RFC3339.fullmatch(value):
+        raise ValueError("must be a time as RFC 3339 has it, with its offset: 2026-11-21T08:00:00Z")
+    try:
+        time_ms = (datetime.fromisoformat(value.upper()) - _EPOCH_UTC) // _MILLISECOND
+    except (ValueError, OverflowError):
+        raise ValueError("must be a time that exists") from None
+    if not 0 <= time_ms <= _LAST_MS:
+        raise ValueError("must lie between the years 1970 and 9999")
+    return time_ms
+
+
+@lru_cache(maxsize=4096)
+def render_time(time_ms: int) -> str:
+    """`2026-11-21T08:00:00.123Z`."""
+    return (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds") + "Z"
+
+
+def render_second(time_s: float) -> str:
+    """`2026-11-21T08:00:00Z`, as times stand in Kubernetes objects; the fraction is cut off."""
+    return datetime.fromtimestamp(int(time_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

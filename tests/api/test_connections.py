@@ -1,0 +1,247 @@
+"""The connections of a server, from raw sockets: how many, how long for a head, how slowly read, and how it stops."""
+
+import asyncio
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from agentmemory_operator.adapters.http import asgi_connections, asgi_server
+from agentmemory_operator.runtime.rules.fair_shares import Pace
+
+MIB = 1 << 20
+STREAM_BYTES = 32 * MIB
+ATTACKER = "127.0.0.2"
+HEAD = b"Host: localhost\r\n"
+# Far more than any of the times below, on a machine that is busy with other things.
+PATIENCE_S = 30
+
+
+class Server:
+    """A server in a thread."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self._started, self._stop = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    def __enter__(self) -> "Server":
+        self._thread.start()
+        assert self._started.wait(PATIENCE_S)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+        assert not self._thread.is_alive()
+
+    async def _serve(self) -> None:
+        app = Starlette(
+            routes=[
+                Route("/small", self._small, methods=["GET", "POST"]),
+                Route("/large", self._large),
+                Route("/stream", self._stream),
+                Route("/read", self._read, methods=["POST"]),
+            ]
+        )
+        async with asgi_server.serving(app, host="127.0.0.1", port=0, pace=Pace(bytes_s=500, window_s=2)) as self.url:
+            self._started.set()
+            while not self._stop.is_set():
+                await asyncio.sleep(0.02)
+
+    async def _small(self, _: Request) -> Response:
+        return PlainTextResponse("small")
+
+    async def _large(self, _: Request) -> Response:
+        return Response(b"x" * 64 * MIB)
+
+    async def _read(self, request: Request) -> Response:
+        return PlainTextResponse(str(len(await request.body())))
+
+    async def _stream(self, _: Request) -> Response:
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(1024):
+                yield b"x" * (STREAM_BYTES // 1024)
+
+        return StreamingResponse(pieces())
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server() as running:
+        yield running
+
+
+def connect(url: str, sends: bytes, *, source: str = ATTACKER, is_narrow: bool = True) -> socket.socket:
+    place = urlsplit(url)
+    connection = socket.socket()
+    if is_narrow:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(PATIENCE_S)
+    connection.bind((source, 0))
+    connection.connect((place.hostname, place.port))
+    connection.sendall(sends)
+    return connection
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """Return what comes until the server closes."""
+    told = b""
+    with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+        while piece := connection.recv(1 << 16):
+            told = (told + piece)[-1000:]
+    return told
+
+
+def taken_from(connection: socket.socket) -> int:
+    """Return how much still comes until the server closes."""
+    taken = 0
+    with contextlib.suppress(ConnectionResetError):
+        while piece := connection.recv(1 << 20):
+            taken += len(piece)
+    return taken
+
+
+def is_closed_on(connection: socket.socket, piece: bytes, *, times: int, every_s: float = 0) -> bool:
+    """Send a piece again and again; tell whether the server ends that."""
+    try:
+        for _ in range(times):
+            connection.sendall(piece)
+            time.sleep(every_s)
+    except OSError:
+        return True
+    return False
+
+
+def test_a_head_that_does_not_end_is_closed_and_drips_do_not_help(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi_connections, "HEAD_S", 0.5)
+    with connect(server.url, b"GET /small HTTP/1.1\r\nX-Slow: ") as slow:
+        assert is_closed_on(slow, b"x", times=300, every_s=0.1)
+    assert httpx.get(f"{server.url}/small").text == "small"
+
+
+def test_a_connection_that_says_nothing_is_closed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi_connections, "IDLE_S", 0.5)
+    with connect(server.url, b"") as silent, connect(server.url, b"\r\n") as nearly:
+        assert rest_of(silent) == rest_of(nearly) == b""
+
+
+@pytest.mark.parametrize("piece", [b"X-Many: 1\r\n", b"x" * 1000])
+def test_a_head_that_is_too_large_is_refused(server: Server, piece: bytes) -> None:
+    with connect(server.url, b"GET /small HTTP/1.1\r\nX-Large: 1\r\n") as connection:
+        assert is_closed_on(connection, piece, times=16 * MIB // len(piece))
+        assert b"431" in rest_of(connection) or b"200" not in rest_of(connection)
+    assert httpx.get(f"{server.url}/small", headers={"X-Token": "t" * 20_000}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("what", "begins", "piece"),
+    [
+        ("trailers", b"0\r\n", b"X-Trailer: " + b"t" * 1000 + b"\r\n"),
+        ("one trailer", b"0\r\nX-Trailer: ", b"t" * 1000),
+        ("an extension of a chunk", b"1;", b"e" * 1000),
+    ],
+)
+def test_what_is_no_body_has_an_end_in_a_body_too(server: Server, what: str, begins: bytes, piece: bytes) -> None:
+    head = b"POST /read HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+    with connect(server.url, head + begins) as connection:
+        assert is_closed_on(connection, piece, times=64 * MIB // len(piece)), what
+    chunks = (b"x" for _ in range(200_000))
+    assert httpx.post(f"{server.url}/read", content=chunks).text == "200000"
+
+
+def test_requests_without_end_on_one_connection_are_closed(server: Server) -> None:
+    again = b"GET /small HTTP/1.1\r\n" + HEAD + b"\r\n"
+    with connect(server.url, b"GET /stream HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
+        assert is_closed_on(connection, again * 100, times=100, every_s=0.02)
+    answers = connect(server.url, again * 10, source="127.0.0.1")
+    with answers:
+        told = b""
+        while told.count(b"small") < 10:
+            told += answers.recv(1 << 16)
+
+
+def test_who_reads_too_slowly_is_closed_and_who_keeps_pace_is_not(server: Server) -> None:
+    asks = b"GET /stream HTTP/1.1\r\n" + HEAD + b"Connection: close\r\n\r\n"
+    with (
+        connect(server.url, asks) as none,
+        connect(server.url, asks) as slow,
+        connect(server.url, asks, is_narrow=False) as steady,
+    ):
+        until = time.monotonic() + 8
+        while time.monotonic() < until:
+            assert steady.recv(1 << 16)
+            with contextlib.suppress(ConnectionResetError):
+                slow.recv(1)
+            time.sleep(0.05)
+
+        assert rest_of(steady).endswith(b"0\r\n\r\n")
+        assert taken_from(none) < STREAM_BYTES
+        assert taken_from(slow) < STREAM_BYTES
+
+
+def test_an_answer_that_is_not_taken_is_dropped_though_it_is_complete(server: Server) -> None:
+    with connect(server.url, b"GET /large HTTP/1.1\r\n" + HEAD + b"\r\n") as connection:
+        connection.recv(100)
+        time.sleep(8)
+        assert taken_from(connection) < 64 * MIB
+
+
+def test_the_rest_of_a_body_that_was_answered_is_not_taken_for_ever(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi_connections, "REST_S", 0.5)
+    head = b"POST /small HTTP/1.1\r\n" + HEAD + b"Content-Length: 1000000000\r\n\r\n"
+    with connect(server.url, head) as connection:
+        assert b"200 OK" in connection.recv(1 << 16)
+        assert is_closed_on(connection, b"x", times=300, every_s=0.1)
+
+
+def test_of_too_many_connections_those_of_who_has_most_are_closed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asgi_connections, "MOST_CONNECTIONS", 20)
+    monkeypatch.setattr(asgi_connections, "CLOSED_TOGETHER", 5)
+    with httpx.Client(base_url=server.url) as client, contextlib.ExitStack() as stack:
+        assert client.get("/small").status_code == 200
+        kept = client.get("/small").extensions["network_stream"].get_extra_info("client_addr")
+        for _ in range(60):
+            stack.enter_context(connect(server.url, b"GET /small"))
+        time.sleep(0.2)
+
+        again = client.get("/small")
+        assert again.status_code == 200
+        assert again.extensions["network_stream"].get_extra_info("client_addr") == kept
+        assert httpx.get(f"{server.url}/small").status_code == 200
+
+
+def test_a_stop_waits_for_nobody_who_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asgi_server, "GRACE_S", 1)
+    body = b"POST /read HTTP/1.1\r\n" + HEAD + b"Content-Length: 100\r\n\r\nx"
+    attacks = [b"", b"GET /small", body, b"GET /stream HTTP/1.1\r\n" + HEAD + b"\r\n"]
+    with Server() as server, contextlib.ExitStack() as stack:
+        for sends in attacks * 3:
+            stack.enter_context(connect(server.url, sends))
+        time.sleep(0.2)
+
+        server.stop()
+
+
+def test_no_request_becomes_a_websocket(server: Server) -> None:
+    upgrade = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "a"}
+
+    assert httpx.get(f"{server.url}/small", headers=upgrade).text == "small"

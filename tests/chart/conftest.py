@@ -1,0 +1,21 @@
+"""A control plane for each test process, with the namespaces that the combinations of values name."""
+
+import pytest
+
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.fixtures import control_plane
+from tests.support.cluster.installation import NAMESPACE
+
+__all__ = ["control_plane", "namespaces"]
+
+RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
+
+
+@pytest.fixture(scope="session")
+def namespaces(control_plane: ControlPlane) -> None:
+    """All of them hold their pods to the restricted standard."""
+    for name in (NAMESPACE, "agents", "infra"):
+        document = {"metadata": {"name": name, "labels": RESTRICTED}}
+        answer = control_plane.http.post("/api/v1/namespaces", json=document)
+        # Tests of examples/install make the first one too.
+        assert answer.status_code in (201, 409), answer.text

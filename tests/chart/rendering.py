@@ -1,0 +1,76 @@
+"""helm on the chart: what it renders with some values, or says where it does not."""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.controlplane.build import CHARTS, find_assets
+from tests.support.cluster.installation import NAMESPACE
+from tests.support.programs import ROOT, clean_environment
+from tests.support.spec.documents import Document
+from tests.support.spec.golden import LOADER
+
+CHART = ROOT / "charts" / "agentmemory-operator"
+RELEASE = "agentmemory"
+SCHEMA: Document = json.loads((CHART / "values.schema.json").read_text())
+VALUES: Document = yaml.load((CHART / "values.yaml").read_text(), Loader=LOADER)
+# The combinations of values that have to work, by what they are for.
+COMBINATIONS: dict[str, Document] = yaml.load(
+    (pathlib.Path(__file__).parent / "combinations.yaml").read_text(), Loader=LOADER
+)
+CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
+# Their definitions are of Prometheus' own operator, which no Go module that we build brings.
+OF_PROMETHEUS = {"PodMonitor", "PrometheusRule"}
+
+
+def helm(*arguments: str, kubeconfig: pathlib.Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run helm; the caller looks at `returncode`, `stdout` and `stderr`. Without a kubeconfig it reaches no cluster."""
+    assets = find_assets(os.environ, CHARTS)
+    if assets is None:
+        pytest.fail("no helm yet: run `make controlplane` once (about 2 minutes)")
+    environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or os.devnull)}
+    command = [str(assets / "helm"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, timeout=120)
+
+
+def template(values: Document, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run `helm template` with values on top of the chart's."""
+    command = ("template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-", *options)
+    return helm(*command, stdin=json.dumps(values))
+
+
+@functools.cache
+def _rendered(values: str) -> str:
+    done = template(json.loads(values))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def render(values: Document | None = None) -> list[Document]:
+    """Return every object that the chart renders."""
+    text = _rendered(json.dumps(values or {}))
+    return [found for found in yaml.load_all(text, Loader=LOADER) if found is not None]
+
+
+def of_kind(rendered: list[Document], *kinds: str) -> dict[tuple[str, str, str], Document]:
+    """Return the objects of some kinds by kind, namespace and name."""
+    return {key_of(found): found for found in rendered if found["kind"] in kinds}
+
+
+def key_of(document: Document) -> tuple[str, str, str]:
+    """Return kind, namespace (empty for what has none) and name."""
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
+
+
+def containers(rendered: list[Document]) -> dict[str, Any]:
+    """Return the only container of each Deployment, by component."""
+    deployments = of_kind(rendered, "Deployment").values()
+    found = [container for one in deployments for container in one["spec"]["template"]["spec"]["containers"]]
+    return {container["name"]: container for container in found}

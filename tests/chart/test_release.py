@@ -1,0 +1,104 @@
+"""helm installs, upgrades and removes the chart on an API server of its own."""
+
+import os
+import pathlib
+import shutil
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from tests.chart.rendering import CHART, RELEASE, helm
+from tests.controlplane.build import find_assets
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import NAMESPACE, install
+from tests.support.pages import commands_of
+from tests.support.patience import wait_until
+
+CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/agentmemories.agentmemory.dev"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/agentmemory-operator"
+CONNECTIONS = f"/apis/{API_VERSION}/namespaces/default/qdrantconnections"
+
+
+@pytest.fixture
+def cluster() -> Iterator[ControlPlane]:
+    """A control plane without our kinds."""
+    assets = find_assets(os.environ)
+    if assets is None:
+        pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 5 minutes)")
+    with ControlPlane(assets) as started:
+        yield started
+
+
+INSTALL, LABEL, UPGRADE, TAKE_OVER = commands_of("install.md", "Install with Helm")
+UNINSTALL = f"helm uninstall {RELEASE} --namespace {NAMESPACE}"
+
+
+def run(cluster: ControlPlane, command: str, *, chart: pathlib.Path = CHART) -> str:
+    """Run a command of docs/install.md as the admin; return what it said."""
+    program, *arguments = [str(chart) if part == "charts/agentmemory-operator" else part for part in command.split()]
+    done = cluster.kubectl(*arguments) if program == "kubectl" else helm(*arguments, kubeconfig=cluster.kubeconfig)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def served(cluster: ControlPlane) -> httpx.Response:
+    """Wait until the definitions are served."""
+    wait_until(lambda: cluster.http.get(CONNECTIONS).status_code == 200, seconds=20, what="the kinds")
+    return cluster.http.get(CRD)
+
+
+def newer(folder: pathlib.Path) -> pathlib.Path:
+    """Return a copy of the chart whose definition of AgentMemory has one more short name."""
+    copy = folder / "newer"
+    shutil.copytree(CHART, copy)
+    (path,) = copy.glob("files/crds/*_agentmemories.yaml")
+    text = path.read_text()
+    assert text.count("    - amem\n") == 1
+    path.write_text(text.replace("    - amem\n", "    - amem\n    - newer\n"))
+    return copy
+
+
+def test_a_release_upgrades_the_definitions_and_leaves_them_with_their_objects(
+    cluster: ControlPlane, tmp_path: pathlib.Path
+) -> None:
+    notes = run(cluster, INSTALL)
+    run(cluster, LABEL)
+    first = served(cluster).json()
+    connection = {"apiVersion": API_VERSION, "kind": "QdrantConnection", "metadata": {"name": "main"}}
+    made = cluster.http.post(CONNECTIONS, json={**connection, "spec": {"url": "http://qdrant:6333"}})
+    run(cluster, UPGRADE, chart=newer(tmp_path))
+    second = cluster.http.get(CRD).json()
+    run(cluster, UNINSTALL)
+
+    assert made.status_code == 201, made.text
+    assert f"kubectl -n {NAMESPACE} rollout status deployment/agentmemory-operator deployment/agentmemory-api" in notes
+    assert set(second["spec"]["names"]["shortNames"]) - set(first["spec"]["names"]["shortNames"]) == {"newer"}
+    assert second["metadata"]["uid"] == first["metadata"]["uid"]
+    assert cluster.http.get(DEPLOYMENT).status_code == 404
+    assert cluster.http.get(CRD).json()["metadata"]["uid"] == first["metadata"]["uid"]
+    assert [found["metadata"]["name"] for found in cluster.http.get(CONNECTIONS).json()["items"]] == ["main"]
+
+
+def test_what_an_earlier_release_left_is_taken_up_by_the_next(cluster: ControlPlane) -> None:
+    run(cluster, INSTALL)
+    uid = served(cluster).json()["metadata"]["uid"]
+    run(cluster, UNINSTALL)
+
+    run(cluster, INSTALL)
+
+    assert cluster.http.get(CRD).json()["metadata"]["uid"] == uid
+    assert cluster.http.get(DEPLOYMENT).status_code == 200
+
+
+def test_an_installation_of_the_plain_manifests_goes_over_to_the_chart(cluster: ControlPlane) -> None:
+    install(cluster)
+    uids = {path: cluster.http.get(path).json()["metadata"]["uid"] for path in (CRD, DEPLOYMENT)}
+
+    run(cluster, TAKE_OVER)
+
+    found = {path: cluster.http.get(path).json()["metadata"] for path in uids}
+    assert {path: one["uid"] for path, one in found.items()} == uids
+    assert {one["labels"]["app.kubernetes.io/managed-by"] for one in found.values()} == {"Helm"}
+    run(cluster, UPGRADE)

@@ -1,0 +1,160 @@
+"""Who may do what, in each mode of the chart, asked of the API server."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.chart.rendering import COMBINATIONS, VALUES, of_kind, render
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import NAMESPACE, Right, documents, rights
+from tests.support.cluster.workspace import PLURALS
+from tests.support.patience import wait_until
+from tests.support.spec.documents import Document
+
+RBAC = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
+TENANTS = {"view", "edit", "connections"}
+GROUPS = {"events": "", "namespaces": "", "secrets": "", "configmaps": "", "leases": "coordination.k8s.io"}
+# Where a rule holds for some names alone.
+NAMED = {"leases": "agentmemory-operator", "configmaps": "agentmemory-claims-0"}
+LISTED, OTHER = "agents", "infra"
+TOKENS = "tokenreviews"
+
+
+def rules_of(rendered: list[Document], kind: str) -> dict[tuple[str, str], list[Document]]:
+    return {(namespace, name): found["rules"] for (_, namespace, name), found in of_kind(rendered, kind).items()}
+
+
+def test_listed_namespaces_have_the_rules_of_the_whole_cluster_as_roles() -> None:
+    whole, listed = rules_of(render(), "ClusterRole"), rules_of(render({"namespaces": ["a", "b"]}), "Role")
+    api = [rule for rule in whole["", "agentmemory-api"] if rule["resources"] != [TOKENS]]
+
+    for namespace in ("a", "b"):
+        assert listed[namespace, "agentmemory-operator"] == whole["", "agentmemory-operator"]
+        assert listed[namespace, "agentmemory-secrets"] == whole["", "agentmemory-secrets"]
+        assert listed[namespace, "agentmemory-api"] == api
+    assert len(api) == len(whole["", "agentmemory-api"]) - 1
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ({}, ["api-cluster", "operator-cluster", "tokens"]),
+        ({"settings": {"AGENTMEMORY_CLUSTER_ID": "x"}}, ["tokens"]),
+        ({"settings": {"AGENTMEMORY_CLUSTER_ID": "x"}, "rbac": {"clusterScoped": False}}, []),
+    ],
+    ids=str,
+)
+def test_listed_namespaces_leave_cluster_wide_what_no_role_can_give(values: Document, names: list[str]) -> None:
+    rendered = render({**values, "namespaces": ["a"]})
+    named = {f"agentmemory-{name}" for name in names}
+
+    assert {name for _, name in rules_of(rendered, "ClusterRole")} == named | {f"agentmemory-{one}" for one in TENANTS}
+    assert {name for _, _, name in of_kind(rendered, "ClusterRoleBinding")} == named
+
+
+def test_without_rights_of_its_own_the_chart_renders_none_but_the_tenants() -> None:
+    rendered = of_kind(render(COMBINATIONS["rights given by somebody else"]), *RBAC)
+
+    assert {kind for kind, _, _ in rendered} == {"ClusterRole", "ServiceAccount"}
+    assert VALUES["rbac"]["create"] is True
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A way to install, under names of its own, with its rights applied.
+
+    Attributes:
+        everywhere: of a right that the manifests give in the cluster, whether it holds in a namespace.
+        secrets: likewise, of the operator's right to read Secrets.
+    """
+
+    control_plane: ControlPlane
+    prefix: str
+    everywhere: Callable[[str], bool]
+    secrets: Callable[[str], bool]
+
+    def may(self, right: Right, namespace: str, name: str = "") -> bool:
+        """Ask the API server whether an account may; without a name, whether it may with any."""
+        resource, _, part = right.resource.partition("/")
+        group = GROUPS.get(resource, "authentication.k8s.io" if resource == TOKENS else "agentmemory.dev")
+        asked = {"verb": right.verb, "group": group, "resource": resource, "subresource": part, "namespace": namespace}
+        if right.verb in ("get", "update") and resource in NAMED:
+            asked["name"] = NAMED[resource]
+        if name:
+            asked["name"] = name
+        account = right.account.replace("agentmemory", self.prefix)
+        user = f"system:serviceaccount:{NAMESPACE}:{account}"
+        body = {"spec": {"user": user, "resourceAttributes": asked}}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        return bool(self.control_plane.http.post(path, json=body).json()["status"]["allowed"])
+
+    def should(self, right: Right, namespace: str) -> bool:
+        """Return whether an account should: as the manifests say, and in no namespace that the mode leaves out."""
+        if right.role not in CLUSTER_ROLES:
+            return namespace == NAMESPACE
+        if right.resource == TOKENS:
+            return namespace == ""
+        return self.secrets(namespace) if right.resource == "secrets" else self.everywhere(namespace)
+
+
+CLUSTER_ROLES = {found["metadata"]["name"] for found in documents("ClusterRole")}
+MODES: dict[str, tuple[Document, Callable[[str], bool], Callable[[str], bool]]] = {
+    "whole": ({}, bool, bool),
+    "listed": ({"namespaces": [LISTED]}, lambda named: named == LISTED, lambda named: named in (LISTED, NAMESPACE)),
+    "some-secrets": ({"secretNamespaces": [LISTED]}, bool, lambda named: named in (LISTED, NAMESPACE)),
+}
+
+
+@pytest.fixture(params=MODES)
+def mode(control_plane: ControlPlane, namespaces: None, request: pytest.FixtureRequest) -> Iterator[Mode]:
+    values, everywhere, secrets = MODES[request.param]
+    prefix = f"mode-{request.param}"
+    rendered = [*of_kind(render({**values, "fullnameOverride": prefix}), *RBAC).values()]
+    assert control_plane.apply(*rendered).returncode == 0
+    yield Mode(control_plane, prefix, everywhere, secrets)
+    for kind in RBAC:
+        control_plane.kubectl("delete", kind, "-A", "-l", f"app.kubernetes.io/name={prefix}")
+
+
+def test_accounts_may_what_the_manifests_say_where_the_mode_lets_them_and_nowhere_else(mode: Mode) -> None:
+    asked = [
+        (right, namespace)
+        for right in rights()
+        for namespace in (("",) if right.resource == TOKENS else (LISTED, OTHER, NAMESPACE))
+    ]
+    expected = {one: mode.should(*one) for one in asked}
+    assert {right for right, _ in asked} == set(rights())
+
+    wait_until(lambda: all(mode.may(*one) for one in asked if expected[one]), seconds=20, what="every right")
+    # Secrets of the release's namespace are handed over there: two roles give one account one right.
+    wrong = [one for one in asked if not expected[one] and mode.may(*one) and not given_twice(mode, *one)]
+    assert wrong == []
+
+
+def given_twice(mode: Mode, right: Right, namespace: str) -> bool:
+    """Return whether another role of the manifests gives the same right there."""
+    same = [one for one in rights() if str(one) == str(right)]
+    return any(mode.should(one, namespace) for one in same)
+
+
+@pytest.mark.parametrize("account", ["agentmemory-operator", "agentmemory-api"])
+def test_accounts_learn_which_cluster_this_is_in_every_mode(mode: Mode, account: str) -> None:
+    reads = Right(account, "get", "namespaces", "")
+
+    # The API server asks of a Namespace as of an object in it.
+    wait_until(lambda: mode.may(reads, "kube-system", "kube-system"), seconds=20, what="the right")
+    assert mode.may(reads, OTHER, OTHER) is mode.everywhere(OTHER)
+
+
+def test_the_api_writes_no_custom_resource_in_any_mode(mode: Mode) -> None:
+    wanted = [
+        Right("agentmemory-api", verb, f"{plural}{part}", "")
+        for verb in ("create", "update", "patch", "delete", "deletecollection")
+        for plural in PLURALS.values()
+        for part in ("", "/status")
+    ]
+    reads = Right("agentmemory-api", "list", "agentmemories", "")
+    wait_until(lambda: mode.may(reads, LISTED), seconds=20, what="the rights")
+
+    assert [(one, where) for one in wanted for where in (LISTED, OTHER, NAMESPACE, "") if mode.may(one, where)] == []

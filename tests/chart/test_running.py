@@ -1,0 +1,108 @@
+"""Operator and API of the chart as processes, with their containers' arguments, variables and accounts."""
+
+import pathlib
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.chart.rendering import of_kind, render
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.fixtures import qdrant_url, workspace
+from tests.support.cluster.installation import API_HERE, NAMESPACE, OPERATOR_HERE, Container
+from tests.support.cluster.operators import LEADING
+from tests.support.cluster.tenants import Account, create_secret
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import Program, free_port, running
+from tests.support.spec.documents import Document
+
+__all__ = ["qdrant_url", "workspace"]
+
+# Names that no other test has: rights of examples/install, where it was applied, are not theirs.
+PREFIX = "listed"
+RIGHTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+KEY = {"name": "qdrant-key", "key": "api-key"}
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, namespaces: None) -> str:
+    """A namespace no other test has seen."""
+    return control_plane.create_namespace()
+
+
+@pytest.fixture
+def listed(control_plane: ControlPlane, namespace: str) -> Iterator[list[Document]]:
+    """The chart, held to that namespace; its rights are applied."""
+    rendered = render({"namespaces": [namespace], "fullnameOverride": PREFIX})
+    assert control_plane.apply(*of_kind(rendered, *RIGHTS).values()).returncode == 0
+    yield rendered
+    for kind in RIGHTS:
+        control_plane.kubectl("delete", kind, "-A", "-l", f"app.kubernetes.io/name={PREFIX}")
+
+
+def container_of(rendered: list[Document], component: str) -> Container:
+    return Container(of_kind(rendered, "Deployment")["Deployment", NAMESPACE, f"{PREFIX}-{component}"])
+
+
+def test_listed_namespaces_do_the_main_job_with_their_roles(
+    control_plane: ControlPlane, workspace: Workspace, listed: list[Document], tmp_path: pathlib.Path
+) -> None:
+    """A connection with a key, an agent Ready, a memory stored and found; nothing was refused meanwhile."""
+    operator, api = container_of(listed, "operator"), container_of(listed, "api")
+    ports = api.free_ports() | operator.free_ports()
+    create_secret(workspace, KEY["name"], **{KEY["key"]: "secret"})
+    workspace.connect(apiKeySecretRef=KEY)
+    bot = Account.create(control_plane, workspace.namespace, "bot")
+    access = {"subjects": [bot.subject("read", "write")]}
+    workspace.create(embedding={"provider": "wordllama", "dimensions": 256}, access=access)
+
+    with (
+        running(operator.start(control_plane, tmp_path, *OPERATOR_HERE, ports=ports)) as operating,
+        running(api.start(control_plane, tmp_path, *API_HERE, ports=ports)) as serving,
+    ):
+        operating.wait_for(LEADING)
+        workspace.wait_ready(seconds=30)
+        for url in (*operator.probe_urls(ports).values(), *api.probe_urls(ports).values()):
+            wait_until(lambda url=url: httpx.get(url).status_code == 200, seconds=20, what=url)
+        tested = helm_test(listed, f"http://127.0.0.1:{ports[8080]}")
+        found = found_after_storing(f"http://127.0.0.1:{ports[8080]}/v1/agents/{workspace.slug}", bot)
+        workspace.delete()
+        workspace.wait_gone()
+        end_in_good_order(operating, serving)
+
+    assert found == ["the printer is broken"]
+    assert (tested.returncode, tested.stdout) == (0, "200\n")
+    assert helm_test(listed, f"http://127.0.0.1:{free_port()}").returncode == 1
+
+
+def helm_test(rendered: list[Document], url: str) -> subprocess.CompletedProcess[str]:
+    """Run the command of the pod of `helm test`, with a URL that stands for the Service."""
+    ((_, pod),) = of_kind(rendered, "Pod").items()
+    (container,) = pod["spec"]["containers"]
+    python, *arguments, asked = container["command"]
+    service = f"http://{PREFIX}-api.{NAMESPACE}:80"
+    assert python == "python"
+    assert asked == f"{service}/readyz"
+    command = [sys.executable, *arguments, asked.replace(service, url)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def found_after_storing(url: str, bot: Account) -> list[str]:
+    """Store a memory and search for it as a caller does; return what was found."""
+    with httpx.Client(headers={"Authorization": f"Bearer {bot.token()}"}, timeout=30) as caller:
+        wait_until(lambda: caller.get(url).status_code == 200, seconds=20, what="the agent in the API")
+        memory = {"user_id": "u", "content": "the printer is broken"}
+        assert caller.post(f"{url}/memories", json=memory).status_code == 201
+        answer = caller.post(f"{url}/search", json={"user_id": "u", "query": "is the printer broken?"})
+    return [found["content"] for found in answer.json()["results"]]
+
+
+def end_in_good_order(*programs: Program) -> None:
+    """End them as Kubernetes does; nothing was refused to them meanwhile."""
+    for program in programs:
+        program.stop()
+        assert program.returncode == 0, program.log[-1500:]
+        assert "forbidden" not in program.log.lower(), program.log

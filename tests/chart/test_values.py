@@ -1,0 +1,136 @@
+"""Every value of the chart is documented and known to the schema; what is wrong is refused with its name."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from agentmemory_operator import __version__
+from agentmemory_operator.settings import VARIABLES
+from tests.chart.rendering import CHART, COMBINATIONS, SCHEMA, VALUES, helm, template
+from tests.support.spec.documents import Document
+
+# For development, for commands of people, or secret: not for values.
+NOT_OF_THE_CHART = {"QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "AGENTMEMORY_TOKEN", "AGENTMEMORY_URL"}
+# Of charts above this one; Helm passes it to every chart.
+OPEN = {"global"}
+
+
+def resolved(schema: Document) -> Document:
+    name = schema.get("$ref", "").removeprefix("#/$defs/")
+    return {**SCHEMA["$defs"][name], **schema} if name else schema
+
+
+def objects(schema: Document = SCHEMA, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Document]]:
+    """Yield every object of the schema that has names of its own, with its path."""
+    found = resolved(schema)
+    if "properties" in found:
+        yield path, found
+        for name, inner in found["properties"].items():
+            yield from objects(inner, (*path, name))
+
+
+OBJECTS = dict(objects())
+
+
+def nested(path: tuple[str, ...], value: Any) -> Any:
+    return {path[0]: nested(path[1:], value)} if path else value
+
+
+def at(path: tuple[str, ...]) -> Any:
+    found: Any = VALUES
+    for name in path:
+        found = found[name]
+    return found
+
+
+@pytest.mark.parametrize("path", OBJECTS, ids=".".join)
+def test_an_unknown_value_is_refused_with_its_name(path: tuple[str, ...]) -> None:
+    done = template(nested((*path, "unheardOf"), "x"))
+
+    assert done.returncode != 0
+    assert f"at '{''.join('/' + name for name in path)}': additional properties 'unheardOf' not allowed" in done.stderr
+
+
+@pytest.mark.parametrize("path", OBJECTS, ids=".".join)
+def test_the_schema_knows_the_values_that_there_are_and_no_others(path: tuple[str, ...]) -> None:
+    is_free = path[-1:] in {("settings",), ("requests",), ("limits",)}
+
+    assert OBJECTS[path]["additionalProperties"] is False
+    if not is_free:
+        assert set(OBJECTS[path]["properties"]) - OPEN == set(at(path)) - OPEN
+
+
+def test_every_value_stands_below_a_comment_of_its_own() -> None:
+    lines = (CHART / "values.yaml").read_text().splitlines()
+    keys = [number for number, line in enumerate(lines) if re.match(r" *\w+:", line)]
+    bare = [lines[number] for number in keys if not re.match(r" *# \S", lines[number - 1])]
+    astray = [lines[number] for number in keys if lines[number - 1].find("#") != len(re.match(" *", lines[number])[0])]
+
+    assert len(keys) > len(OBJECTS)
+    assert (bare, astray) == ([], [])
+
+
+def test_every_property_of_the_schema_is_described() -> None:
+    bare = [
+        (*path, name)
+        for path, schema in OBJECTS.items()
+        for name, inner in schema["properties"].items()
+        if "settings" not in path and "description" not in resolved(inner) and name not in ("requests", "limits")
+    ]
+
+    assert bare == []
+
+
+def test_the_settings_are_those_of_the_programs() -> None:
+    named = {variable.name for variable in VARIABLES} - NOT_OF_THE_CHART
+    settings = SCHEMA["$defs"]["settings"]
+    pattern = re.compile(*settings["patternProperties"])
+
+    assert {name for name in named if not pattern.search(name)} == set(settings["properties"])
+
+
+def test_chart_and_image_are_of_the_version_of_the_package() -> None:
+    chart = (CHART / "Chart.yaml").read_text()
+
+    assert re.findall(r"^(version|appVersion): (\S+)$", chart, re.M) == [
+        ("version", __version__),
+        ("appVersion", __version__),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"operator": {"replicas": 0}}, ["/operator/replicas", "minimum"]),
+        ({"operator": {"replicas": 3}}, ["/operator/replicas", "maximum"]),
+        ({"namespaces": ["Not_A_Name"]}, ["/namespaces/0", "Not_A_Name"]),
+        ({"namespaces": ["a", "a"]}, ["/namespaces", "items at 0 and 1 are equal"]),
+        ({"image": {"digest": "sha256:abc"}}, ["/image/digest"]),
+        ({"settings": {"AGENTMEMORY_LOG_LEVEL": "loud"}}, ["/settings/AGENTMEMORY_LOG_LEVEL", "'debug'"]),
+        ({"settings": {"AGENTMEMORY_MAX_REQUESTS": 0}}, ["/settings/AGENTMEMORY_MAX_REQUESTS"]),
+        ({"api": {"service": {"type": "ExternalName"}}}, ["/api/service/type"]),
+        ({"api": {"settings": {"AGENTMEMORY_CLUSTER_ID": "x"}}}, ["api.settings.AGENTMEMORY_CLUSTER_ID", "settings"]),
+        ({"operator": {"settings": {"AGENTMEMORY_CLUSTER_ID": "x"}}}, ["operator.settings.AGENTMEMORY_CLUSTER_ID"]),
+        ({"api": {"drainSeconds": 15}}, ["api.terminationGracePeriodSeconds: 30", "35"]),
+        ({"api": {"autoscaling": {"enabled": True, "maxReplicas": 1}}}, ["maxReplicas: 1", "minReplicas: 2"]),
+        ({"rbac": {"clusterScoped": False}}, ["rbac.clusterScoped: false needs namespaces"]),
+        ({"rbac": {"clusterScoped": False}, "namespaces": ["a"]}, ["set settings.AGENTMEMORY_CLUSTER_ID"]),
+    ],
+    ids=str,
+)
+def test_a_wrong_value_is_refused_with_its_name(values: Document, words: list[str]) -> None:
+    done = template(values)
+
+    assert done.returncode != 0
+    assert [word for word in words if word not in done.stderr] == []
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_helm_finds_nothing_wrong_in_the_chart(name: str) -> None:
+    done = helm("lint", "--strict", str(CHART), "--values", "-", stdin=json.dumps(COMBINATIONS[name]))
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "[WARNING]" not in done.stdout

@@ -1,0 +1,73 @@
+"""An alias is pointed somewhere, and looked at again: nobody else's move is taken for our own."""
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+from agentmemory_operator.collections.rules.changes import SetAlias
+from agentmemory_operator.errors import StoreUnavailable
+from agentmemory_operator.runtime.metrics import NO_TRACES
+from tests.support.web.qdrant_proxy import Fault, Proxy, proxying
+
+EMPTY = {"vectors": {"size": 4, "distance": "Dot"}}
+
+
+@pytest.fixture
+def proxy(qdrant_url: str) -> Iterator[Proxy]:
+    with proxying(qdrant_url) as made:
+        yield made
+
+
+@pytest.fixture
+async def store(proxy: Proxy) -> AsyncIterator[QdrantCollections]:
+    made = QdrantCollections(proxy.url)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def alias(qdrant_url: str) -> Iterator[str]:
+    """The alias to be, of which two collections exist."""
+    name = f"agent_memory_a-{uuid.uuid4().hex[:8]}"
+    with httpx.Client(base_url=qdrant_url) as http:
+        for number in (1, 2):
+            http.put(f"/collections/{name}__{number}", json=EMPTY).raise_for_status()
+        yield name
+        for number in (1, 2):
+            http.delete(f"/collections/{name}__{number}")
+
+
+async def test_an_alias_that_leads_elsewhere_right_after_is_told_and_not_moved_back(
+    proxy: Proxy, store: QdrantCollections, alias: str
+) -> None:
+    proxy.thief = f"{alias}__2"
+
+    with pytest.raises(StoreUnavailable, match=f"{alias} was pointed at {alias}__1 and leads elsewhere"):
+        await store.apply(f"{alias}__1", SetAlias(alias, f"{alias}__1"))
+
+    assert [call for call in proxy.mutations() if call[1].endswith("/aliases")] == [("POST", "/collections/aliases")]
+
+
+@pytest.mark.parametrize("fault", [None, Fault(cut="head", of="writes"), Fault(status=503)])
+async def test_whoever_leads_is_asked_after_each_such_call_whatever_came_of_it(
+    proxy: Proxy, store: QdrantCollections, alias: str, fault: Fault | None
+) -> None:
+    asked: list[str] = []
+
+    async def after_move() -> None:
+        asked.append(alias)
+
+    store.watch_calls(
+        CallWatch(before_write=lambda: None, count_call=lambda *_: None, tracer=NO_TRACES, after_move=after_move)
+    )
+    proxy.fault = fault
+    try:
+        await store.apply(f"{alias}__1", SetAlias(alias, f"{alias}__1"))
+    except StoreUnavailable:
+        assert fault is not None
+
+    assert asked == [alias]

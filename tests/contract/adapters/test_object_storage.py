@@ -1,0 +1,288 @@
+"""Object storage: the same of a real S3 server as of the store that unit tests use."""
+
+import base64
+import hashlib
+import pathlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.adapters.http.egress import USUAL
+from agentmemory_operator.adapters.s3.calls import S3Calls, S3Request, place_of
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.adapters.s3.uploads import PART_BYTES
+from agentmemory_operator.errors import BytesDiffer, LeadershipLost, NotFound, StorageRejected, StorageUnavailable
+from agentmemory_operator.ports.objects import AccessKey, Bucket, ObjectStore
+from tests.support.engine.stored_files import MemoryObjects
+from tests.support.web.http_server import Authority
+from tests.support.web.s3_server import KEY, S3Server, serving_s3
+from tests.support.web.storage_proxy import StorageFault, StorageProxy
+
+SMALL = b"a snapshot of few points"
+# Three parts, the last of them small.
+LARGE = hashlib.shake_256(b"many points").digest(2 * PART_BYTES + 1000)
+
+
+@pytest.fixture(params=["s3", "memory"])
+async def store(request: pytest.FixtureRequest, storage: S3Server) -> AsyncIterator[ObjectStore]:
+    """An empty prefix."""
+    objects: ObjectStore = (
+        MemoryObjects() if request.param == "memory" else S3Objects(storage.bucket(prefix=request.node.name))
+    )
+    yield objects
+    await objects.close()
+
+
+@pytest.fixture
+async def s3(
+    request: pytest.FixtureRequest, storage: S3Server, storage_proxy: StorageProxy
+) -> AsyncIterator[S3Objects]:
+    """An empty prefix of the S3 server, behind the proxy."""
+    objects = S3Objects(storage.bucket(storage_proxy.url, prefix=request.node.originalname))
+    yield objects
+    await objects.close()
+
+
+async def chunks(content: bytes) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), 1 << 20):
+        yield content[start : start + (1 << 20)]
+
+
+def told_of(content: bytes) -> dict[str, str]:
+    return {"sha256": hashlib.sha256(content).hexdigest(), "size": str(len(content))}
+
+
+async def read(store: ObjectStore, key: str, *, offset: int = 0) -> bytes:
+    async with store.get(key, offset=offset) as content:
+        return b"".join([chunk async for chunk in content])
+
+
+@pytest.mark.parametrize("content", [b"", SMALL, LARGE], ids=["empty", "small", "large"])
+async def test_what_was_put_is_got_with_size_and_sha256(store: ObjectStore, content: bytes) -> None:
+    await store.put("a/file", chunks(content), metadata=told_of(content))
+    known = await store.head("a/file")
+    assert known is not None
+    assert (known.size, known.sha256) == (len(content), hashlib.sha256(content).hexdigest())
+    assert await read(store, "a/file") == content
+
+
+async def test_what_is_small_is_kept_with_a_sha256_that_nobody_told(store: ObjectStore) -> None:
+    await store.put("small", chunks(SMALL), metadata={})
+    known = await store.head("small")
+    assert known is not None
+    assert known.sha256 == hashlib.sha256(SMALL).hexdigest()
+
+
+async def test_bytes_are_given_from_an_offset_on(store: ObjectStore) -> None:
+    await store.put("file", chunks(SMALL), metadata={})
+    assert await read(store, "file", offset=10) == SMALL[10:]
+
+
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
+@pytest.mark.parametrize("wrong", [{"sha256": "0" * 64}, {"size": "7"}], ids=["sha256", "size"])
+async def test_other_bytes_than_were_told_of_are_not_stored(
+    store: ObjectStore, content: bytes, wrong: dict[str, str]
+) -> None:
+    with pytest.raises(BytesDiffer):
+        await store.put("file", chunks(content), metadata=told_of(content) | wrong)
+    assert await store.head("file") is None
+    assert await store.abort_uploads("", older_than_ms=0) == 0
+
+
+async def test_list_names_what_begins_so_in_order(store: ObjectStore) -> None:
+    for key in ("b/2", "a/1", "b/1", "c"):
+        await store.put(key, chunks(SMALL), metadata={})
+    assert [(found.key, found.size) async for found in store.list("b/")] == [("b/1", len(SMALL)), ("b/2", len(SMALL))]
+
+
+async def test_what_is_gone_is_deleted_again_without_an_error(store: ObjectStore) -> None:
+    await store.put("file", chunks(SMALL), metadata={})
+    await store.delete("file")
+    await store.delete("file")
+    assert await store.head("file") is None
+    with pytest.raises(NotFound):
+        await read(store, "file")
+
+
+async def test_a_list_of_more_than_a_page_is_whole(s3: S3Objects, storage: S3Server) -> None:
+    folder = storage.file("test_a_list_of_more_than_a_page_is_whole")
+    folder.mkdir()
+    for number in range(1001):
+        (folder / f"{number:04}").touch()
+    assert len([found async for found in s3.list("")]) == 1001
+
+
+@pytest.mark.parametrize("step", ["begin", "part", "complete"])
+@pytest.mark.parametrize("fault", [{"status": 500}, {"loses_answer": True}], ids=str)
+async def test_a_call_that_fails_twice_is_made_again(
+    s3: S3Objects, storage_proxy: StorageProxy, step: str, fault: dict[str, object]
+) -> None:
+    storage_proxy.fail_with(StorageFault(of=step, times=2, **fault))  # type: ignore[arg-type]
+    await s3.put("file", chunks(LARGE), metadata=told_of(LARGE))
+    storage_proxy.fail_with(None)
+    assert await read(s3, "file") == LARGE
+    await s3.abort_uploads("", older_than_ms=0)
+
+
+@pytest.mark.parametrize("step", ["part", "complete"])
+@pytest.mark.parametrize(
+    ("status", "error"), [(500, StorageUnavailable), (403, StorageRejected)], ids=["away", "refused"]
+)
+async def test_an_upload_that_cannot_be_finished_leaves_nothing(
+    s3: S3Objects, storage_proxy: StorageProxy, step: str, status: int, error: type[Exception]
+) -> None:
+    storage_proxy.fail_with(StorageFault(of=step, status=status))  # type: ignore[arg-type]
+    with pytest.raises(error):
+        await s3.put("file", chunks(LARGE), metadata=told_of(LARGE))
+    assert storage_proxy.steps[-1] == "abort"
+    assert await s3.head("file") is None
+    assert await s3.abort_uploads("", older_than_ms=0) == 0
+
+
+async def test_unfinished_uploads_are_dropped_by_age_and_prefix(s3: S3Objects, storage: S3Server) -> None:
+    for key in ("old/file", "other/file"):
+        await begin_upload(storage, f"test_unfinished_uploads_are_dropped_by_age_and_prefix/{key}")
+    assert await s3.abort_uploads("old/", older_than_ms=3_600_000) == 0
+    assert await s3.abort_uploads("old/", older_than_ms=0) == 1
+    assert await s3.abort_uploads("", older_than_ms=0) == 1
+
+
+async def test_a_storage_that_lists_no_uploads_is_left_to_remove_them(
+    s3: S3Objects, storage_proxy: StorageProxy
+) -> None:
+    storage_proxy.fail_with(StorageFault(of="uploads", status=501, code="NotImplemented"))
+    assert await s3.abort_uploads("", older_than_ms=0) == 0
+
+
+async def begin_upload(storage: S3Server, key: str) -> None:
+    """Begin an upload as a process does that is killed then."""
+    calls = S3Calls(storage.bucket(), before_write=lambda: None, egress=USUAL)
+    await calls.call(S3Request("POST", key, query={"uploads": ""}))
+    await calls.close()
+
+
+@pytest.mark.parametrize("fault", [{"half": True}, {"loses_answer": True}], ids=str)
+async def test_bytes_that_break_off_are_an_error(
+    s3: S3Objects, storage_proxy: StorageProxy, fault: dict[str, bool]
+) -> None:
+    await s3.put("file", chunks(LARGE), metadata=told_of(LARGE))
+    storage_proxy.fail_with(StorageFault(of="get", **fault))  # type: ignore[arg-type]
+    with pytest.raises(StorageUnavailable):
+        await read(s3, "file")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"name": "missing"}, "create the bucket, or correct bucket"),
+        ({"access_key": AccessKey(KEY.id, "another")}, "correct access-key-id and secret-access-key in its Secret"),
+        ({"access_key": AccessKey("nobody", "another")}, "correct access-key-id and secret-access-key in its Secret"),
+        ({"region": "eu-north-1"}, "correct region"),
+    ],
+    ids=["bucket", "secret", "key", "region"],
+)
+async def test_a_refusal_says_what_to_mend_and_no_secret(
+    storage: S3Server, changes: dict[str, object], told: str
+) -> None:
+    objects = S3Objects(storage.bucket(**changes))
+    with pytest.raises(StorageRejected, match=told) as caught:
+        await objects.put("file", chunks(SMALL), metadata={})
+    await objects.close()
+    assert not any(secret in str(caught.value) for secret in (KEY.id, KEY.secret, "nobody", "another"))
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "https://127.0.0.1:1"])
+async def test_a_storage_that_is_away_is_named(storage: S3Server, endpoint: str) -> None:
+    objects = S3Objects(storage.bucket(endpoint))
+    with pytest.raises(StorageUnavailable, match=endpoint):
+        await objects.head("file")
+    await objects.close()
+
+
+async def test_an_authority_of_ones_own_is_trusted_and_another_is_not(
+    tmp_path: pathlib.Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path)
+    with serving_s3(tmp_path_factory.mktemp("s3"), tls=authority.issue()) as storage:
+        trusting = S3Objects(storage.bucket(ca_pem=authority.pem))
+        await trusting.put("file", chunks(SMALL), metadata={})
+        assert await read(trusting, "file") == SMALL
+        await trusting.close()
+        refusing = S3Objects(storage.bucket(ca_pem=other.pem))
+        with pytest.raises(StorageUnavailable, match=r"ca\.crt of the Secret"):
+            await refusing.head("file")
+        await refusing.close()
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, (None, None)),
+        ({"encryption": "AES256"}, ("AES256", None)),
+        ({"encryption": "KMS"}, ("aws:kms", None)),
+        ({"encryption": "KMS", "kms_key_id": "alias/ours"}, ("aws:kms", "alias/ours")),
+    ],
+    ids=["the bucket's own", "AES256", "KMS", "KMS with a key"],
+)
+@pytest.mark.parametrize(("content", "step"), [(SMALL, "put"), (LARGE, "begin")], ids=["small", "large"])
+async def test_encryption_is_asked_for_with_each_object(
+    storage: S3Server,
+    storage_proxy: StorageProxy,
+    changes: dict[str, object],
+    expected: tuple[str | None, str | None],
+    content: bytes,
+    step: str,
+) -> None:
+    objects = S3Objects(storage.bucket(storage_proxy.url, **changes))
+    await objects.put("encrypted", chunks(content), metadata=told_of(content))
+    await objects.close()
+    headers = storage_proxy.headers[storage_proxy.steps.index(step)]  # type: ignore[arg-type]
+    name = "x-amz-server-side-encryption"
+    assert (headers.get(name), headers.get(f"{name}-aws-kms-key-id")) == expected
+
+
+async def test_each_part_carries_its_checksum(s3: S3Objects, storage_proxy: StorageProxy) -> None:
+    await s3.put("file", chunks(LARGE), metadata=told_of(LARGE))
+    sent = [headers for step, headers in zip(storage_proxy.steps, storage_proxy.headers, strict=True) if step == "part"]
+    parts = [LARGE[start : start + PART_BYTES] for start in range(0, len(LARGE), PART_BYTES)]
+    digests = [hashlib.sha256(part).digest() for part in parts]
+    assert [headers["x-amz-content-sha256"] for headers in sent] == [digest.hex() for digest in digests]
+    assert [headers["x-amz-checksum-sha256"] for headers in sent] == [
+        base64.b64encode(digest).decode() for digest in digests
+    ]
+
+
+async def test_an_identity_of_the_environment_opens_the_bucket(
+    storage: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY.id)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", KEY.secret)
+    objects = S3Objects(storage.bucket(access_key=None))
+    assert await objects.head("nothing") is None
+    await objects.close()
+
+
+async def test_whoever_may_not_write_any_more_writes_nothing_and_takes_back_what_it_began(
+    storage: S3Server, storage_proxy: StorageProxy
+) -> None:
+    written = 0
+
+    def fence() -> None:
+        nonlocal written
+        written += 1
+        if written > 2:
+            raise LeadershipLost("another leads")
+
+    objects = S3Objects(storage.bucket(storage_proxy.url), before_write=fence)
+    with pytest.raises(LeadershipLost):
+        await objects.put("fenced", chunks(LARGE), metadata=told_of(LARGE))
+    await objects.close()
+    assert storage_proxy.steps == ["begin", "part", "abort"]
+
+
+def test_the_bucket_stands_in_the_path_or_in_the_hosts_name() -> None:
+    bucket = Bucket(name="ours", region="eu-north-1")
+    assert place_of(bucket) == ("https://s3.eu-north-1.amazonaws.com", "/ours")
+    assert place_of(replace(bucket, is_path_style=False)) == ("https://ours.s3.eu-north-1.amazonaws.com", "")
+    assert place_of(replace(bucket, endpoint="http://minio:9000/base/")) == ("http://minio:9000", "/base/ours")

@@ -1,0 +1,331 @@
+"""What becomes of a call whose connection breaks, or whose answer is an error of the server."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.qdrant.calls import READS_A_TRY
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.errors import (
+    CollectionGone,
+    OutcomeUnknown,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.main.stores import Stores
+from agentmemory_operator.runtime.metrics import render
+from agentmemory_operator.runtime.metrics_api import ApiMeter
+
+COUNTED = b'{"result": {"count": 7}, "status": "ok"}'
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def read_request(reader: asyncio.StreamReader) -> bytes:
+    """Read one request whole; return its head."""
+    head = await reader.readuntil(b"\r\n\r\n")
+    (length,) = [line.split(b":")[1] for line in head.splitlines() if line.lower().startswith(b"content-length")]
+    await reader.readexactly(int(length))
+    return head
+
+
+def answer_of(status: int, body: bytes, *headers: str) -> bytes:
+    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Content-Type: application/json", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+@contextlib.asynccontextmanager
+async def listening(talk: Talk) -> AsyncIterator[str]:
+    """Serve as told; yield the URL."""
+    talks = []
+
+    async def talk_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.append(asyncio.current_task())
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await talk(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(talk_and_close, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await asyncio.gather(*filter(None, talks))
+
+
+@contextlib.asynccontextmanager
+async def engine(talk: Talk, *, timeout_s: float = 2, meter: ApiMeter | None = None) -> AsyncIterator[QdrantPoints]:
+    """Give a store in front of a server that talks as told."""
+    async with listening(talk) as url, QdrantPoints(url, api_key="k", timeout_s=timeout_s, meter=meter) as store:
+        yield store
+
+
+def always(status: int, body: bytes = b"{}", *headers: str) -> Talk:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            writer.write(answer_of(status, body, *headers))
+            await writer.drain()
+
+    return talk
+
+
+async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await read_request(reader)
+
+
+async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await read_request(reader)
+    await reader.read()
+
+
+@pytest.mark.parametrize(
+    ("status", "of_read", "of_write"),
+    [
+        (429, StoreUnavailable, StoreUnavailable),
+        (503, StoreUnavailable, StoreUnavailable),
+        (500, StoreUnavailable, OutcomeUnknown),
+        (502, StoreUnavailable, OutcomeUnknown),
+        (504, StoreUnavailable, OutcomeUnknown),
+        (408, StoreUnavailable, OutcomeUnknown),
+        (400, StoreRejected, StoreRejected),
+        (403, StoreRejected, StoreRejected),
+        (404, StoreUnavailable, StoreUnavailable),
+    ],
+)
+async def test_an_error_status_becomes_an_error_of_ours(
+    status: int, of_read: type[Exception], of_write: type[Exception]
+) -> None:
+    async with engine(always(status, b"not json")) as store:
+        with pytest.raises(of_read):
+            await store.scroll("c", {"limit": 1})
+        with pytest.raises(of_write):
+            await store.upsert("c", [])
+
+
+async def test_a_collection_that_is_gone_is_told_from_a_server_that_is_away() -> None:
+    body = b'{"status": {"error": "Not found: Collection `c` doesn\'t exist!"}, "time": 0.0}'
+    async with engine(always(404, body)) as store:
+        with pytest.raises(CollectionGone, match="Qdrant answers and has no collection 'c'"):
+            await store.count("c", None)
+        with pytest.raises(CollectionGone):
+            await store.upsert("c", [])
+
+
+@pytest.mark.parametrize("body", [b"404 page not found", b'{"status": {"error": "Not found: nothing here"}}'])
+async def test_a_404_of_something_else_says_nothing_of_the_collection(body: bytes) -> None:
+    async with engine(always(404, body)) as store:
+        with pytest.raises(StoreUnavailable) as told:
+            await store.count("c", None)
+
+    assert not isinstance(told.value, CollectionGone)
+
+
+@pytest.mark.parametrize("body", [b"<html>hello</html>", b'{"result": {"poi', b"[]", b'"text"', b'{"status": "ok"}'])
+async def test_a_success_that_is_none_of_qdrants_is_an_error_of_ours(body: bytes) -> None:
+    async with engine(always(200, body)) as store:
+        with pytest.raises(StoreUnavailable, match="proxy"):
+            await store.count("c", None)
+        with pytest.raises(OutcomeUnknown, match="proxy"):
+            await store.upsert("c", [])
+
+
+async def test_a_wait_that_the_server_asks_for_is_passed_on() -> None:
+    async with engine(always(429, b"{}", "Retry-After: 9")) as store:
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.count("c", None)
+
+    assert refused.value.retry_after_s == 9
+
+
+@pytest.mark.parametrize("talk", [hang_up, say_nothing], ids=["reset", "time-out"])
+async def test_a_write_whose_answer_is_lost_is_unknown_and_not_repeated(talk: Talk) -> None:
+    requests = 0
+
+    async def count_and_talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal requests
+        requests += 1
+        await talk(reader, writer)
+
+    async with engine(count_and_talk, timeout_s=0.3) as store:
+        with pytest.raises(OutcomeUnknown):
+            await store.set_payload("c", {}, {})
+
+    assert requests == 1
+
+
+async def test_a_write_that_the_engine_did_not_finish_in_time_is_unknown() -> None:
+    async with engine(always(200, b'{"result": {"status": "wait_timeout"}}')) as store:
+        with pytest.raises(OutcomeUnknown):
+            await store.delete("c", {})
+
+
+@pytest.mark.parametrize("talk", [hang_up, say_nothing], ids=["reset", "time-out"])
+async def test_a_read_whose_answer_is_lost_may_be_tried_later(talk: Talk) -> None:
+    async with engine(talk, timeout_s=0.3) as store:
+        with pytest.raises(StoreUnavailable) as refused:
+            await store.count("c", None)
+
+    assert isinstance(refused.value, TransientError)
+
+
+async def test_a_read_survives_a_pooled_connection_that_was_closed() -> None:
+    answered = 0
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal answered
+        await read_request(reader)
+        writer.write(answer_of(200, COUNTED))
+        await writer.drain()
+        answered += 1
+        await read_request(reader)  # the second on this connection gets no answer
+
+    async with engine(answer_once) as store:
+        assert await store.count("c", None) == 7
+        assert await store.count("c", None) == 7
+
+    assert answered == 2
+
+
+class Silence:
+    """Reads every request; answers those of which `answers` says so."""
+
+    def __init__(self, answers: Callable[[int], bool]) -> None:
+        self.requests = 0
+        self._answers = answers
+
+    async def __call__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await read_request(reader)
+            self.requests += 1
+            if self._answers(self.requests):
+                writer.write(answer_of(200, COUNTED))
+                await writer.drain()
+
+
+async def test_a_read_that_timed_out_is_tried_once_more_and_counted() -> None:
+    """Issue 16: a pause of 11 s gave 503 for a list whose answer was a moment away."""
+    silence, meter = Silence(lambda number: number > 1), ApiMeter()
+    async with engine(silence, timeout_s=0.4, meter=meter) as store:
+        assert await store.count("c", None) == 7
+
+    assert silence.requests == 2
+    measured = render(meter.metrics())
+    assert 'agentmemory_api_engine_retries_total{operation="POST points/count"} 1' in measured
+
+
+async def test_a_server_that_is_away_is_not_asked_twice_until_it_has_answered() -> None:
+    is_back = False
+    silence = Silence(lambda number: is_back)
+    async with engine(silence, timeout_s=0.2) as store:
+        for _ in range(3):
+            with pytest.raises(StoreUnavailable):
+                await store.count("c", None)
+        while_away = silence.requests
+        is_back = True
+        for _ in range(READS_A_TRY):
+            await store.count("c", None)
+        is_back, before = False, silence.requests
+        with pytest.raises(StoreUnavailable):
+            await store.count("c", None)
+
+    assert while_away == 3 + 1
+    assert silence.requests == before + 2
+
+
+async def test_many_reads_that_time_out_at_once_are_not_all_repeated() -> None:
+    silence = Silence(lambda number: False)
+    async with engine(silence, timeout_s=1) as store:
+        reads = (store.count("c", None) for _ in range(30))
+        found = await asyncio.gather(*reads, return_exceptions=True)
+
+    assert all(isinstance(answer, StoreUnavailable) for answer in found)
+    assert silence.requests <= 30 + 30 / READS_A_TRY + 1
+
+
+async def test_all_stores_of_one_server_pay_from_one_budget() -> None:
+    """In a cluster each agent has a store, because each has a key of its own."""
+    silence = Silence(lambda number: False)
+    async with contextlib.AsyncExitStack() as stack:
+        stores = Stores(stack, url=await stack.enter_async_context(listening(silence)))
+        opened = [stores.points(Endpoint("http://elsewhere.invalid", None, 1)) for _ in range(4)]
+        reads = (store.count("c", None) for store in opened)
+        found = await asyncio.gather(*reads, return_exceptions=True)
+        for store in opened:
+            await store.close()
+
+    assert all(isinstance(answer, StoreUnavailable) for answer in found)
+    assert silence.requests == 4 + 1
+
+
+async def test_requests_ask_for_plain_answers_and_carry_the_key() -> None:
+    heads = []
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append((await read_request(reader)).lower())
+        writer.write(answer_of(200, COUNTED))
+        await writer.drain()
+
+    async with engine(note) as store:
+        await store.count("c", None)
+
+    assert b"accept-encoding: identity\r\n" in heads[0]
+    assert b"api-key: k\r\n" in heads[0]
+
+
+async def test_a_call_is_measured_and_carries_what_joins_it_to_its_trace() -> None:
+    heads: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for status in (200, 503):
+            heads.append(await read_request(reader))
+            writer.write(answer_of(status, COUNTED))
+            await writer.drain()
+
+    meter = ApiMeter(TracerOfOne())
+    async with engine(talk, meter=meter) as store:
+        await store.count("agent_memory_bot", None)
+        with pytest.raises(StoreUnavailable):
+            await store.count("agent_memory_bot", None)
+
+    assert all(b"traceparent: of-this-test" in head for head in heads)
+    measured = render(meter.metrics())
+    for outcome in ("2xx", "5xx"):
+        labels = f'operation="POST points/count",outcome="{outcome}"'
+        assert f"agentmemory_api_engine_duration_seconds_count{{{labels}}} 1" in measured
+
+
+class TracerOfOne:
+    """Implements ports.Tracer: one span, with a name of its own."""
+
+    headers: Mapping[str, str] = {"traceparent": "of-this-test"}
+
+    def span(self, name: str, **_: Any) -> contextlib.nullcontext[Any]:
+        return contextlib.nullcontext(self)
+
+    def note(self, name: str, value: str | int) -> None:
+        pass
+
+    def fail(self, kind: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status", [400, 404, 429, 500])
+async def test_what_the_engine_says_of_memories_is_for_their_caller_alone(status: int) -> None:
+    """Messages stand in logs, events and status; one write may be of several callers."""
+    body = b'{"status": {"error": "Wrong input: the printer is out"}, "time": 0.0}'
+    async with engine(always(status, body)) as store:
+        with pytest.raises((TransientError, StoreRejected)) as read:
+            await store.query("c", {"query": [1.0]})
+        with pytest.raises((TransientError, StoreRejected)) as written:
+            await store.upsert("c", [{"id": "1", "vector": [1.0], "payload": {"content": "the printer is out"}}])
+
+    assert "printer" not in f"{read.value}{written.value}"
+    assert str(status) in str(read.value)
+    assert (read.value.words, written.value.words) == ("Wrong input: the printer is out", "")

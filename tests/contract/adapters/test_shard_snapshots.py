@@ -1,0 +1,435 @@
+"""Snapshots of a cluster's shards, on the nodes that QDRANT_URLS lists, else on a simulated cluster."""
+
+import asyncio
+import hashlib
+import itertools
+import pathlib
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.nodes import await_known
+from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+from agentmemory_operator.collections.rules.collection import placeholder_metadata
+from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.ports.snapshots import SnapshotFile
+from agentmemory_operator.runtime.metrics import NO_TRACES
+from agentmemory_operator.spec.naming import SHARD_SETS
+from tests.support.engine.meanwhile import Killed
+from tests.support.programs import free_port
+from tests.support.web.qdrant_nodes import CLUSTERS, STEADY, DevServer, Peers, await_settled, nodes_of
+
+NAME, COPY = "agent_memory_shards__1", "agent_memory_shards__2"
+COUNT = 200
+BODY = {
+    "vectors": {"size": 2, "distance": "Dot"},
+    "sparse_vectors": {"words": {"modifier": "idf"}},
+    "shard_number": 3,
+    "replication_factor": 2,
+    "hnsw_config": {"m": 24},
+    "metadata": {"owner": "a"},
+}
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    """The nodes of a cluster."""
+    with nodes_of(tmp_path_factory.mktemp("cluster"), request.param, 0.4) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+def http(urls: tuple[str, ...]) -> Iterator[httpx.Client]:
+    """The first node, with a collection of three shards; nothing of it is left."""
+    with httpx.Client(base_url=urls[0], timeout=30) as client:
+        # A node that learns late may still know the one of the test before.
+        ask(client, "PUT", f"/collections/{NAME}", BODY | {"metadata": {"owner": uuid.uuid4().hex}})
+        points = [{"id": n, "vector": {"": [n, 1.0]}, "payload": {"n": n}} for n in range(COUNT)]
+        ask(client, "PUT", f"/collections/{NAME}/points?wait=true", {"points": points})
+        index = {"field_name": "n", "field_schema": {"type": "integer", "is_principal": True}}
+        ask(client, "PUT", f"/collections/{NAME}/index?wait=true", index)
+        await_settled(urls, NAME)
+        yield client
+        for name in (NAME, COPY, SHARD_SETS):
+            client.delete(f"/collections/{name}")
+
+
+@pytest.fixture
+async def store(urls: tuple[str, ...], http: httpx.Client) -> AsyncIterator[QdrantShardSnapshots]:
+    opened = QdrantShardSnapshots(urls[1], urls, deadline_s=20)
+    yield opened
+    for file in await opened.files(NAME):
+        await opened.delete_file(NAME, file.name)
+    await opened.close()
+
+
+def ask(client: httpx.Client, method: str, path: str, body: Any = None) -> Any:
+    answer = client.request(method, path, json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]
+
+
+def points_of(client: httpx.Client, name: str) -> Any:
+    body = {"limit": 10_000, "with_vector": True, "with_payload": True}
+    return ask(client, "POST", f"/collections/{name}/points/scroll", body)["points"]
+
+
+def shard_files(urls: tuple[str, ...], name: str = NAME) -> list[str]:
+    """Every shard snapshot that any node has."""
+    found = []
+    for url in urls:
+        seen = httpx.get(f"{url}/collections/{name}/cluster").json()["result"]
+        for shard in seen["local_shards"]:
+            told = httpx.get(f"{url}/collections/{name}/shards/{shard['shard_id']}/snapshots").json()["result"]
+            found += [each["name"] for each in told]
+    return sorted(found)
+
+
+async def read(store: QdrantShardSnapshots, file: SnapshotFile) -> bytes:
+    async with store.download(NAME, file.name) as content:
+        return b"".join([chunk async for chunk in content])
+
+
+async def pieces(content: bytes, size: int = 1000) -> AsyncIterator[bytes]:
+    for start in range(0, len(content), size):
+        yield content[start : start + size]
+
+
+def check_copy(http: httpx.Client, urls: tuple[str, ...]) -> None:
+    """Every node has every point of the copy, with exactly the replicas asked for, all of them active."""
+    for url in urls:
+        with httpx.Client(base_url=url) as client:
+            assert ask(client, "POST", f"/collections/{COPY}/points/count", {"exact": True})["count"] == COUNT
+    seen = ask(http, "GET", f"/collections/{COPY}/cluster")
+    states = [shard["state"] for shard in [*seen["local_shards"], *seen["remote_shards"]]]
+    assert states == ["Active"] * 6
+    assert points_of(http, COPY) == points_of(http, NAME)
+    original, copy = (ask(http, "GET", f"/collections/{name}") for name in (NAME, COPY))
+    assert copy["config"] == original["config"]
+    assert copy["payload_schema"] == original["payload_schema"]
+
+
+async def test_a_snapshot_is_one_file_of_each_shard_from_an_active_replica(
+    store: QdrantShardSnapshots, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+
+    assert [file.shard for file in made.shards] == [0, 1, 2]
+    assert sorted(file.name for file in made.shards) == shard_files(urls)
+    assert all(file.sha256 for file in made.shards)
+    assert await store.files(NAME) == [made]
+
+
+async def test_its_bytes_have_the_size_and_checksum_that_it_tells(store: QdrantShardSnapshots) -> None:
+    made = await store.create(NAME)
+
+    content = await read(store, made)
+
+    assert len(content) == made.size
+    assert hashlib.sha256(content).hexdigest() == made.sha256
+    assert await read(store, made) == content
+
+
+async def test_a_recovery_ends_when_every_replica_is_active_and_every_point_is_there(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+    work = asyncio.create_task(store.recover(COPY, await store.own_location(NAME, made.name), sha256=made.sha256))
+    early = set()
+    async with httpx.AsyncClient(base_url=urls[2]) as client:
+        while not work.done():
+            seen = (await client.get(f"/collections/{COPY}/cluster")).json().get("result")
+            replicas = [*seen["local_shards"], *seen["remote_shards"]] if seen else []
+            early |= {shard["state"] for shard in replicas}
+            await asyncio.sleep(0.02)
+    await work
+
+    assert early - {"Active"}
+    check_copy(http, urls)
+
+
+async def test_its_bytes_make_the_collection_again_where_the_files_are_gone(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+    content = await read(store, made)
+    await store.delete_file(NAME, made.name)
+
+    await store.upload(COPY, pieces(content), sha256=made.sha256)
+
+    assert shard_files(urls) == []
+    check_copy(http, urls)
+
+
+async def test_a_recovery_in_place_brings_the_points_back(store: QdrantShardSnapshots, http: httpx.Client) -> None:
+    made, before = await store.create(NAME), points_of(http, NAME)
+    ask(http, "POST", f"/collections/{NAME}/points/delete?wait=true", {"points": list(range(150))})
+
+    await store.recover(NAME, await store.own_location(NAME, made.name), sha256=made.sha256)
+
+    assert points_of(http, NAME) == before
+
+
+@pytest.mark.parametrize("cut", [100, 5_000, -700, -1500])
+async def test_an_archive_that_is_cut_off_is_refused_and_leaves_no_collection(
+    store: QdrantShardSnapshots, cut: int
+) -> None:
+    content = await read(store, await store.create(NAME))
+
+    with pytest.raises(AgentMemoryError):
+        await store.upload(COPY, pieces(content[:cut]), sha256=hashlib.sha256(content).hexdigest())
+
+    assert COPY not in await store.collections()
+
+
+async def test_other_bytes_than_the_checksum_says_leave_no_collection(store: QdrantShardSnapshots) -> None:
+    made = await store.create(NAME)
+    content = bytearray(await read(store, made))
+    content[len(content) // 2] ^= 1
+
+    with pytest.raises(StoreRejected):
+        await store.upload(COPY, pieces(bytes(content)), sha256=made.sha256)
+    with pytest.raises(StoreRejected):
+        await store.recover(COPY, await store.own_location(NAME, made.name), sha256="0" * 64)
+    with pytest.raises(StoreRejected, match="no snapshot of a cluster"):
+        await store.upload(COPY, pieces(b"x" * 9000), sha256=None)
+    with pytest.raises(StoreRejected, match="a snapshot of one server"):
+        await store.recover(COPY, "https://elsewhere/file.snapshot", sha256=None)
+
+    assert COPY not in await store.collections()
+
+
+async def test_a_collection_of_other_vectors_or_shards_is_not_recovered_into(
+    store: QdrantShardSnapshots, http: httpx.Client
+) -> None:
+    made = await store.create(NAME)
+    ask(http, "PUT", f"/collections/{COPY}", BODY | {"shard_number": 2})
+
+    with pytest.raises(StoreRejected, match="shard_number 2, the snapshot 3"):
+        await store.recover(COPY, await store.own_location(NAME, made.name), sha256=None)
+
+    assert COPY in await store.collections()
+
+
+async def test_where_one_shard_fails_no_file_is_left(store: QdrantShardSnapshots, urls: tuple[str, ...]) -> None:
+    failing(store, StoreUnavailable("the node is away"), at=6)
+
+    with pytest.raises(StoreUnavailable):
+        await store.create(NAME)
+
+    assert shard_files(urls) == []
+    assert await store.files(NAME) == []
+
+
+@pytest.mark.parametrize("at", range(3, 11))
+async def test_what_a_kill_at_any_write_left_is_removed_by_the_next_and_taken_for_nothing(
+    store: QdrantShardSnapshots, urls: tuple[str, ...], at: int
+) -> None:
+    killed = QdrantShardSnapshots(urls[0], urls)
+    failing(killed, Killed(), at=at)
+    with pytest.raises(Killed):
+        await killed.create(NAME)
+    await killed.close()
+
+    assert await store.files(NAME) == []
+    made = await store.create(NAME)
+
+    assert shard_files(urls) == sorted(file.name for file in made.shards)
+    await store.delete_file(NAME, made.name)
+    assert shard_files(urls) == []
+
+
+@pytest.mark.parametrize("at", range(2, 7))
+async def test_a_recovery_that_was_killed_at_any_write_is_made_again_whole(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...], at: int
+) -> None:
+    """Six writes: the collection, its index, three shards, and that it is whole."""
+    made = await store.create(NAME)
+    location = await store.own_location(NAME, made.name)
+    killed = QdrantShardSnapshots(urls[0], urls)
+    failing(killed, Killed(), at=at)
+    with pytest.raises(Killed):
+        await killed.recover(COPY, location, sha256=made.sha256)
+    await killed.close()
+
+    await store.recover(COPY, location, sha256=made.sha256)
+
+    check_copy(http, urls)
+
+
+async def test_nodes_that_were_killed_amid_a_recovery_are_recovered_anew(tmp_path: pathlib.Path) -> None:
+    options = ("--peers", "3", "--activation-seconds", "1", "--port", str(free_port()))
+    nodes = DevServer(tmp_path, *options)
+    store = QdrantShardSnapshots(nodes.url, tuple(nodes.urls), deadline_s=20)
+    nodes.call("PUT", f"/collections/{NAME}", BODY)
+    points = [{"id": n, "vector": {"": [n, 1.0]}} for n in range(COUNT)]
+    nodes.call("PUT", f"/collections/{NAME}/points?wait=true", {"points": points})
+    made = await store.create(NAME)
+    location = await store.own_location(NAME, made.name)
+    work = asyncio.create_task(store.recover(COPY, location, sha256=made.sha256))
+    async with httpx.AsyncClient(base_url=nodes.url) as client:
+        while "Dead" not in (await client.get(f"/collections/{COPY}/cluster")).text:
+            await asyncio.sleep(0.02)
+    nodes.kill()
+    with pytest.raises(StoreUnavailable):
+        await work
+
+    again = DevServer(tmp_path, *options)
+    try:
+        await store.recover(COPY, location, sha256=made.sha256)
+
+        assert again.call("POST", f"/collections/{COPY}/points/count", {"exact": True})["count"] == COUNT
+    finally:
+        await store.close()
+        again.stop()
+
+
+async def test_its_files_are_in_reach_after_the_collection_is_replaced(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+    before = points_of(http, NAME)
+
+    ask(http, "DELETE", f"/collections/{NAME}")
+    await store.create_placeholder(NAME)
+
+    assert [file.name for file in await store.files(NAME)] == [made.name]
+    await store.recover(COPY, await store.own_location(NAME, made.name), sha256=made.sha256)
+    assert points_of(http, COPY) == before
+
+
+async def test_files_of_shards_that_have_left_their_nodes_are_no_snapshot_until_they_are_back(
+    store: QdrantShardSnapshots, http: httpx.Client, urls: tuple[str, ...]
+) -> None:
+    made = await store.create(NAME)
+    ask(http, "DELETE", f"/collections/{NAME}")
+    ask(http, "PUT", f"/collections/{NAME}", BODY | {"replication_factor": 1})
+    await_settled(urls, NAME)
+
+    # Real nodes may get the very shards that they had.
+    assert await store.files(NAME) in ([], [made])
+
+    ask(http, "DELETE", f"/collections/{NAME}")
+    await store.create_placeholder(NAME)
+    assert await store.files(NAME) == [made]
+
+
+async def test_what_is_not_there_is_told(store: QdrantShardSnapshots) -> None:
+    with pytest.raises(NotFound):
+        await store.create(COPY)
+    with pytest.raises(NotFound):
+        async with store.download(NAME, "none.snapshot"):
+            pass
+    with pytest.raises(StoreRejected):
+        await store.recover(COPY, await store.own_location(NAME, "none.snapshot"), sha256=None)
+    await store.delete_file(NAME, "none.snapshot")
+    assert await store.files(COPY) == []
+
+
+async def test_a_shard_without_an_active_replica_on_a_listed_node_is_told(
+    store: QdrantShardSnapshots, urls: tuple[str, ...]
+) -> None:
+    one_node = QdrantShardSnapshots(urls[0], urls[:1])
+
+    with pytest.raises(StoreUnavailable, match=r"spec\.nodes of the connection is to list every node"):
+        await one_node.create(NAME)
+
+    await one_node.close()
+    assert shard_files(urls) == []
+
+
+@pytest.fixture
+async def peers(tmp_path: pathlib.Path) -> AsyncIterator[tuple[Peers, QdrantShardSnapshots, SnapshotFile]]:
+    """A simulated cluster whose faults the test sets, and a snapshot of its collection."""
+    running = Peers(tmp_path, STEADY, 0)
+    opened = QdrantShardSnapshots(running.urls[0], tuple(running.urls), deadline_s=20)
+    running.call("PUT", f"/collections/{NAME}", BODY)
+    yield running, opened, await opened.create(NAME)
+    await opened.close()
+    running.stop()
+
+
+async def test_a_set_that_one_node_does_not_know_whole_is_kept(
+    peers: tuple[Peers, QdrantShardSnapshots, SnapshotFile],
+) -> None:
+    """Two nodes still know it as it was before its last file."""
+    running, store, made = peers
+    path = f"/collections/{SHARD_SETS}"
+    ((key, whole),) = [
+        each for each in running.call("GET", path)["config"]["metadata"].items() if each[0].startswith(NAME)
+    ]
+    running.call("PATCH", path, {"metadata": {key: whole | {"sha256": None, "files": whole["files"][:2]}}})
+    running.set_faults(lag="1.5")
+    httpx.patch(running.urls[2] + path, json={"metadata": {key: whole}}).raise_for_status()
+
+    assert await store.files(NAME) == [made]
+    # Files of one second have the same name.
+    await asyncio.sleep(1.05 - time.time() % 1)
+    second = await store.create(NAME)
+
+    assert await store.files(NAME) == [made, second]
+    assert len(shard_files(tuple(running.urls))) == 6
+
+
+async def test_with_fewer_than_most_nodes_nothing_counts_as_gone(
+    peers: tuple[Peers, QdrantShardSnapshots, SnapshotFile],
+) -> None:
+    running, store, made = peers
+    running.set_faults(away="2,3")
+
+    with pytest.raises(StoreUnavailable, match="1 of 3 nodes"):
+        await store.files(NAME)
+    with pytest.raises(StoreUnavailable, match="1 of 3 nodes"):
+        await store.delete_file(NAME, made.name)
+    running.set_faults()
+
+    assert await store.files(NAME) == [made]
+
+
+async def test_what_most_nodes_do_not_know_in_time_is_not_said_to_be_written(
+    peers: tuple[Peers, QdrantShardSnapshots, SnapshotFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, store, _ = peers
+    running.set_faults(lag="60")
+    monkeypatch.setattr(await_known, "__kwdefaults__", {"within_s": 0.3})
+
+    with pytest.raises(StoreUnavailable, match="1 of 3 nodes of the cluster know"):
+        await store.write_metadata(NAME, {"a": 1})
+    running.set_faults()
+
+    await store.write_metadata(NAME, {"a": 1})
+
+
+async def test_a_replica_that_is_only_being_made_hides_no_file(
+    peers: tuple[Peers, QdrantShardSnapshots, SnapshotFile],
+) -> None:
+    running, store, made = peers
+    running.set_faults(**{"lag": "0.4", "slow-replicas": "1"})
+    running.call("DELETE", f"/collections/{NAME}")
+    body = BODY | {"replication_factor": 3, "metadata": placeholder_metadata(None)}
+    running.call("PUT", f"/collections/{NAME}", body)
+
+    with pytest.raises(StoreUnavailable, match="its replica there is Initializing"):
+        await store.files(NAME)
+    await store.create_placeholder(NAME)
+
+    assert await store.files(NAME) == [made]
+
+
+def failing(store: QdrantShardSnapshots, fault: BaseException, *, at: int) -> None:
+    """Let one write fail before it is sent.
+
+    Those of the first snapshot: the record, refused, made, written; a file and its record, three times; the record.
+    """
+    count = itertools.count(1)
+
+    def before_write() -> None:
+        if next(count) == at:
+            raise fault
+
+    store.watch_calls(CallWatch(before_write=before_write, count_call=lambda *_: None, tracer=NO_TRACES))

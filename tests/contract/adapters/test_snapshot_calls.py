@@ -1,0 +1,264 @@
+"""What is sent for a snapshot, and what becomes of an answer that is late, half or none; the server is the test's."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    LeadershipLost,
+    NotFound,
+    SpecInvalid,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.runtime.metrics import NO_TRACES
+from tests.support.programs import free_port
+from tests.support.web.http_server import serve
+
+NAME = "agent_memory_bot__1"
+FILE = {"name": "bot.snapshot", "creation_time": "2026-11-22T09:00:01", "size": 7, "checksum": "ab"}
+CALLS: dict[str, Callable[[QdrantSnapshots], Awaitable[Any]]] = {
+    "create": lambda store: store.create(NAME),
+    "files": lambda store: store.files(NAME),
+    "download": lambda store: read(store),
+    "recover": lambda store: store.recover(NAME, "http://elsewhere/file", sha256="ab"),
+    "upload": lambda store: store.upload(NAME, pieces(b"one"), sha256="ab"),
+    "delete_file": lambda store: store.delete_file(NAME, "bot.snapshot"),
+    "collections": lambda store: store.collections(),
+    "create_placeholder": lambda store: store.create_placeholder(NAME),
+    "metadata": lambda store: store.metadata(NAME),
+    "write_metadata": lambda store: store.write_metadata(NAME, {"a": 1}),
+}
+
+
+@dataclass
+class Server:
+    """Takes every call, notes it, and answers as told."""
+
+    answer: Callable[[], Response] = lambda: JSONResponse({"result": True})
+    delay_s: float = 0
+    cluster: dict[str, Any] = field(default_factory=lambda: {"status": "disabled"})
+    calls: list[tuple[str, str, bytes, str]] = field(default_factory=list)
+
+    async def take(self, request: Request) -> Response:
+        if request.url.path == "/cluster":
+            return JSONResponse({"result": self.cluster})
+        body = await request.body()
+        await asyncio.sleep(self.delay_s)
+        target = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        self.calls.append((request.method, target, body, request.headers.get("api-key", "")))
+        return self.answer()
+
+    @contextlib.asynccontextmanager
+    async def opened(self, **options: Any) -> AsyncIterator[QdrantSnapshots]:
+        methods = ["GET", "PUT", "POST", "PATCH", "DELETE"]
+        with serve(Starlette(routes=[Route("/{rest:path}", self.take, methods=methods)])) as url:
+            store = QdrantSnapshots(url, **options)
+            yield store
+            await store.close()
+
+
+def pieces(*chunks: bytes, fault: AgentMemoryError | None = None) -> AsyncIterator[bytes]:
+    async def read() -> AsyncIterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+        if fault is not None:
+            raise fault
+
+    return read()
+
+
+async def read(store: QdrantSnapshots) -> bytes:
+    async with store.download(NAME, "bot.snapshot") as chunks:
+        return b"".join([chunk async for chunk in chunks])
+
+
+def words(status: int) -> Response:
+    return JSONResponse({"status": {"error": "the server's words"}}, status)
+
+
+async def test_a_created_snapshot_is_told_as_the_server_tells_it() -> None:
+    server = Server(lambda: JSONResponse({"result": FILE}))
+    async with server.opened() as store:
+        made = await store.create(NAME)
+
+    assert (made.name, made.size, made.sha256, made.created_ms) == ("bot.snapshot", 7, "ab", 1795338001000)
+    assert server.calls[0][:2] == ("POST", f"/collections/{NAME}/snapshots?wait=true")
+
+
+async def test_snapshots_are_listed_from_the_oldest_on() -> None:
+    later = FILE | {"name": "a", "creation_time": "2026-11-22T10:00:00", "checksum": None}
+    async with Server(lambda: JSONResponse({"result": [later, FILE]})).opened() as store:
+        files = await store.files(NAME)
+
+    assert [(file.name, file.sha256) for file in files] == [("bot.snapshot", "ab"), ("a", None)]
+
+
+async def test_recovering_names_place_checksum_and_what_counts() -> None:
+    server = Server()
+    async with server.opened() as store:
+        await store.recover(NAME, "https://elsewhere/file", sha256="ab")
+
+    method, target, body, _ = server.calls[0]
+    assert (method, target) == ("PUT", f"/collections/{NAME}/snapshots/recover?wait=true")
+    assert body == b'{"location":"https://elsewhere/file","priority":"snapshot","checksum":"ab"}'
+
+
+async def test_the_key_goes_along_to_the_server_s_own_file_and_nowhere_else() -> None:
+    server = Server()
+    async with server.opened(api_key="key") as store:
+        await store.recover(NAME, await store.own_location("other", "file"), sha256=None)
+        await store.recover(NAME, "https://elsewhere/file", sha256=None)
+
+    own, other = (body for _, _, body, _ in server.calls)
+    assert b'"api_key":"key"' in own
+    assert b"api_key" not in other
+
+
+async def test_an_upload_is_a_form_s_file_sent_piece_by_piece() -> None:
+    server = Server()
+    async with server.opened(api_key="key") as store:
+        await store.upload(NAME, pieces(b"one", b"two"), sha256="ab")
+
+    method, target, body, key = server.calls[0]
+    expected = f"/collections/{NAME}/snapshots/upload?wait=true&priority=snapshot&checksum=ab"
+    assert (method, target, key) == ("POST", expected, "key")
+    assert b"onetwo" in body
+    assert b'name="snapshot"' in body
+
+
+async def test_an_upload_ends_with_what_its_source_raised() -> None:
+    async with Server().opened() as store:
+        with pytest.raises(TransientError, match="the storage is away"):
+            await store.upload(NAME, pieces(b"one", fault=TransientError("the storage is away")), sha256=None)
+
+
+@pytest.mark.parametrize(("status", "error"), [(400, StoreRejected), (429, StoreUnavailable), (500, StoreUnavailable)])
+async def test_a_status_tells_what_can_be_done(status: int, error: type[AgentMemoryError]) -> None:
+    async with Server(lambda: words(status)).opened() as store:
+        for call in CALLS.values():
+            with pytest.raises(error, match="the server's words"):
+                await call(store)
+
+
+async def test_a_server_that_is_away_is_unavailable() -> None:
+    store = QdrantSnapshots(f"http://127.0.0.1:{free_port()}")
+
+    for call in CALLS.values():
+        with pytest.raises(StoreUnavailable, match="cannot be reached"):
+            await call(store)
+
+    await store.close()
+
+
+async def test_what_the_server_took_and_did_not_finish_is_unavailable() -> None:
+    accepted = {"status": "accepted", "time": 0.1}
+    async with Server(lambda: JSONResponse(accepted, 202)).opened() as store:
+        for call in ("create", "recover", "upload"):
+            with pytest.raises(StoreUnavailable, match="has not finished"):
+                await CALLS[call](store)
+
+
+@contextlib.asynccontextmanager
+async def talking(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
+    """Talk to each connection as told, then close it; yields the URL."""
+    talks = []
+
+    async def talk_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.append(asyncio.current_task())
+        await talk(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(talk_and_close, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await asyncio.gather(*filter(None, talks))
+
+
+@pytest.mark.parametrize("call", ["create", "recover", "upload"])
+async def test_a_call_that_never_ends_is_given_up_at_its_deadline(call: str) -> None:
+    server = Server(delay_s=0.6)
+    async with server.opened(deadline_s=0.2) as store:
+        with pytest.raises(StoreUnavailable, match="no answer in time"):
+            await CALLS[call](store)
+
+    assert server.calls, "the limit of other calls is not what ended it"
+
+
+async def test_a_call_that_takes_its_time_outlasts_the_usual_limit() -> None:
+    async with Server(lambda: JSONResponse({"result": FILE}), delay_s=1.2).opened(timeout_s=1) as store:
+        assert (await store.create(NAME)).name == "bot.snapshot"
+
+
+async def test_a_download_that_breaks_off_is_unavailable() -> None:
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        await writer.drain()
+
+    async with talking(half) as url:
+        store = QdrantSnapshots(url)
+        with pytest.raises(StoreUnavailable):
+            await read(store)
+        await store.close()
+
+
+async def test_what_is_gone_is_told_or_is_no_error() -> None:
+    async with Server(lambda: words(404)).opened() as store:
+        await store.delete_file(NAME, "bot.snapshot")
+        assert await store.files(NAME) == []
+        assert await store.metadata(NAME) is None
+        for call in ("create", "download"):
+            with pytest.raises(NotFound):
+                await CALLS[call](store)
+        with pytest.raises(StoreUnavailable):
+            await store.write_metadata(NAME, {})
+
+
+async def test_a_placeholder_that_stands_is_no_error() -> None:
+    async with Server(lambda: words(409)).opened() as store:
+        await store.create_placeholder(NAME)
+
+
+async def test_who_lost_the_lease_changes_nothing() -> None:
+    def refuse() -> None:
+        raise LeadershipLost("another leads")
+
+    server = Server()
+    async with server.opened() as store:
+        store.watch_calls(CallWatch(before_write=refuse, count_call=lambda *_: None, tracer=NO_TRACES))
+        for call in ("create", "recover", "upload", "delete_file", "create_placeholder", "write_metadata"):
+            with pytest.raises(LeadershipLost):
+                await CALLS[call](store)
+
+    assert server.calls == []
+
+
+@pytest.mark.parametrize("call", ["create", "recover", "upload"])
+async def test_one_node_of_several_is_not_taken_for_the_whole(call: str) -> None:
+    server = Server(cluster={"status": "enabled", "peers": {"1": {}, "2": {}}})
+    async with server.opened() as store:
+        with pytest.raises(SpecInvalid, match=r"cluster of 2 nodes.*spec\.nodes") as caught:
+            await CALLS[call](store)
+
+    assert caught.value.reason == "NodesNotListed"
+    assert server.calls == []
+
+
+async def test_a_cluster_of_one_node_is_like_a_server_that_is_alone() -> None:
+    server = Server(lambda: JSONResponse({"result": FILE}), cluster={"status": "enabled", "peers": {"1": {}}})
+    async with server.opened() as store:
+        assert (await store.create(NAME)).name == "bot.snapshot"

@@ -1,0 +1,126 @@
+"""Both clients of Qdrant over TLS: whom they trust, and what they make of a server that they do not."""
+
+import pathlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.errors import NotFound, OutcomeUnknown, SpecInvalid, StoreUnavailable, StoreUntrusted
+from tests.support.patience import Patience
+from tests.support.web.api_stack import dev_qdrant
+from tests.support.web.http_server import Authority
+
+Client = QdrantCollections | QdrantPoints
+both_clients = pytest.mark.parametrize("client", [QdrantCollections, QdrantPoints])
+NO_HANG_S = 3.0
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Vouches for the server."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def url(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A development Qdrant server that speaks TLS."""
+    with dev_qdrant(tmp_path_factory.mktemp("qdrant"), tls=authority.issue()) as url:
+        yield url
+
+
+@asynccontextmanager
+async def opened(client: Callable[..., Client], url: str, ca_pem: str | None = None) -> AsyncIterator[Client]:
+    store = client(url, ca_pem=ca_pem, timeout_s=5)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def ask(store: Client) -> None:
+    """Make a call that reads."""
+    if isinstance(store, QdrantCollections):
+        assert await store.observe("nothing", "nothing__1") is None
+    else:
+        with pytest.raises(NotFound):
+            await store.describe("nothing")
+
+
+@both_clients
+async def test_a_server_with_a_certificate_of_the_named_authority_is_used(
+    client: type[Client], url: str, authority: Authority
+) -> None:
+    async with opened(client, url, authority.pem) as store:
+        await ask(store)
+
+
+@both_clients
+async def test_a_bundle_of_authorities_is_taken_whole(
+    client: type[Client], url: str, authority: Authority, tmp_path: pathlib.Path
+) -> None:
+    """As it is while an authority is rotated."""
+    async with opened(client, url, Authority(tmp_path).pem + authority.pem) as store:
+        await ask(store)
+
+
+@both_clients
+@pytest.mark.parametrize("is_named", [False, True], ids=["the system's", "another"])
+async def test_a_certificate_of_another_authority_is_refused_at_once_with_the_way_out(
+    client: type[Client], is_named: bool, url: str, tmp_path: pathlib.Path
+) -> None:
+    other = Authority(tmp_path).pem if is_named else None
+    at_once = Patience(NO_HANG_S)
+
+    async with opened(client, url, other) as store:
+        with pytest.raises(StoreUntrusted, match=r"certificate is refused \(.*issuer.*spec\.tls\.caSecretRef"):
+            await ask(store)
+
+    assert not at_once.is_over
+
+
+@both_clients
+async def test_a_certificate_for_another_host_is_refused(
+    client: type[Client], authority: Authority, tmp_path: pathlib.Path
+) -> None:
+    with dev_qdrant(tmp_path, tls=authority.issue(host="qdrant.example")) as elsewhere:
+        async with opened(client, elsewhere, authority.pem) as store:
+            with pytest.raises(StoreUntrusted, match=r"IP address mismatch.*spec\.url"):
+                await ask(store)
+
+
+@both_clients
+async def test_a_server_that_speaks_no_tls_is_named_as_such(
+    client: type[Client], authority: Authority, tmp_path: pathlib.Path
+) -> None:
+    with dev_qdrant(tmp_path) as plain:
+        async with opened(client, plain.replace("http:", "https:"), authority.pem) as store:
+            with pytest.raises(StoreUntrusted, match=r"no TLS with the server"):
+                await ask(store)
+
+
+@both_clients
+async def test_a_server_that_wants_tls_and_gets_none_is_unavailable(client: type[Client], url: str) -> None:
+    async with opened(client, url.replace("https:", "http:")) as store:
+        with pytest.raises(StoreUnavailable):
+            await ask(store)
+
+
+async def test_a_write_to_a_server_that_is_not_trusted_is_known_not_to_have_happened(url: str) -> None:
+    async with opened(QdrantPoints, url) as store:
+        assert isinstance(store, QdrantPoints)
+        with pytest.raises(StoreUntrusted) as caught:
+            await store.upsert("nothing", [])
+
+    assert not isinstance(caught.value, OutcomeUnknown)
+
+
+@both_clients
+@pytest.mark.parametrize("ca_pem", ["", "garbage", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----", "é"])
+def test_what_is_no_certificate_is_refused_with_its_field(client: type[Client], ca_pem: str) -> None:
+    with pytest.raises(SpecInvalid, match=r"spec\.tls\.caSecretRef") as caught:
+        client("https://qdrant:6333", ca_pem=ca_pem)
+
+    assert caught.value.reason == "InvalidCA"

@@ -1,0 +1,314 @@
+"""A cleanup over a real engine: it removes what the plan says, breaks no chain, and may be killed at any call."""
+
+import random
+import uuid
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import KeywordSource
+from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.lifecycle.cleanup import Approval, Cleanup
+from agentmemory_operator.lifecycle.removals import RemovalTally, find
+from agentmemory_operator.lifecycle.rules.cleanup import ROW_KEYS, CleanupRules, Removal, plan, rules_of
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
+from agentmemory_operator.memories.rules.filters import STORED
+from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.spec.expression.variables import DAY_MS
+from agentmemory_operator.spec.memory_types import MemoryType, Ttl
+from agentmemory_operator.spec.presets import Lifecycle, Prune
+from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of
+from tests.support.engine.meanwhile import CrashingStore
+
+pytestmark = pytest.mark.usefixtures("keeps_vectors")
+
+TYPES = (
+    MemoryType("fact", 30),
+    MemoryType("task", None, ttl=Ttl("Hard", 50)),
+    MemoryType("event", None, ttl=Ttl("SoftUnlessUsed", 50, 0.75)),
+)
+ALL = Lifecycle(
+    decay_floor=0.01,
+    max_chain_length=3,
+    max_memories_per_user=20,
+    max_removal_percent=100,
+    prune=Prune(older_than_days=365, priority_below=0.2, confidence_below=0.3),
+)
+OLD_DAYS = 400
+Payload = dict[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def types(world: World) -> None:
+    world.rank_by(replace(EVERYTHING, types=TYPES))
+
+
+def cleanup_of(world: World) -> Cleanup:
+    return Cleanup(world.clock, least_rest_s=0)
+
+
+def rules(world: World, lifecycle: Lifecycle = ALL) -> CleanupRules:
+    return rules_of(lifecycle, world.agent.settings.ranking, world.clock.now_ms())
+
+
+async def clean(world: World, lifecycle: Lifecycle = ALL) -> dict[Removal, int]:
+    return dict((await cleanup_of(world).run(world.agent, rules(world, lifecycle))).counts)
+
+
+async def add_old(world: World, name: str, *, days: float = OLD_DAYS, **more: Any) -> str:
+    return await world.add(
+        name, type=more.pop("type", "fact"), created_at=world.clock.now_ms() - int(days * DAY_MS), **more
+    )
+
+
+async def add_chain(world: World, length: int, name: str = "v", **more: Any) -> list[str]:
+    ids: list[str] = []
+    for number in range(length):
+        ids.append(await world.add(f"{name}{number}", type="fact", supersedes=ids[-1] if ids else None, **more))
+        world.clock.move(ms=1)
+    return ids
+
+
+async def stored(world: World) -> dict[str, Payload]:
+    """Return all rows by id, whoever's they are, without tombstones."""
+    points, _ = await world.agent.store.scroll(
+        world.agent.alias, {"filter": STORED, "limit": 5_000, "with_payload": True}
+    )
+    return {point["id"]: point["payload"] for point in points}
+
+
+async def windows_of(world: World, memory_id: str) -> list[str]:
+    """Return whose texts a memory's keyword text holds besides its own."""
+    (point,) = await world.agent.store.retrieve(world.agent.alias, [memory_id])
+    return list(point["payload"].get("windowIds") or [])
+
+
+def check_chains(rows: dict[str, Payload]) -> None:
+    """Fail unless each link leads to a memory that links back."""
+    for row in rows.values():
+        if older := row.get("supersedesId"):
+            assert rows[older]["supersededById"] == row["id"]
+        if newer := row.get("supersededById"):
+            assert rows[newer]["supersedesId"] == row["id"]
+
+
+async def store_drawn(world: World, seed: int, *, chains: int) -> None:
+    """Store chains drawn by a seed: of all ages, some of them pinned, used, doubted or expired."""
+    drawn = random.Random(seed)
+    points = []
+    for _ in range(chains):
+        user, older = drawn.choice(("ada", "bob")), None
+        for _ in range(drawn.choice((1, 1, 1, 2, 3, 6))):
+            row = drawn_row(drawn, world, user)
+            if older:
+                row["supersedesId"], older["supersededById"] = older["id"], row["id"]
+            points.append({"id": row["id"], "vector": vector_of(row["id"]), "payload": row})
+            older = row
+    await world.agent.store.upsert(world.agent.alias, points)
+
+
+def drawn_row(drawn: random.Random, world: World, user: str) -> Payload:
+    row = {
+        "id": str(uuid.UUID(int=drawn.getrandbits(128), version=4)),
+        "agentId": world.agent.settings.slug,
+        "userId": user,
+        "type": drawn.choice(("fact", "task", "event", "unlisted")),
+        "content": "text",
+        "createdAt": world.clock.now_ms() - drawn.choice((1, 40, 60, 190, 210, 500)) * DAY_MS,
+        "updatedAt": world.clock.now_ms(),
+        "importance": drawn.choice((0.05, 0.5, 0.9)),
+        "accessCount": drawn.choice((0, 3)),
+        "pending": False,
+        "rev": 1,
+    }
+    row |= {"pinned": True} if drawn.random() < 0.1 else {}
+    row |= {"confidence": drawn.choice((0.1, 0.9))} if drawn.random() < 0.5 else {}
+    return row | ({"expiresAt": world.clock.now_ms() - 1} if drawn.random() < 0.1 else {})
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("cap", [None, 20])
+async def test_a_run_removes_what_the_plan_over_all_rows_says(world: World, seed: int, cap: int | None) -> None:
+    lifecycle = replace(ALL, max_memories_per_user=cap)
+    await store_drawn(world, seed, chains=60)
+    before = await stored(world)
+    planned = plan(
+        [{key: row[key] for key in ROW_KEYS if key in row} for row in before.values()], rules(world, lifecycle)
+    )
+
+    told = {
+        row["id"]: reason async for row, reason in cleanup_of(world).would_remove(world.agent, rules(world, lifecycle))
+    }
+    counts = await clean(world, lifecycle)
+
+    after = await stored(world)
+    assert told == planned
+    assert before.keys() - after.keys() == planned.keys()
+    assert sum(counts.values()) == len(planned)
+    check_chains(after)
+    heads = {row["id"] for row in after.values() if not row.get("supersededById")}
+    assert heads <= {row["id"] for row in before.values() if not row.get("supersededById")}
+    assert await clean(world, lifecycle) == {}
+
+
+async def test_a_run_that_is_killed_at_any_call_and_made_again_ends_the_same(world: World) -> None:
+    kills = 0
+    while await is_killed_and_mended(world, kills):
+        kills += 1
+
+    assert kills > 20
+
+
+async def is_killed_and_mended(world: World, at: int) -> bool:
+    """Run a cleanup that dies before a call, then another; return whether there were as many calls.
+
+    To die before a call and to die after the one before it leaves the same points.
+    """
+    await world.agent.store.delete(world.agent.alias, {"must": []})
+    await store_drawn(world, 16, chains=4)
+    before = await stored(world)
+    planned = plan(before.values(), rules(world))
+    assert set(planned.values()) >= {Removal.EXPIRED, Removal.TTL, Removal.DECAYED, Removal.CHAIN}
+    doomed = replace(world.agent, store=CrashingStore(world.agent.store, at))
+
+    try:
+        await cleanup_of(world).run(doomed, rules(world))
+        was_killed = False
+    except TransientError:
+        was_killed = True
+    midway = await stored(world)
+    assert all(midway[each].get("supersededById") for each in midway if before[each].get("supersededById"))
+    await clean(world)
+    world.clock.move(ms=SWEEP_AFTER_MS + 1)
+    await chains.sweep(world.agent)
+
+    after = await stored(world)
+    assert before.keys() - after.keys() == planned.keys(), f"killed before call {at}"
+    check_chains(after)
+    return was_killed
+
+
+async def test_a_chain_that_is_too_long_keeps_its_first_and_its_newest_versions(world: World) -> None:
+    ids = await add_chain(world, 8)
+
+    assert await clean(world, replace(ALL, max_chain_length=5)) == {Removal.CHAIN: 3}
+
+    rows = await stored(world)
+    assert [each for each in ids if each in rows] == [ids[0], *ids[4:]]
+    assert rows[ids[0]]["supersededById"] == ids[4]
+    check_chains(rows)
+
+
+async def test_after_a_collapse_deleting_the_heads_brings_back_each_version_that_is_left(world: World) -> None:
+    ids = await add_chain(world, 8)
+    await clean(world)
+
+    for head, answering in ((ids[7], "v6"), (ids[6], "v0")):
+        await delete_head(world.agent, head, user_id="u")
+        assert await world.heads() == [answering]
+
+
+async def test_where_a_head_goes_no_earlier_version_answers_again(world: World) -> None:
+    old = await add_old(world, "old", days=1)
+    await add_old(world, "expired", days=0, supersedes=old, expires_at=world.clock.now_ms() + 1)
+    world.clock.move(ms=2)
+
+    assert await clean(world) == {Removal.EXPIRED: 2}
+
+    assert await stored(world) == {}
+
+
+async def test_a_pinned_memory_is_exempt_and_keeps_the_head_after_it(world: World) -> None:
+    pinned = await add_old(world, "pinned")
+    await add_old(world, "head", supersedes=pinned)
+    await add_old(world, "alone")
+    await world.agent.store.set_payload(world.agent.alias, {"pinned": True}, {"must": [{"has_id": [pinned]}]})
+
+    assert await clean(world) == {Removal.DECAYED: 1}
+
+    assert sorted(await world.heads()) == ["head"]
+
+
+async def test_a_memory_that_changes_meanwhile_is_left_to_the_next_run(world: World) -> None:
+    memory_id = await add_old(world, "old")
+    (going,) = [each async for each in find(world.agent, rules(world), RemovalTally())]
+    await world.agent.store.set_payload(world.agent.alias, {"rev": 9}, {"must": [{"has_id": [memory_id]}]})
+
+    assert await cleanup_of(world).take_out(world.agent, [going]) == {}
+
+    assert await world.heads() == ["old"]
+    assert await clean(world) == {Removal.DECAYED: 1}
+
+
+async def test_what_is_removed_is_gone_for_every_call_and_leaves_no_text(world: World) -> None:
+    memory_id = await add_old(world, "secret text")
+
+    await clean(world)
+
+    with pytest.raises(NotFound):
+        await read_memory(world.agent, memory_id, user_id="u")
+    (point,) = await world.agent.store.retrieve(world.agent.alias, [memory_id])
+    assert "deletedAt" in point["payload"]
+    assert "secret" not in str(point)
+
+
+async def test_a_run_that_would_remove_too_much_waits_and_says_what(world: World) -> None:
+    for number in range(15):
+        await add_old(world, f"old {number}")
+    await world.add("new", type="fact")
+    lifecycle = replace(ALL, max_removal_percent=20)
+
+    outcome = await cleanup_of(world).run(world.agent, rules(world, lifecycle))
+
+    assert outcome.held
+    assert (dict(outcome.counts), outcome.total, outcome.removed) == ({Removal.DECAYED: 15}, 16, 0)
+    assert len(await stored(world)) == 16
+
+    approval = Approval(as_of_ms=outcome.as_of_ms, most=15)
+    approved = await cleanup_of(world).run(world.agent, rules(world, lifecycle), approval)
+
+    assert (approved.held, dict(approved.counts)) == (None, {Removal.DECAYED: 15})
+    assert await world.heads() == ["new"]
+
+
+async def test_an_approval_does_not_cover_more_than_was_shown(world: World) -> None:
+    for number in range(15):
+        await add_old(world, f"old {number}")
+    lifecycle = replace(ALL, max_removal_percent=20)
+
+    outcome = await cleanup_of(world).run(world.agent, rules(world, lifecycle), Approval(as_of_ms=0, most=14))
+
+    assert outcome.held
+
+
+async def test_what_its_author_let_expire_needs_no_approval(world: World) -> None:
+    for number in range(15):
+        await add_old(world, f"old {number}", days=0, expires_at=world.clock.now_ms() + 1)
+    world.clock.move(ms=2)
+
+    assert await clean(world, replace(ALL, max_removal_percent=1)) == {Removal.EXPIRED: 15}
+
+
+async def test_of_a_user_over_the_cap_the_least_valuable_go_and_no_other_users(world: World) -> None:
+    for number in range(5):
+        await world.add(f"worth {number}", type="fact", importance=number / 5, user_id="ada")
+    await world.add("other", type="fact", importance=0, user_id="bob")
+
+    assert await clean(world, Lifecycle(max_memories_per_user=3)) == {Removal.OVER_CAP: 2}
+
+    assert sorted(await world.heads("ada")) == ["worth 2", "worth 3", "worth 4"]
+    assert await world.heads("bob") == ["other"]
+
+
+async def test_the_keyword_texts_after_a_removed_memory_follow(qdrant_url: str) -> None:
+    async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
+        world.rank_by(replace(EVERYTHING, types=TYPES))
+        gone = await add_old(world, "zebra", session_id="s")
+        later = await world.add("later", type="event", session_id="s")
+        before = await windows_of(world, later)
+
+        await clean(world)
+
+        assert (before, await windows_of(world, later)) == ([gone], [])

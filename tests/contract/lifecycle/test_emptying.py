@@ -1,0 +1,233 @@
+"""Erased is erased: what was deleted or forgotten has no vectors, also where snapshots are made all the while."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable, TransientError
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories import tombstone_writes as burials
+from agentmemory_operator.memories.imports import Line, import_lines
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.item_writes import ItemContent
+from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.tombstone_writes import empty_all
+from agentmemory_operator.memories.working import Session
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, World, open_world, unerased, vector_of
+from tests.support.engine.meanwhile import CrashingStore
+
+SOURCE = KeywordSource(language="english", window=2)
+TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"), MemoryType("working", None))
+BOTH = {"": vector_of("kept"), KEYWORD_VECTOR: {"indices": [1], "values": [1.0]}}
+TOMBSTONE = {"rev": 2, "deletedAt": 5, "pending": False}
+DELETED, USERS, OF_USER = 150, 3, 50
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
+        yield world
+
+
+@contextlib.asynccontextmanager
+async def snapshots(url: str, world: World) -> AsyncIterator[None]:
+    """Make snapshots of the collection one after another."""
+
+    async def make() -> None:
+        async with aiohttp.ClientSession(url) as session:
+            while True:
+                path = f"/collections/{world.agent.alias}/snapshots"
+                async with session.post(path) as answer:
+                    made = (await answer.json())["result"]
+                async with session.delete(f"{path}/{made['name']}") as answer:
+                    await answer.read()
+                # The development server lets writers wait while it copies files.
+                await asyncio.sleep(0.05)
+
+    making = asyncio.create_task(make())
+    try:
+        yield
+    finally:
+        making.cancel()
+        await asyncio.wait({making})
+
+
+async def delete_some(world: World, user_id: str) -> None:
+    for number in range(DELETED // USERS):
+        memory_id = await world.add(f"{user_id} {number}", user_id=user_id, type="fact")
+        await delete_head(world.agent, memory_id, user_id=user_id)
+
+
+async def forget_one(world: World, user_id: str) -> None:
+    for number in range(OF_USER):
+        await world.add(f"{user_id} {number}", user_id=user_id, type="fact")
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id=user_id)))
+
+
+@pytest.mark.usefixtures("amid_snapshots")
+async def test_beside_snapshots_nothing_keeps_its_vectors(qdrant_url: str, world: World) -> None:
+    users = range(USERS)
+    async with snapshots(qdrant_url, world):
+        await asyncio.gather(
+            *(delete_some(world, f"deletes {user}") for user in users),
+            *(forget_one(world, f"forgotten {user}") for user in users),
+        )
+
+    tombstones = await world.agent.store.count(world.agent.alias, {"must": [{"key": "deletedAt", "range": {"gte": 0}}]})
+    assert tombstones == DELETED + USERS * OF_USER + USERS
+    assert await unerased(world.agent.store, world.agent.alias) == []
+
+
+class Deaf:
+    """Deletes no vector, whatever it is told."""
+
+    def __init__(self, store: PointStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    async def batch(self, collection: str, operations: list[Json], **how: Any) -> None:
+        if heard := [operation for operation in operations if "delete_vectors" not in operation]:
+            await self._store.batch(collection, heard, **how)
+
+
+@pytest.fixture
+def deaf(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """The same agent behind an engine that keeps vectors for good."""
+    monkeypatch.setattr(burials, "ATTEMPT_S", 0)
+    store: Any = Deaf(world.agent.store)
+    return World(replace(world.agent, store=store), clock=world.clock)
+
+
+async def bare_tombstones(world: World, count: int) -> None:
+    """Leave tombstones with vectors, as earlier versions did beside snapshots."""
+    ids = [f"00000000-0000-4000-8000-{number:012}" for number in range(count)]
+    points = [{"id": id_, "vector": BOTH, "payload": TOMBSTONE | {"id": id_}} for id_ in ids]
+    await world.agent.store.upsert(world.agent.alias, points)
+
+
+async def receipts(world: World) -> int:
+    return len((await world.forgetting.receipts(world.agent, limit=9)).receipts)
+
+
+@pytest.mark.usefixtures("always_kept")
+async def test_while_vectors_are_seen_nothing_is_said_to_be_forgotten(world: World, deaf: World) -> None:
+    await world.add("of the user", session_id="s", type="fact")
+    await world.add("of another", user_id="other")
+    request = ForgetRequest(scope=Scope(user_id="u"), idempotency_key="k")
+
+    with pytest.raises(OutcomeUnknown, match="keeps the vectors of 1 deleted memories"):
+        await deaf.forgetting.forget(deaf.agent, request)
+    assert (await receipts(world), len(await unerased(world.agent.store, world.agent.alias))) == (0, 1)
+
+    receipt = await world.forgetting.forget(world.agent, request)
+    assert (receipt.counts.total, await receipts(world)) == (1, 1)
+    assert await unerased(world.agent.store, world.agent.alias) == []
+
+
+@pytest.mark.usefixtures("always_kept")
+async def test_while_vectors_are_seen_nothing_is_said_to_be_deleted(world: World, deaf: World) -> None:
+    memory_id = await world.add("deleted", type="fact")
+    address = Address(user_id="u", namespace=("home", "here"), key="k")
+    await world.items.put(world.agent, address, ItemContent(content="an item", vector=vector_of("an item")))
+
+    with pytest.raises(OutcomeUnknown, match="keeps the vectors"):
+        await delete_head(deaf.agent, memory_id, user_id="u")
+    with pytest.raises(OutcomeUnknown, match="keeps the vectors"):
+        await deaf.items.delete(deaf.agent, address)
+
+    assert len(await unerased(world.agent.store, world.agent.alias)) == 2
+    assert await empty_all(world.agent) == 2
+
+
+@pytest.mark.usefixtures("always_kept")
+async def test_who_dies_amid_a_deletion_leaves_no_vector(world: World) -> None:
+    at, is_killed = 0, True
+    while is_killed:
+        memory_id = await world.add(f"deleted {at}", type="fact")
+        store: Any = CrashingStore(world.agent.store, at, "after")
+        crashing = World(replace(world.agent, store=store), clock=world.clock)
+        try:
+            await delete_head(crashing.agent, memory_id, user_id="u")
+            is_killed = False
+        except TransientError:
+            at += 1
+        assert await unerased(world.agent.store, world.agent.alias) == []
+    assert at > 2
+
+
+async def test_tombstones_of_before_are_found_by_their_vectors_a_few_at_a_time(world: World, deaf: World) -> None:
+    await bare_tombstones(world, 250)
+    await world.add("stays")
+
+    with pytest.raises(StoreUnavailable, match="keeps the vectors"):
+        await empty_all(deaf.agent)
+    assert await empty_all(world.agent, most=1) == 100
+    assert len(await unerased(world.agent.store, world.agent.alias)) == 150
+    assert (await empty_all(world.agent), await empty_all(world.agent)) == (150, 0)
+
+    assert await unerased(world.agent.store, world.agent.alias) == []
+    assert await world.heads() == ["stays"]
+
+
+async def test_what_others_have_deleted_in_their_way_keeps_its_vectors(world: World) -> None:
+    """An adopted collection may have a `deletedAt` of its own."""
+    text = {"id": 1, "vector": BOTH, "payload": {"text": "theirs", "deletedAt": 5}}
+    content = {"id": 2, "vector": BOTH, "payload": TOMBSTONE | {"content": "theirs"}}
+    await world.agent.store.upsert(world.agent.alias, [text, content])
+
+    assert await empty_all(world.agent) == 0
+
+    assert len(await unerased(world.agent.store, world.agent.alias)) == 2
+    await world.agent.store.delete(world.agent.alias, {"must": []})
+
+
+async def words_in(world: World) -> int:
+    """How many points have a vector of words."""
+    return await world.agent.store.count(world.agent.alias, {"must": [{"has_vector": KEYWORD_VECTOR}]})
+
+
+@pytest.mark.usefixtures("always_kept")
+async def test_words_go_with_what_they_were_of_where_the_agent_wants_none_any_more(world: World) -> None:
+    """The collection has such vectors still. Asked for again, they would be taken for those of what is there now."""
+    wordless = World(replace(world.agent, keyword=None), clock=world.clock)
+    session, address = Session("u", "s"), Address(user_id="u", namespace=("home", "here"), key="k")
+    slots = world.agent.settings.working_memory_slots
+    await world.items.put(world.agent, address, ItemContent(content="apple", vector=vector_of("apple")))
+    for number in range(slots):
+        kept = IncomingMemory(user_id="u", session_id="s", content=f"pear {number}", vector=vector_of(number))
+        await world.working.keep(world.agent, kept)
+    line = Line(
+        memory=IncomingMemory(user_id="u", content="plum", vector=vector_of("plum")), id=(await world.add("plum"))
+    )
+    [imported] = await place_over(world, wordless, line)
+    assert (imported, await words_in(world)) == ("imported", slots + 1)
+
+    await wordless.items.put(wordless.agent, address, ItemContent(content="fig", vector=vector_of("fig")))
+    for number in range(slots):
+        kept = IncomingMemory(user_id="u", session_id="s", content=f"fig {number}", vector=vector_of(-number))
+        await wordless.working.keep(wordless.agent, kept)
+
+    assert len(await wordless.working.read(wordless.agent, session)) == slots
+    assert await words_in(world) == 0
+
+
+async def place_over(world: World, wordless: World, line: Line) -> Any:
+    """Import a line over the tombstone of what it was, which an earlier version had left with its vectors."""
+    assert line.id is not None
+    await delete_head(world.agent, line.id, user_id="u")
+    give = {"update_vectors": {"points": [{"id": line.id, "vector": BOTH}]}}
+    await world.agent.store.batch(world.agent.alias, [give])
+    return await import_lines(wordless.agent, [line], brings_back_erased=True)

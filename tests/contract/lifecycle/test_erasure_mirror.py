@@ -1,0 +1,278 @@
+"""What erasures left, in object storage: written once, whole after a kill, and made again where the server is lost."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+from agentmemory_operator.collections.rules.collection import KeywordSource
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.resolve import Server, Servers
+from agentmemory_operator.errors import BytesDiffer, SpecInvalid, StorageUnavailable, StoreUnavailable
+from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
+from agentmemory_operator.lifecycle.erasure_replay import Erasures
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.runtime.cache import Key, ObjectTable
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.engine.agents import EVERYTHING, World, create_copy, delete_collection, open_world
+from tests.support.engine.fakes import FakeCluster, FakeSecrets
+from tests.support.engine.stored_files import MemoryObjects
+from tests.support.spec.documents import cluster_id, connection_document, memory_document
+
+STORAGE = {"s3": {"bucket": "backups", "prefix": "prod"}}
+CONNECTION = Key("QdrantConnection", "agents", "main")
+SOURCE = KeywordSource(language="english", window=2)
+HOUR_MS = 3_600_000
+
+
+@dataclass(slots=True)
+class MirroredAgent:
+    """An agent whose erasures are mirrored, and an empty copy of its collection."""
+
+    world: World
+    memory: AgentMemory
+    copy: str
+    table: ObjectTable
+    servers: Servers
+    objects: MemoryObjects = field(default_factory=MemoryObjects)
+    shared: frozenset[str] | None = None
+
+    def mirror(self) -> ErasureMirror:
+        """Return the mirror of an operator that has just started."""
+        storages = Storages(
+            FakeSecrets(), lambda bucket: self.objects, shared=self.shared, namespace_of=self.table.namespace_of
+        )
+        parts = (self.table, self.servers, storages, Erasures(self.world.clock), self.world.clock)
+        return ErasureMirror(*parts, cluster_id=cluster_id)
+
+    @property
+    def lines(self) -> list[bytes]:
+        """What lies in the storage, line by line."""
+        return [line for whole, _ in self.objects.objects.values() for line in whole.splitlines()]
+
+    async def forget(self, user: str) -> None:
+        scope = Scope(user_id=user)
+        await self.world.forgetting.forget(self.world.agent, ForgetRequest(scope=scope, filters={}))
+
+    async def reapply(self, *, since_ms: int = 0, slug: str = "") -> int:
+        async def work(server: Server) -> int:
+            agent = slug or self.memory.slug
+            return await self.mirror().reapply(server, self.copy, self.memory, slug=agent, since_ms=since_ms)
+
+        return await self.servers.use(CONNECTION, work, namespace="agents")
+
+    async def users(self) -> set[str]:
+        """Return the users of the copy."""
+        body = {"filter": {"must": []}, "limit": 1000, "with_payload": True}
+        points, _ = await self.world.agent.store.scroll(self.copy, body)
+        return {point["payload"]["userId"] for point in points if "userId" in point["payload"]}
+
+
+@pytest.fixture
+async def site(qdrant_url: str) -> AsyncIterator[MirroredAgent]:
+    opened: list[Server] = []
+
+    def open_server(endpoint: Endpoint) -> Server:
+        parts = QdrantCollections(endpoint.url), QdrantSnapshots(endpoint.url), QdrantPoints(endpoint.url)
+        opened.append(Server(endpoint, *parts))
+        return opened[-1]
+
+    async with open_world(qdrant_url, keyword=SOURCE, ranking=EVERYTHING) as world:
+        settings = world.agent.settings
+        copy = await create_copy(qdrant_url, settings, keyword=SOURCE)
+        document = memory_document(settings.slug, agent=settings.slug, snapshots={"storage": STORAGE})
+        document["status"] = {"collection": {"physical": f"{settings.alias}__1"}}
+        table = ObjectTable()
+        for found in (connection_document(url=qdrant_url), document):
+            table.put(found)
+        servers = Servers(table, FakeSecrets(), open_server, cluster_id=FakeCluster().cluster_id)
+        yield MirroredAgent(world, parse_agent_memory(document), copy, table, servers)
+        await delete_collection(qdrant_url, settings, number=2)
+    for server in opened:
+        await server.close()
+
+
+async def remember(site: MirroredAgent, user: str, *texts: str) -> None:
+    for text in texts:
+        await site.world.add(text, user_id=user)
+    body = {"filter": {"must": []}, "limit": 1000, "with_payload": True, "with_vector": True}
+    points, _ = await site.world.agent.store.scroll(site.world.agent.alias, body)
+    bare = [{"id": p["id"], "vector": p.get("vector") or {}, "payload": p["payload"]} for p in points]
+    await site.world.agent.store.upsert(site.copy, bare)
+
+
+async def test_what_was_erased_is_erased_again_where_only_the_storage_tells_of_it(site: MirroredAgent) -> None:
+    await remember(site, "ada", "likes tea", "lives in Oslo")
+    await remember(site, "bob", "likes coffee")
+    await site.forget("ada")
+
+    await site.mirror().mirror(site.memory)
+
+    assert await site.reapply() == 2
+    assert await site.users() == {"bob"}
+    assert not any(word in line for line in site.lines for word in (b"ada", b"tea", b"Oslo"))
+
+
+async def test_nothing_is_written_twice_not_by_an_operator_that_was_started_again_either(site: MirroredAgent) -> None:
+    await remember(site, "ada", "likes tea")
+    await site.forget("ada")
+    mirror = site.mirror()
+
+    assert await mirror.mirror(site.memory) == 2
+    assert await mirror.mirror(site.memory) == 0
+    assert await site.mirror().mirror(site.memory) == 0
+    assert len(site.objects.objects) == 1
+
+
+async def test_a_later_run_writes_what_is_new_beside_what_is_there(site: MirroredAgent) -> None:
+    await remember(site, "ada", "likes tea")
+    await remember(site, "bob", "likes coffee")
+    mirror = site.mirror()
+    await site.forget("ada")
+    await mirror.mirror(site.memory)
+    site.world.clock.move(ms=5 * HOUR_MS)
+    await site.forget("bob")
+
+    assert await mirror.mirror(site.memory) == 2
+
+    assert len(site.objects.objects) == 2
+    assert await site.reapply() == 2
+    assert await site.users() == set()
+
+
+async def test_only_what_was_erased_about_then_or_later_is_looked_at(site: MirroredAgent) -> None:
+    await remember(site, "ada", "likes tea")
+    await site.forget("ada")
+    await site.mirror().mirror(site.memory)
+
+    assert await site.reapply(since_ms=site.world.clock.now_ms() + 3 * HOUR_MS) == 0
+    assert await site.reapply(since_ms=site.world.clock.now_ms() + HOUR_MS) == 1
+
+
+async def test_a_run_that_was_killed_is_made_whole_by_the_next(site: MirroredAgent) -> None:
+    await remember(site, "ada", "likes tea", "lives in Oslo")
+    await site.forget("ada")
+    whole = MemoryObjects()
+    site.objects, broken = DyingObjects(puts=1), whole
+    # Receipts come first, tombstones after them: two objects.
+    with pytest.raises(StorageUnavailable):
+        await replace(site.mirror(), part_bytes=1).mirror(site.memory)
+    broken.objects = site.objects.objects
+    site.objects = broken
+    site.world.clock.move(ms=5 * HOUR_MS)
+
+    await site.mirror().mirror(site.memory)
+
+    assert len(site.lines) == len(set(site.lines)) == 3
+
+
+class DyingObjects(MemoryObjects):
+    """A storage that goes away after so many objects."""
+
+    def __init__(self, *, puts: int) -> None:
+        super().__init__()
+        self.left = puts
+
+    async def put(self, key: str, content: AsyncIterator[bytes], **more: Any) -> Any:
+        if not self.left:
+            raise StorageUnavailable("away")
+        self.left -= 1
+        return await super().put(key, content, **more)
+
+
+async def test_an_object_that_was_spoilt_is_told_and_written_anew(site: MirroredAgent) -> None:
+    await remember(site, "ada", "likes tea")
+    await site.forget("ada")
+    await site.mirror().mirror(site.memory)
+    ((key, (whole, metadata)),) = site.objects.objects.items()
+    site.objects.objects[key] = whole[:-5], metadata
+    with pytest.raises(BytesDiffer):
+        await site.reapply()
+    site.world.clock.move(ms=1000)
+
+    assert await site.mirror().mirror(site.memory) == 2
+
+
+async def test_what_was_written_before_keys_named_a_namespace_counts_and_is_not_written_again(
+    site: MirroredAgent,
+) -> None:
+    await remember(site, "ada", "likes tea")
+    await site.forget("ada")
+    assert await site.mirror().mirror(site.memory) == 2
+    ((newer, written),) = site.objects.objects.items()
+    slug = site.memory.slug
+    older = newer.replace(f"prod/agents/{slug}/erased/", f"prod/{slug}/erasures/")
+    assert older != newer
+    site.objects.objects = {older: written}
+
+    assert await site.mirror().mirror(site.memory) == 0
+    assert await site.reapply() == 1
+    await remember(site, "bob", "likes coffee")
+    site.world.clock.move(ms=5 * HOUR_MS)
+    await site.forget("bob")
+    assert await site.mirror().mirror(site.memory) == 2
+
+    assert {key.rpartition("/")[0] for key in site.objects.objects} == {
+        f"prod/agents/{slug}/erased",
+        older.rpartition("/")[0],
+    }
+    assert await site.reapply() == 1
+    assert await site.users() == set()
+
+
+async def test_of_a_shared_bucket_nobody_learns_what_another_namespace_erased(site: MirroredAgent) -> None:
+    """Whose snapshot it was, a status says."""
+    site.shared = frozenset({"backups"})
+    site.table.put(memory_document("victim", agent="victim", metadata={"namespace": "another"}))
+    site.objects.objects = {"prod/another/victim/erased/1-0000-last.ndjson": (b"", {})}
+
+    with pytest.raises(SpecInvalid, match="name a Secret"):
+        await site.reapply(slug="victim")
+    await remember(site, "ada", "likes tea")
+    await site.forget("ada")
+    assert await site.mirror().mirror(site.memory) == 2
+    assert await site.reapply() == 1
+
+
+async def test_an_agent_without_storage_has_no_mirror(site: MirroredAgent) -> None:
+    document = memory_document(site.memory.slug, agent=site.memory.slug)
+    assert await site.mirror().mirror(parse_agent_memory(document)) == 0
+    assert site.objects.objects == {}
+
+
+async def test_what_cannot_be_looked_at_holds_up_no_other(site: MirroredAgent) -> None:
+    await remember(site, "ada", "likes tea")
+    await site.forget("ada")
+    site.table.put(
+        memory_document("aaa", agent="aaa", snapshots={"storage": STORAGE})
+        | {"status": {"collection": {"physical": "gone__1"}}}
+    )
+    mirror = site.mirror()
+
+    for key in site.table.keys("AgentMemory"):
+        await mirror.look(key)
+
+    assert len(site.lines) == 2
+
+
+async def test_what_another_clusters_agent_has_forgotten_is_told_to_nobody_here(site: MirroredAgent) -> None:
+    await remember(site, "ada", "likes tea")
+    await site.forget("ada")
+    mirror = site.mirror()
+    mirror.cluster_id = of_another
+
+    with pytest.raises(StoreUnavailable, match="another owner's"):
+        await mirror.mirror(site.memory)
+
+    assert site.objects.objects == {}
+
+
+async def of_another() -> str:
+    return "another"

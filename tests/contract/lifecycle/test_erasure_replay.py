@@ -1,0 +1,413 @@
+"""Copies of a collection over a real engine: what was forgotten since they were made is erased in them too."""
+
+import json
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.errors import RequestInvalid, TransientError
+from agentmemory_operator.lifecycle.erasure_replay import MARGIN_MS, Erasures
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.item_writes import ItemContent
+from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import (
+    EVERYTHING,
+    World,
+    create_copy,
+    delete_collection,
+    move_alias,
+    open_world,
+    unerased,
+    vector_of,
+)
+from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
+from tests.support.spec.documents import memory_document
+
+pytestmark = pytest.mark.usefixtures("keeps_and_empties")
+SOURCE = KeywordSource(language="english", window=2)
+TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"))
+
+
+@dataclass(slots=True)
+class CopiedAgent:
+    """An agent, and a copy of its collection as it was at some time."""
+
+    url: str
+    world: World
+    memory: AgentMemory
+    copy: str
+
+    @property
+    def live(self) -> str:
+        return f"{self.world.agent.alias}__1"
+
+    async def snapshot(self) -> None:
+        """Copy every point as it is now."""
+        store = self.world.agent.store
+        body = {"filter": {"must": []}, "limit": 5_000, "with_payload": True, "with_vector": True}
+        points, _ = await store.scroll(self.live, body)
+        bare = [{"id": p["id"], "vector": p.get("vector") or {}, "payload": p["payload"]} for p in points]
+        await store.delete(self.copy, {"must": []})
+        if bare:
+            await store.upsert(self.copy, bare)
+
+    async def reapply(self, source: str | None = None, target: str | None = None, *, since_ms: int = 0) -> int:
+        erasures = Erasures(self.world.clock)
+        store = self.world.agent.store
+        return await erasures.reapply(store, source or self.live, target or self.copy, self.memory, since_ms=since_ms)
+
+    async def serve_copy(self) -> None:
+        await move_alias(self.url, self.world.agent.settings, self.copy)
+
+    async def rows(self, physical: str) -> list[dict[str, Any]]:
+        points, _ = await self.world.agent.store.scroll(
+            physical, {"filter": {"must": []}, "limit": 5_000, "with_payload": True}
+        )
+        return [point["payload"] for point in points]
+
+    async def contents(self, physical: str) -> set[str]:
+        return {row["content"] for row in await self.rows(physical) if "content" in row}
+
+
+@pytest.fixture
+async def site(qdrant_url: str) -> AsyncIterator[CopiedAgent]:
+    async with open_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
+        settings = world.agent.settings
+        copy = await create_copy(qdrant_url, settings, keyword=SOURCE)
+        memory = parse_agent_memory(memory_document(settings.slug, agent=settings.slug))
+        yield CopiedAgent(qdrant_url, world, memory, copy)
+        assert await unerased(world.agent.store, copy) == [], "tombstones have vectors"
+        await delete_collection(qdrant_url, settings, number=2)
+
+
+async def forget(site: CopiedAgent, filters: dict[str, Any] | None = None, **more: Any) -> None:
+    scope = Scope(user_id="u", criterion=read_filters(filters or {}), **more)
+    await site.world.forgetting.forget(site.world.agent, ForgetRequest(scope=scope, filters=filters or {}))
+
+
+async def fill(site: CopiedAgent) -> None:
+    world = site.world
+    first = await world.add("apple", session_id="s", type="fact")
+    await world.add("pear", session_id="s", type="fact")
+    await world.add("plum", type="fact", supersedes=first)
+    for state in ("open", "closed"):
+        await world.add(state, type="status", subject="ticket")
+    await world.add("other's", user_id="other")
+
+
+async def test_an_erased_user_is_erased_in_the_copy_and_nobody_else(site: CopiedAgent) -> None:
+    await fill(site)
+    await site.snapshot()
+    await forget(site)
+
+    assert await site.reapply() == 5
+
+    assert await site.contents(site.copy) == {"other's"}
+    assert "userId" not in json.dumps([row for row in await site.rows(site.copy) if "content" not in row])
+    assert not [row for row in await site.rows(site.copy) if row.get("pending") or row.get("windowDue")]
+
+
+async def test_what_was_stored_after_a_forget_stays_though_who_forgot_was_ahead(site: CopiedAgent) -> None:
+    clock = site.world.clock
+    await site.world.add("before")
+    clock.move(ms=20_000)
+    await forget(site)
+    clock.move(ms=-20_000)
+    await site.world.add("after")
+    await site.snapshot()
+
+    await site.reapply()
+
+    assert await site.contents(site.copy) == {"after"}
+
+
+async def test_what_was_stored_again_under_the_same_key_does_not_keep_what_was_there_before(site: CopiedAgent) -> None:
+    world, address = site.world, Address(user_id="u", namespace=("memories",), key="k")
+    await world.items.put(world.agent, address, ItemContent(content="before", vector=vector_of("before")))
+    await site.snapshot()
+    world.clock.move(ms=20_000)
+    await forget(site)
+    world.clock.move(ms=-19_000)
+    await world.items.put(world.agent, address, ItemContent(content="after", vector=vector_of("after")))
+
+    await site.reapply()
+
+    assert "before" not in json.dumps(await site.rows(site.copy))
+
+
+async def test_what_the_live_collection_had_lost_before_is_erased_in_the_copy_too(site: CopiedAgent) -> None:
+    memory_id = await site.world.add("deleted before")
+    await site.snapshot()
+    await delete_head(site.world.agent, memory_id, user_id="u")
+    await site.world.agent.store.delete(site.live, {"must": [{"has_id": [memory_id]}]})
+    await forget(site)
+
+    await site.reapply()
+
+    assert await site.contents(site.copy) == set()
+
+
+async def test_by_age_alone_it_is_found_in_the_copy_without_ids(site: CopiedAgent) -> None:
+    old = await site.world.add("old", created_at=1_000)
+    await site.world.add("new", created_at=3_000)
+    await site.snapshot()
+    await site.world.agent.store.delete(site.live, {"must": [{"has_id": [old]}]})
+    await forget(site, older_than=2_000)
+
+    await site.reapply()
+
+    assert await site.contents(site.copy) == {"new"}
+
+
+async def test_what_filters_chose_is_erased_by_id_and_its_chain_closed(site: CopiedAgent) -> None:
+    first = await site.world.add("first", type="fact")
+    second = await site.world.add("second", type="fact", supersedes=first, tags=("x",))
+    third = await site.world.add("third", type="fact", supersedes=second)
+    await site.snapshot()
+    await forget(site, {"tags": "x"})
+
+    await site.reapply()
+
+    rows = {row["id"]: row for row in await site.rows(site.copy)}
+    assert await site.contents(site.copy) == {"first", "third"}
+    assert (rows[first]["supersededById"], rows[third]["supersedesId"]) == (third, first)
+
+
+async def test_in_a_copy_whose_newest_version_is_erased_no_earlier_one_answers(site: CopiedAgent) -> None:
+    first = await site.world.add("first", type="fact")
+    second = await site.world.add("second", type="fact", supersedes=first, tags=("x",))
+    await site.snapshot()
+    await site.world.add("third", type="fact", supersedes=second)
+    await forget(site, {"tags": "x"})
+
+    await site.reapply()
+
+    assert await site.contents(site.copy) == set()
+    assert await site.contents(site.live) == {"first", "third"}
+
+
+async def test_words_of_what_was_erased_are_taken_out_of_the_texts_of_others(site: CopiedAgent) -> None:
+    await site.world.add("apple", session_id="s", tags=("x",))
+    site.world.clock.move(ms=1_000)
+    await site.world.add("pear", session_id="s")
+    await site.snapshot()
+    await forget(site, {"tags": "x"})
+
+    await site.reapply()
+
+    query = {"query": {"text": "apple", "model": "qdrant/bm25", "options": {"language": "english"}}}
+    assert await site.world.agent.store.query(site.copy, query | {"using": "agentmemory_keyword", "limit": 9}) == []
+
+
+async def test_what_is_stored_in_the_copy_afterwards_stays(site: CopiedAgent) -> None:
+    await fill(site)
+    await site.snapshot()
+    await forget(site)
+    await site.reapply()
+    await site.serve_copy()
+    site.world.clock.move(ms=1_000)
+
+    await fill(site)
+    old = await site.world.add("old history", created_at=1)
+
+    assert await site.reapply() == 0
+    assert old in {row["id"] for row in await site.rows(site.copy)}
+    assert len(await site.world.rows(include_superseded=True)) == 6
+
+
+async def test_what_was_counted_as_read_after_the_switch_is_erased_all_the_same(site: CopiedAgent) -> None:
+    """An access makes a row newer, and says nothing new."""
+    memory_id = await site.world.add("old")
+    await site.snapshot()
+    await forget(site)
+    site.world.clock.move(ms=60_000)
+    await site.serve_copy()
+    site.world.counts.note(site.world.agent.settings.slug, [memory_id] * 3)
+    await site.world.counts.flush()
+
+    await site.reapply()
+
+    assert await site.contents(site.copy) == set()
+
+
+async def test_a_receipt_that_was_written_into_the_copy_alone_acts_there(site: CopiedAgent) -> None:
+    """The alias may move between the last look of a forget and its receipt."""
+    await fill(site)
+    await site.snapshot()
+    await forget(site)
+    receipts = [row for row in await site.rows(site.live) if "receipt" in row]
+    points = [{"id": row["id"], "vector": {}, "payload": row} for row in receipts]
+    await site.world.agent.store.upsert(site.copy, points)
+    await site.world.agent.store.delete(site.live, {"must": []})
+
+    assert await site.reapply() == 5
+    assert await site.contents(site.copy) == {"other's"}
+
+
+async def test_an_older_copy_of_a_copy_is_erased_by_what_was_carried_over(site: CopiedAgent) -> None:
+    await fill(site)
+    await site.snapshot()
+    await forget(site)
+    await site.reapply()
+    later = await create_copy(site.url, site.world.agent.settings, keyword=SOURCE, number=3)
+    try:
+        await site.reapply(target=later)
+        receipts = [row for row in await site.rows(later) if "receipt" in row]
+        tombstones = [row for row in await site.rows(later) if "erasureId" in row]
+    finally:
+        await delete_collection(site.url, site.world.agent.settings, number=3)
+
+    assert (len(receipts), len(tombstones)) == (1, 5)
+
+
+async def test_through_a_mirror_off_the_server_a_restored_copy_loses_them_too(site: CopiedAgent) -> None:
+    await fill(site)
+    await site.snapshot()
+    await forget(site)
+    erasures, store = Erasures(site.world.clock), site.world.agent.store
+    mirrored = b"".join([part async for part in erasures.export_receipts(store, site.live, site.memory)])
+
+    async def chunks(size: int = 100) -> AsyncIterator[bytes]:
+        for start in range(0, len(mirrored), size):
+            yield mirrored[start : start + size]
+
+    assert await erasures.import_receipts(store, site.copy, site.memory, chunks()) == 5
+    assert await erasures.import_receipts(store, site.copy, site.memory, chunks()) == 0
+
+    assert await site.contents(site.copy) == {"other's"}
+    assert b"apple" not in mirrored
+    assert b'"u"' not in mirrored
+
+
+async def test_a_line_that_is_none_of_a_mirror_is_named(site: CopiedAgent) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'\n{"content": "x"}\n'
+
+    with pytest.raises(RequestInvalid, match="line 2"):
+        await Erasures(site.world.clock).import_receipts(site.world.agent.store, site.copy, site.memory, chunks())
+
+
+async def test_what_was_erased_while_the_copy_was_made_is_erased_in_it(site: CopiedAgent) -> None:
+    """A snapshot bears the time of its end, by a clock of its own: what was forgotten before may live in it."""
+    await fill(site)
+    await site.snapshot()
+    await forget(site)
+
+    assert await site.reapply(since_ms=site.world.clock.now_ms() + MARGIN_MS // 2) == 5
+
+    assert await site.contents(site.copy) == {"other's"}
+
+
+async def test_what_comes_to_lie_in_the_copy_while_it_is_erased_is_erased_too(site: CopiedAgent) -> None:
+    """Copies are served already when they are looked at last: a write that was begun in time may end then."""
+    memory_id = await site.world.add("old")
+    await site.snapshot()
+    (old,) = await site.rows(site.copy)
+    # No tombstone names it: it is found by the user alone.
+    await site.world.agent.store.delete(site.live, {"must": [{"has_id": [memory_id]}]})
+    await forget(site)
+
+    async def store_late() -> None:
+        late = {"id": str(uuid.uuid4()), "content": "late"}
+        point = {"id": late["id"], "vector": {}, "payload": old | late}
+        await site.world.agent.store.upsert(site.copy, [point])
+
+    def finds_memories_of_the_user(name: str, arguments: tuple[Any, ...]) -> bool:
+        return name == "scroll" and arguments[0] == site.copy and '"value": "u"' in json.dumps(arguments[1])
+
+    store: Any = Meanwhile(site.world.agent.store, Event(finds_memories_of_the_user, store_late, after=True))
+    await Erasures(site.world.clock).reapply(store, site.live, site.copy, site.memory)
+
+    assert store.is_over
+    assert await site.contents(site.copy) == set()
+
+
+async def test_what_was_deleted_in_the_copy_says_no_more_whose_it_was(site: CopiedAgent) -> None:
+    """A deletion leaves the user's name; an erasure that filters chose finds no such tombstone by them."""
+    memory_id = await site.world.add("secret", tags=("x",))
+    await site.world.add("kept")
+    await site.snapshot()
+    await forget(site, {"tags": "x"})
+    await site.serve_copy()
+    await delete_head(site.world.agent, memory_id, user_id="u")
+    (deleted,) = [row for row in await site.rows(site.copy) if row["id"] == memory_id]
+    assert deleted["userId"] == "u"
+
+    await site.reapply()
+
+    (erased,) = [row for row in await site.rows(site.copy) if row["id"] == memory_id]
+    (receipt,) = [row for row in await site.rows(site.copy) if "receipt" in row]
+    assert "userId" not in erased
+    assert erased["erasureId"] == receipt["id"]
+    assert await site.contents(site.copy) == {"kept"}
+
+
+async def test_tombstones_that_came_into_the_copy_with_their_vectors_lose_them(site: CopiedAgent) -> None:
+    """A snapshot that was made while a memory was being deleted may hold them, and one of an earlier version."""
+    await site.snapshot()
+    vectors = {"": vector_of("x"), KEYWORD_VECTOR: {"indices": [1], "values": [1.0]}}
+    ids = [f"00000000-0000-4000-8000-{number:012}" for number in range(250)]
+    left = {"rev": 2, "deletedAt": 5, "pending": False}
+    tombstones = [{"id": id_, "vector": vectors, "payload": left | {"id": id_}} for id_ in ids]
+    await site.world.agent.store.upsert(site.copy, tombstones)
+    assert len(await unerased(site.world.agent.store, site.copy)) == 250
+
+    assert await site.reapply() == 0
+
+    assert await unerased(site.world.agent.store, site.copy) == []
+    assert len(await site.rows(site.copy)) == 250
+
+
+async def test_what_is_edited_while_it_is_erased_is_erased_only_if_the_filters_still_mean_it(site: CopiedAgent) -> None:
+    world = site.world
+    memory_id = await world.add("edited", tags=("x",))
+    await world.add("erased", tags=("x",))
+
+    async def edit() -> None:
+        await change_head(world.agent, memory_id, {"tags": ["y"]}, user_id="u")
+
+    store: Any = Meanwhile(world.agent.store, Event(writes, edit))
+    agent = replace(world.agent, store=store)
+    request = ForgetRequest(scope=Scope(user_id="u", criterion=read_filters({"tags": "x"})), filters={"tags": "x"})
+    receipt = await world.forgetting.forget(agent, request)
+
+    assert store.is_over
+    assert receipt.counts.total == 1
+    assert await site.contents(site.live) == {"edited"}
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_killed_at_any_call_and_run_again_it_ends_the_same(site: CopiedAgent, moment: Moment) -> None:
+    await fill(site)
+    await site.snapshot()
+    copied = await site.rows(site.copy)
+    assert len(copied) > 5
+    before = await site.world.agent.store.scroll(
+        site.copy, {"filter": {"must": []}, "limit": 100, "with_payload": True, "with_vector": True}
+    )
+    await forget(site)
+    at, is_killed = 0, True
+    while is_killed:
+        await site.world.agent.store.delete(site.copy, {"must": []})
+        points = [{name: point[name] for name in ("id", "vector", "payload")} for point in before[0]]
+        await site.world.agent.store.upsert(site.copy, points)
+        crashing: Any = CrashingStore(site.world.agent.store, at, moment)
+        try:
+            await Erasures(site.world.clock).reapply(crashing, site.live, site.copy, site.memory)
+            is_killed = False
+        except TransientError:
+            await site.reapply()
+        assert await site.contents(site.copy) == {"other's"}
+        assert not [row for row in await site.rows(site.copy) if row.get("pending") or row.get("windowDue")]
+        at += 2
+    assert at > 10

@@ -1,0 +1,134 @@
+"""Who was forgotten is in nothing that a restore brings back: the swap, the way back, a clone, what is kept."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.agents.directory import open_collection
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import StoreUnavailable, TransientError
+from agentmemory_operator.lifecycle.erase import Erasing
+from agentmemory_operator.lifecycle.forget import ForgetRequest, Forgetting
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.job.job_world import EMBEDDING
+from tests.support.job.restore_world import POINTS, RestoreWorld, open_restore
+from tests.support.spec.documents import memory_document
+
+pytestmark = pytest.mark.usefixtures("keeps_and_empties")
+
+ROLLBACK = {"agentmemory.dev/rollback": "yes"}
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[RestoreWorld]:
+    async with open_restore(qdrant_url) as made:
+        yield made
+
+
+async def forget(world: RestoreWorld, user: str = "u") -> None:
+    """Forget a user, as the API does."""
+    settings = effective_settings(parse_agent_memory(world.must_get(world.memory)))
+    erasing = Erasing(world.clock)
+
+    async def work(server: Server) -> None:
+        embedder = CallerVectors(settings.embedding.dimensions)
+        agent = await open_collection(
+            server.points, settings, embedder, world.clock, cluster_id=world.cluster.cluster_id
+        )
+        request = ForgetRequest(scope=Scope(user_id=user), filters={})
+        await Forgetting(world.clock, erasing).forget(agent, request)
+
+    await world.with_server(work)
+
+
+def living(world: RestoreWorld, collection: str) -> int:
+    """Return how many memories of the user a collection has."""
+    mine = {"must": [{"key": "userId", "match": {"value": "u"}}]}
+    body = {"filter": mine, "exact": True}
+    answer = world.http.post(f"/collections/{collection}/points/count", json=body)
+    return int(answer.raise_for_status().json()["result"]["count"])
+
+
+async def test_a_restore_from_before_does_not_bring_a_forgotten_user_back(world: RestoreWorld) -> None:
+    assert living(world, world.alias) == POINTS
+    await forget(world)
+
+    await world.run(key := world.restore())
+
+    assert world.condition(key, "Succeeded") == "True/Restored"
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+    assert living(world, world.alias) == 0
+
+
+async def test_who_is_forgotten_after_the_count_is_not_brought_back_either(world: RestoreWorld) -> None:
+    world.fails["apply"] = StoreUnavailable("away, right before the alias moves")
+    key = world.restore()
+    with pytest.raises(TransientError):
+        await world.restores.run(key)
+    await forget(world)
+
+    world.fails.clear()
+    await world.run(key)
+
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+    assert living(world, world.alias) == 0
+
+
+async def test_the_way_back_does_not_bring_back_who_was_forgotten_since(world: RestoreWorld) -> None:
+    await world.run(key := world.restore())
+    await forget(world)
+
+    world.annotate(key, ROLLBACK)
+    await world.run(key)
+
+    assert world.aliases() == {world.alias: world.physical}
+    assert living(world, world.alias) == 0
+
+
+async def test_what_is_kept_for_the_way_back_forgets_too(world: RestoreWorld) -> None:
+    await world.run(world.restore())
+    await forget(world)
+    assert living(world, world.physical) == POINTS
+
+    assert await world.with_server(world.sweeper().sweep) == []
+
+    assert living(world, world.physical) == 0
+
+
+async def test_a_clone_knows_nobody_whom_its_origin_has_forgotten(world: RestoreWorld) -> None:
+    await forget(world)
+    clone = f"{world.agent}-copy"
+    world.table.put(memory_document(clone, embedding=EMBEDDING))
+
+    await world.run(key := world.restore(target={"name": clone}))
+
+    assert world.condition(key, "Succeeded") == "True/Restored"
+    assert living(world, f"agent_memory_{clone}") == 0
+
+
+async def test_a_snapshot_that_lies_with_a_collection_which_became_another_clusters_is_not_cloned(
+    world: RestoreWorld,
+) -> None:
+    await forget(world)
+    marker = world.metadata(world.physical)["agentmemory"] | {"clusterId": "another"}
+    world.http.patch(f"/collections/{world.physical}", json={"metadata": {"agentmemory": marker}}).raise_for_status()
+    clone = f"{world.agent}-copy"
+    world.table.put(memory_document(clone, embedding=EMBEDDING))
+
+    await world.run(key := world.restore(target={"name": clone}))
+
+    assert world.condition(key, "Succeeded") == "False/CollectionNotOwned"
+    assert world.collections() == [world.physical]
+
+
+async def test_a_restore_of_a_copy_forgets_again_whom_a_restore_had_to_forget(world: RestoreWorld) -> None:
+    await forget(world)
+    await world.run(world.restore("first"))
+
+    await world.run(world.restore("second"))
+
+    assert world.aliases() == {world.alias: f"{world.alias}__3"}
+    assert living(world, world.alias) == 0

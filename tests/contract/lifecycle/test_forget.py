@@ -1,0 +1,324 @@
+"""Forgetting over a real engine: nothing is left of what was stored before, killed anywhere and run again."""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, TransientError
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.history import read_history
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.item_writes import ItemContent
+from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.stored import change_head, count_stored, delete_head, read_memory
+from agentmemory_operator.memories.working import Session
+from agentmemory_operator.search.counts import count_memories
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
+
+pytestmark = pytest.mark.usefixtures("keeps_and_empties")
+
+TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"), MemoryType("working", None))
+SOURCE = KeywordSource(language="english", window=2)
+SECRET = "apple"
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url, keyword=SOURCE, ranking=replace(EVERYTHING, types=TYPES)) as world:
+        yield world
+
+
+def everything(user_id: str = "u", **more: Any) -> ForgetRequest:
+    return ForgetRequest(scope=Scope(user_id=user_id), **more)
+
+
+def some(filters: dict[str, Any] | None = None, *, older_than: int | None = None, **more: Any) -> ForgetRequest:
+    scope = Scope(user_id="u", criterion=read_filters(filters or {}), older_than=older_than)
+    return ForgetRequest(scope=scope, filters=filters or {}, **more)
+
+
+async def points(world: World) -> dict[str, Any]:
+    """Return the payload of every point, tombstones and receipts included."""
+    body = {"filter": {"must": []}, "limit": 5_000, "with_payload": True, "with_vector": True}
+    found, _ = await world.agent.store.scroll(world.agent.alias, body)
+    return {point["id"]: point["payload"] | {"vector": point.get("vector") or {}} for point in found}
+
+
+async def found_by(world: World, word: str) -> set[str]:
+    query = {"text": word, "model": "qdrant/bm25", "options": {"language": "english"}}
+    body = {"query": query, "using": KEYWORD_VECTOR, "limit": 100, "with_payload": True}
+    return {point["payload"].get("content", "") for point in await world.agent.store.query(world.agent.alias, body)}
+
+
+async def fill(world: World, user_id: str = "u") -> int:
+    """Store something of every kind; return how many memories that are."""
+    say = [await world.add(f"{SECRET} {n}", user_id=user_id, session_id="s", type="fact") for n in range(3)]
+    await world.add(f"{SECRET} new", user_id=user_id, type="fact", supersedes=say[0], metadata={"seen": SECRET})
+    for state in ("open", "closed"):
+        await world.add(f"{SECRET} {state}", user_id=user_id, type="status", subject="ticket")
+    await world.add(f"{SECRET} child", user_id=user_id, type="fact", parent_id=say[1], tags=(SECRET,))
+    gone = await world.add(f"{SECRET} deleted", user_id=user_id, type="fact", session_id="s")
+    await delete_head(world.agent, gone, user_id=user_id)
+    await world.items.put(world.agent, address(user_id), item(SECRET))
+    memory = IncomingMemory(user_id=user_id, content=SECRET, session_id="s", vector=vector_of("w"))
+    await world.working.keep(world.agent, memory)
+    return 9
+
+
+def address(user_id: str) -> Address:
+    return Address(user_id=user_id, namespace=("memories", user_id), key="k")
+
+
+def item(content: str) -> ItemContent:
+    return ItemContent(content=content, vector=vector_of(content))
+
+
+async def check_nothing_left(world: World, user_id: str = "u") -> None:
+    rows = await points(world)
+    assert SECRET not in json.dumps([row for row in rows.values() if row.get("userId", user_id) == user_id])
+    assert not [row for row in rows.values() if row.get("userId") == user_id]
+    assert not [row for row in rows.values() if "deletedAt" in row and (row.get("pending") or row.get("windowDue"))]
+    assert await world.working.read(world.agent, Session(user_id, "s")) == ()
+    with pytest.raises(NotFound):
+        await world.items.get(world.agent, address(user_id))
+
+
+async def test_of_an_erased_user_nothing_is_left_and_of_others_everything(world: World) -> None:
+    number = await fill(world)
+    await fill(world, "other")
+    others = {id_: row for id_, row in (await points(world)).items() if row.get("userId") == "other"}
+
+    receipt = await world.forgetting.forget(world.agent, everything())
+
+    assert receipt.counts.total == number
+    assert receipt.counts.types == {"fact": 6, "status": 2, "working": 1}
+    await check_nothing_left(world)
+    assert {id_: row for id_, row in (await points(world)).items() if row.get("userId") == "other"} == others
+
+
+async def test_a_receipt_names_neither_the_user_nor_what_was_erased_and_proves_the_ids(world: World) -> None:
+    ids = sorted([await world.add(SECRET, user_id="ada@example.com"), await world.add("b", user_id="ada@example.com")])
+
+    receipt = await world.forgetting.forget(world.agent, everything("ada@example.com"))
+
+    assert receipt.sha256 == hashlib.sha256("".join(f"{id_}\n" for id_ in ids).encode()).hexdigest()
+    assert "example.com" not in json.dumps(await points(world)), "hexadecimal ids may spell the rest"
+
+
+async def test_a_dry_run_counts_and_changes_nothing(world: World) -> None:
+    number = await fill(world)
+    before = await points(world)
+
+    preview = await world.forgetting.would_forget(world.agent, everything())
+
+    assert (preview.counts.total, len(preview.ids), preview.more) == (number, number, 0)
+    assert await points(world) == before
+
+
+async def test_of_many_a_dry_run_names_a_hundred(world: World) -> None:
+    memories = [IncomingMemory(user_id="u", content=f"m{n}", vector=vector_of(n)) for n in range(130)]
+    await world.remember.store(world.agent, memories)
+
+    preview = await world.forgetting.would_forget(world.agent, everything())
+
+    assert (preview.counts.total, len(preview.ids), preview.more) == (130, 100, 30)
+
+
+async def test_filters_choose_and_what_they_leave_answers_on(world: World) -> None:
+    kept = await world.add("kept", tags=("a",))
+    await world.add(SECRET, tags=("b",))
+
+    receipt = await world.forgetting.forget(world.agent, some({"tags": {"in": ["b"]}}))
+
+    assert receipt.counts.total == 1
+    assert [record.id for record in await world.rows()] == [kept]
+
+
+async def test_only_what_is_older_goes(world: World) -> None:
+    await world.add("old", created_at=1_000)
+    await world.add("new", created_at=2_000)
+
+    receipt = await world.forgetting.forget(world.agent, some(older_than=2_000))
+
+    assert (receipt.counts.total, receipt.older_than) == (1, 2_000)
+    assert await world.heads() == ["new"]
+
+
+async def test_with_a_head_its_earlier_versions_go_so_that_none_answers_again(world: World) -> None:
+    first = await world.add("first", type="fact")
+    second = await world.add("second", type="fact", supersedes=first)
+    await world.add("third", type="fact", supersedes=second, tags=("b",))
+
+    preview = await world.forgetting.would_forget(world.agent, some({"tags": {"in": ["b"]}}))
+    receipt = await world.forgetting.forget(world.agent, some({"tags": {"in": ["b"]}}))
+
+    assert (preview.counts.total, receipt.counts.total) == (3, 3)
+    assert await world.heads() == []
+
+
+async def test_an_earlier_version_is_taken_out_of_its_chain(world: World) -> None:
+    first = await world.add("first", type="fact")
+    second = await world.add("second", type="fact", supersedes=first, tags=("b",))
+    third = await world.add("third", type="fact", supersedes=second)
+
+    await world.forgetting.forget(world.agent, some({"tags": {"in": ["b"]}}))
+
+    history = await read_history(world.agent, third, user_id="u")
+    assert [record.id for record in history.records] == [first, third]
+
+
+async def test_the_words_of_what_was_erased_find_nothing_in_the_texts_of_others(world: World) -> None:
+    for content in ("apple", "pear", "plum"):
+        await world.add(content, session_id="s", tags=(content,))
+        world.clock.move(ms=1_000)
+    assert await found_by(world, "apple") == {"apple", "pear", "plum"}
+
+    await world.forgetting.forget(world.agent, some({"tags": {"in": ["apple"]}}))
+
+    assert await found_by(world, "apple") == set()
+    assert await found_by(world, "pear") == {"pear", "plum"}
+
+
+async def test_what_is_stored_afterwards_is_a_new_memory_under_every_rule(world: World) -> None:
+    await fill(world)
+    await world.forgetting.forget(world.agent, everything())
+    world.clock.move(ms=10_000)
+
+    await fill(world)
+
+    assert len(await world.rows(include_superseded=True)) == 9
+    await world.forgetting.forget(world.agent, everything())
+    await check_nothing_left(world)
+
+
+async def test_what_a_process_stored_whose_clock_is_ahead_is_forgotten_too(world: World) -> None:
+    world.clock.move(ms=600_000)
+    await world.add("ahead")
+    world.clock.move(ms=-600_000)
+    await world.add("on time")
+
+    preview = await world.forgetting.would_forget(world.agent, everything())
+    receipt = await world.forgetting.forget(world.agent, everything())
+
+    assert (preview.counts.total, receipt.counts.total) == (2, 2)
+    await check_nothing_left(world)
+
+
+async def test_what_such_a_process_stored_and_somebody_changes_meanwhile_is_met_again(world: World) -> None:
+    world.clock.move(ms=600_000)
+    memory_id = await world.add("ahead")
+    world.clock.move(ms=-600_000)
+
+    async def change() -> None:
+        await change_head(world.agent, memory_id, {"importance": 0.9}, user_id="u")
+
+    store: Any = Meanwhile(world.agent.store, Event(writes, change))
+    await world.forgetting.forget(replace(world.agent, store=store), everything())
+
+    assert store.is_over
+    await check_nothing_left(world)
+
+
+async def test_a_retry_under_the_same_key_gives_the_same_receipt_and_erases_nothing_more(world: World) -> None:
+    await world.add("old")
+    first = await world.forgetting.forget(world.agent, everything(idempotency_key="k"))
+    world.clock.move(ms=60_000)
+    await world.add("new")
+
+    again = await world.forgetting.forget(world.agent, everything(idempotency_key="k"))
+
+    assert again == first
+    assert await world.heads() == ["new"]
+
+
+async def test_another_body_under_the_same_key_is_a_conflict(world: World) -> None:
+    await world.forgetting.forget(world.agent, everything(idempotency_key="k"))
+
+    with pytest.raises(Conflict, match="another body"):
+        await world.forgetting.forget(world.agent, some(older_than=5, idempotency_key="k"))
+
+
+async def test_receipts_are_listed_newest_first_page_by_page(world: World) -> None:
+    made = []
+    for user in ("a", "b", "a"):
+        made.append(await world.forgetting.forget(world.agent, everything(user)))
+        world.clock.move(ms=1_000)
+
+    first = await world.forgetting.receipts(world.agent, limit=2)
+    rest = await world.forgetting.receipts(world.agent, limit=2, before=first.next_before)
+    of_user = await world.forgetting.receipts(world.agent, limit=10, user_id="a")
+
+    assert [*first.receipts, *rest.receipts] == made[::-1]
+    assert rest.next_before is None
+    assert of_user.receipts == (made[2], made[0])
+
+
+async def test_a_receipt_is_seen_by_nobody_who_reads_memories(world: World) -> None:
+    receipt = await world.forgetting.forget(world.agent, everything())
+
+    assert await count_stored(world.agent) == 0
+    assert (await count_memories(world.agent, None)).types == {}
+    assert (await world.recall.search(world.agent, search_request(vector=vector_of("x")))).results == ()
+    with pytest.raises(NotFound):
+        await read_memory(world.agent, receipt.id, user_id="u")
+    assert await chains.sweep(world.agent) == 0
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_killed_at_any_call_and_run_again_it_ends_the_same(world: World, moment: Moment) -> None:
+    at, is_killed = 0, True
+    request = everything(idempotency_key="k")
+    while is_killed:
+        number = await fill(world)
+        crashing = replace(world.agent, store=CrashingStore(world.agent.store, at, moment))
+        try:
+            await world.forgetting.forget(crashing, request)
+            is_killed = False
+        except TransientError:
+            receipt = await world.forgetting.forget(world.agent, request)
+            assert receipt.counts.total in (0, number)
+        await check_nothing_left(world)
+        await world.agent.store.delete(world.agent.alias, {"must": []})
+        at += 3
+        world.clock.move(ms=10_000)
+    assert at > 20
+
+
+async def test_writers_at_the_same_time_lose_nothing_that_they_stored_afterwards(world: World) -> None:
+    stored_before = {await world.add(f"before {n}", type="status", subject=f"s{n % 3}") for n in range(9)}
+
+    async def write(number: int) -> None:
+        await world.try_add(f"during {number}", type="status", subject=f"s{number % 3}")
+
+    await asyncio.gather(world.forgetting.forget(world.agent, everything()), *(write(n) for n in range(12)))
+
+    rows = await world.rows(include_superseded=True)
+    assert not [record for record in rows if record.content.startswith("before")]
+    assert stored_before.isdisjoint(record.id for record in rows if record.content.startswith("before"))
+    world.clock.move(ms=10_000)
+    for number in range(3):
+        outcome = await world.try_add(f"after {number}", type="status", subject=f"s{number}")
+        assert not isinstance(outcome, AgentMemoryError), outcome
+    assert {f"after {number}" for number in range(3)} <= set(await world.heads())
+
+
+async def test_an_access_that_was_noted_is_not_written_to_what_was_erased(world: World) -> None:
+    memory_id = await world.add("old")
+    world.counts.note(world.agent.settings.slug, [memory_id])
+
+    await world.forgetting.forget(world.agent, everything())
+
+    assert world.counts.waiting == 0
+    await world.counts.flush()
+    assert "accessCount" not in (await points(world))[memory_id]

@@ -1,0 +1,137 @@
+"""Tombstones go when nothing needs them, over a real engine; what chains and writers go by stays."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.lifecycle.cleanup import Cleanup, purge_tombstones, rebuilt_since_ms
+from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.lifecycle.rules.tombstones import LEAST_KEPT_MS
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.runtime.cache import Key, ObjectTable
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, World, move_alias
+from tests.support.engine.fakes import FakeCluster
+from tests.support.job.rebuild_task import open_rebuild
+from tests.support.spec.documents import memory_document
+
+pytestmark = pytest.mark.usefixtures("keeps_and_empties")
+
+TYPES = (MemoryType("fact", 30), MemoryType("status", 30, supersede_by="subject"))
+
+
+@pytest.fixture(autouse=True)
+def types(world: World) -> None:
+    world.rank_by(replace(EVERYTHING, types=TYPES))
+
+
+async def purge(world: World) -> int:
+    return await purge_tombstones(world.agent, world.clock.now_ms(), rest_s=0)
+
+
+async def rows(world: World) -> AsyncIterator[dict[str, Any]]:
+    points, _ = await world.agent.store.scroll(
+        world.agent.alias, {"filter": {"must": []}, "limit": 1_000, "with_payload": True}
+    )
+    for point in points:
+        yield point["payload"]
+
+
+async def test_tombstones_go_and_receipts_and_memories_stay(world: World) -> None:
+    await world.add("stays", user_id="other")
+    await world.add("goes")
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    world.clock.move(ms=1)
+
+    assert await purge(world) == 1
+
+    left = [row async for row in rows(world)]
+    assert sorted(row["id"] for row in left if "content" not in row) == [receipt.id]
+    assert await world.heads("other") == ["stays"]
+    assert await purge(world) == 0
+
+
+async def test_what_is_newer_stays(world: World) -> None:
+    memory_id = await world.add("deleted")
+    await delete_head(world.agent, memory_id, user_id="u")
+
+    assert await purge_tombstones(world.agent, world.clock.now_ms(), rest_s=0) == 0
+
+
+async def test_the_first_point_of_a_chain_stays_while_others_follow_it(world: World) -> None:
+    for state in ("open", "closed"):
+        await world.add(state, type="status", subject="ticket")
+    [first] = [record for record in await world.rows(include_superseded=True) if record.content == "open"]
+    await world.erasing.bury(
+        world.agent, [row async for row in rows(world) if row["id"] == first.id], erasure_id="e", at_ms=lambda _: None
+    )
+    await chains.sweep(world.agent)
+    world.clock.move(ms=60_000)
+    await chains.sweep(world.agent)
+
+    assert await purge(world) == 0
+    await world.add("reopened", type="status", subject="ticket")
+    assert await world.heads() == ["reopened"]
+
+
+async def test_since_when_they_are_kept_goes_back_along_what_was_rebuilt_and_is_kept(
+    qdrant_url: str,
+) -> None:
+    async with open_rebuild(qdrant_url) as rebuild:
+        world = rebuild.world
+        assert await rebuilt_since_ms(world.agent) is None
+        await rebuild.begin(begun_ms=20)
+        await move_alias(qdrant_url, world.agent.settings, rebuild.target)
+        assert await rebuilt_since_ms(world.agent) == 20
+        # The first one was a rebuild's target too, and was taken back to once.
+        await rebuild.begin(source=2, target=1, begun_ms=10)
+        assert await rebuilt_since_ms(world.agent) == 10
+
+        await rebuild.server.collections.delete(rebuild.source)
+        assert await rebuilt_since_ms(world.agent) is None
+
+
+async def test_after_a_purge_the_same_is_stored_anew(world: World) -> None:
+    await world.add("open", type="status", subject="ticket")
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    world.clock.move(ms=60_000)
+    await purge(world)
+
+    await world.add("again", type="status", subject="ticket")
+
+    assert await world.heads() == ["again"]
+
+
+async def test_a_cleanup_purges_once_it_knows_the_snapshots_and_none_needs_them(world: World) -> None:
+    async def open_agent(settings: Any) -> Any:
+        return world.agent
+
+    slug, table = world.agent.settings.slug, ObjectTable()
+    memory = parse_agent_memory(memory_document(slug))
+    key = Key("AgentMemory", "agents", slug)
+    cleanup = Cleanup(world.clock)
+    cleaning = Cleaning(table, open_agent, FakeCluster(), world.clock, cleanup=cleanup, request=lambda _: None)
+    snapshot = {
+        "kind": "MemorySnapshot",
+        "metadata": {"name": "s", "namespace": "agents", "creationTimestamp": "2020-01-01T00:00:00Z"},
+        "spec": {"agentMemoryRef": {"name": slug}},
+    }
+
+    async def left() -> int:
+        await cleaning.purge(key, memory, world.agent)
+        return len([row async for row in rows(world) if "erasureId" in row])
+
+    await world.add("old")
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    assert await left() == 1
+    world.clock.move(ms=LEAST_KEPT_MS + 1)
+    table.put(snapshot)
+    assert await left() == 1
+    table.remove(Key("MemorySnapshot", "agents", "s"))
+    assert await left() == 0

@@ -1,0 +1,267 @@
+"""A crash at any step of a chain's protocol: no version is lost, one head is left, and it stays so."""
+
+import asyncio
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import Conflict, OutcomeUnknown, TransientError
+from agentmemory_operator.memories import chains
+from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
+from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
+from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, World, outcome_of_crash
+from tests.support.engine.meanwhile import Event, Meanwhile, Moment, Torn, writes
+
+pytestmark = pytest.mark.usefixtures("keeps_vectors")
+
+# One more than the longest protocol has: `crash` checks that none reaches the last.
+CALLS = 11
+crash = partial(outcome_of_crash, calls=CALLS)
+CRASHES = [pytest.param(at, moment, id=f"{moment} call {at}") for at in range(CALLS) for moment in ("before", "after")]
+
+
+async def sweep(world: World) -> int:
+    world.clock.move(ms=SWEEP_AFTER_MS + 1)
+    return await chains.sweep(world.agent)
+
+
+async def versions(world: World) -> list[str]:
+    return sorted(record.content for record in await world.rows(include_superseded=True))
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_a_crash_while_superseding_leaves_one_head_and_loses_no_version(
+    world: World, at: int, moment: Moment
+) -> None:
+    old = await world.add("old")
+
+    outcome = await crash(world, at, moment, lambda doomed: doomed.try_add("new", supersedes=old))
+    await sweep(world)
+
+    (head,) = await world.heads()
+    assert "old" in await versions(world)
+    assert head == "new" or not isinstance(outcome, StoredMemory)
+    assert await sweep(world) == 0
+    assert at < CALLS - 1 or isinstance(outcome, StoredMemory)
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_a_store_that_ends_in_503_wrote_nothing_that_is_read_later(world: World, at: int, moment: Moment) -> None:
+    old = await world.add("old")
+
+    outcome = await crash(world, at, moment, lambda doomed: doomed.try_add("new", supersedes=old))
+    await sweep(world)
+
+    is_away = isinstance(outcome, TransientError) and not isinstance(outcome, OutcomeUnknown)
+    assert not is_away or await world.heads() == ["old"]
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_a_request_repeated_with_its_key_ends_in_one_memory(world: World, at: int, moment: Moment) -> None:
+    old = await world.add("old")
+
+    await crash(
+        world, at, moment, lambda doomed: doomed.try_add("new", supersedes=old, idempotency_key="k"), calls=CALLS
+    )
+    outcomes = [await world.try_add("new", supersedes=old, idempotency_key="k") for _ in range(2)]
+
+    assert isinstance(outcomes[0], StoredMemory)
+    assert outcomes[0] == outcomes[1]
+    assert await world.heads() == ["new"]
+    assert await versions(world) == ["new", "old"]
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_a_crash_while_deleting_leaves_the_head_or_its_predecessor(world: World, at: int, moment: Moment) -> None:
+    head = await world.add("new", supersedes=await world.add("old"))
+
+    outcome = await crash(world, at, moment, lambda doomed: delete_head(doomed.agent, head, user_id="u"), calls=CALLS)
+    await sweep(world)
+
+    assert await world.heads() == ["old"] or (isinstance(outcome, TransientError) and await world.heads() == ["new"])
+    assert "old" in await versions(world)
+    assert await sweep(world) == 0
+    assert at < CALLS - 1 or outcome is None
+
+
+@pytest.mark.parametrize(("at", "moment"), CRASHES)
+async def test_the_sweep_itself_may_crash(world: World, at: int, moment: Moment) -> None:
+    old = await world.add("old")
+    await crash(world, 2, "after", lambda doomed: doomed.try_add("new", supersedes=old))
+    world.clock.move(ms=SWEEP_AFTER_MS + 1)
+
+    await crash(world, at, moment, lambda doomed: chains.sweep(doomed.agent))
+    await sweep(world)
+
+    assert await world.heads() == ["new"]
+
+
+async def test_a_read_by_id_finishes_what_a_crash_left(world: World) -> None:
+    old = await world.add("old")
+    # Call 1 inserts the new version, call 3 reads the old one, call 4 links it.
+    await crash(world, 4, "before", lambda doomed: doomed.try_add("new", supersedes=old))
+    (pending,), _ = await world.agent.store.scroll(
+        world.agent.alias, {"filter": {"must": [{"key": "pending", "match": {"value": True}}]}}
+    )
+
+    record = await read_memory(world.agent, pending["id"], user_id="u")
+
+    assert (record.content, record.pending, record.supersedes_id) == ("new", False, old)
+    assert await world.heads() == ["new"]
+
+
+async def test_what_another_won_meanwhile_is_removed_by_the_sweep(world: World) -> None:
+    old = await world.add("old")
+    await crash(world, 1, "after", lambda doomed: doomed.try_add("late", supersedes=old))
+    await world.add("winner", supersedes=old)
+
+    assert await sweep(world) == 1
+
+    assert await versions(world) == ["old", "winner"]
+    assert await sweep(world) == 0
+
+
+async def test_fresh_steps_are_left_to_their_writer(world: World) -> None:
+    old = await world.add("old")
+    await crash(world, 1, "after", lambda doomed: doomed.try_add("new", supersedes=old))
+
+    world.clock.move(ms=SWEEP_AFTER_MS - 1)
+
+    assert await chains.sweep(world.agent) == 0
+    assert await world.heads() == ["old"]
+
+
+async def test_more_unfinished_steps_than_a_page_are_all_finished(world: World) -> None:
+    for number in range(130):
+        old = await world.add(f"old {number}")
+        await crash(world, 1, "after", lambda doomed, old=old: doomed.try_add("new", supersedes=old))
+
+    assert await sweep(world) == 130
+
+    assert await world.heads() == ["new"] * 130
+
+
+async def test_sweeps_and_writers_at_once_leave_one_head(world: World) -> None:
+    for round_ in range(5):
+        old = await world.add(f"old {round_}", user_id=f"u{round_}")
+        world.clock.move(ms=SWEEP_AFTER_MS + 1)
+        writers = [world.try_add(f"new {number}", supersedes=old, user_id=f"u{round_}") for number in range(5)]
+
+        async def sweep_often() -> None:
+            for _ in range(10):
+                world.clock.move(ms=SWEEP_AFTER_MS + 1)
+                await chains.sweep(world.agent)
+
+        *outcomes, _, _ = await asyncio.gather(*writers, sweep_often(), sweep_often())
+
+        assert sum(isinstance(outcome, StoredMemory) for outcome in outcomes) == 1
+        assert len(await world.heads(f"u{round_}")) == 1
+
+
+def beside(world: World, store: Any) -> World:
+    """Return another process that works through this store."""
+    return World(replace(world.agent, store=store), clock=world.clock)
+
+
+async def row_of(world: World, memory_id: str) -> dict[str, Any]:
+    (point,) = await world.agent.store.retrieve(world.agent.alias, [memory_id])
+    found: dict[str, Any] = point["payload"]
+    return found
+
+
+async def test_a_tombstone_follows_from_what_it_replaces_not_from_what_was_read_before(world: World) -> None:
+    """Each state of a row has a revision of its own: who has read the one before must not change the tombstone."""
+    memory_id = await world.add("old")
+    read: list[dict[str, Any]] = []
+
+    async def edit() -> None:
+        slug = world.agent.settings.slug
+        world.counts.note(slug, [memory_id])
+        await world.counts.flush()
+        read.append(await row_of(world, memory_id))
+
+    store = Meanwhile(world.agent.store, Event(writes, edit))
+    process = beside(world, store)
+    await delete_head(process.agent, memory_id, user_id="u")
+
+    assert store.is_over
+    dead = await row_of(world, memory_id)
+    assert TOMBSTONE_KEY in dead
+    assert dead["rev"] > read[0]["rev"]
+
+
+def reads_two(name: str, arguments: tuple[Any, ...]) -> bool:
+    """Mean the reading of a version and its predecessor."""
+    return name == "retrieve" and len(arguments[1]) == 2
+
+
+async def test_a_late_writer_does_not_link_to_what_was_given_up_while_he_read(world: World) -> None:
+    """The engine reads the points of one call one after the other."""
+    old = await world.add("old")
+
+    async def give_up() -> None:
+        winner = await world.add("winner", supersedes=old)
+        assert await sweep(world) == 1
+        await delete_head(world.agent, winner, user_id="u")
+
+    store = Torn(world.agent.store, Event(reads_two, give_up))
+    outcome = await beside(world, store).try_add("late", supersedes=old)
+
+    assert store.is_over
+    assert isinstance(outcome, Conflict)
+    assert await world.heads() == ["old"]
+    assert await sweep(world) == 0
+
+
+async def test_who_gives_a_row_up_keeps_a_late_writer_from_linking_to_it(world: World) -> None:
+    old = await world.add("old")
+    is_about_to_give_up, may_give_up = asyncio.Event(), asyncio.Event()
+    sweeping: list[asyncio.Task[int]] = []
+
+    async def wait() -> None:
+        is_about_to_give_up.set()
+        await may_give_up.wait()
+
+    async def lose_to_another_and_be_swept() -> None:
+        winner = await world.add("winner", supersedes=old)
+        world.clock.move(ms=SWEEP_AFTER_MS + 1)
+        sweeper = beside(world, Meanwhile(world.agent.store, Event(writes, wait)))
+        sweeping.append(asyncio.create_task(chains.sweep(sweeper.agent)))
+        await is_about_to_give_up.wait()
+        await delete_head(world.agent, winner, user_id="u")
+
+    async def give_up() -> None:
+        may_give_up.set()
+        await sweeping[0]
+
+    store = Meanwhile(world.agent.store, Event(reads_two, lose_to_another_and_be_swept), Event(writes, give_up))
+    outcome = await beside(world, store).try_add("late", supersedes=old)
+
+    assert store.is_over
+    assert isinstance(outcome, Conflict)
+    assert await world.heads() == ["old"]
+    assert await sweep(world) == 0
+
+
+async def test_two_that_begin_anew_over_one_tombstone_are_both_stored(world: World) -> None:
+    """Who comes second follows who came first: the point of an identity is not written over what was stored there."""
+    world.rank_by(replace(EVERYTHING, types=(MemoryType("status", 30, supersede_by="subject"),)))
+    said: dict[str, Any] = {"type": "status", "subject": "ticket"}
+    first = await world.add("deleted", **said)
+    await delete_head(world.agent, first, user_id="u")
+
+    def writes_over(name: str, arguments: tuple[Any, ...]) -> bool:
+        return name == "retrieve" and list(arguments[1]) == [first]
+
+    store = Meanwhile(world.agent.store, Event(writes_over, lambda: world.add("b", **said), after=True))
+    outcome = await beside(world, store).try_add("a", **said)
+
+    assert store.is_over
+    assert isinstance(outcome, StoredMemory)
+    assert await versions(world) == ["a", "b"]
+    assert await world.heads() == ["a"]

@@ -1,0 +1,146 @@
+"""Changing memories in place over a real engine."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.errors import Conflict, NotFound, OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.memories.rules.filters import Selection
+from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
+from agentmemory_operator.search.search import SearchRequest
+from tests.support.engine.agents import World, open_world, vector_of
+
+pytestmark = pytest.mark.usefixtures("keeps_vectors")
+
+UNKNOWN = "018f0000-0000-7000-8000-000000000000"
+
+
+async def change(world: World, memory_id: str, user_id: str = "u", **changes: Any) -> MemoryRecord:
+    return await change_head(world.agent, memory_id, changes, user_id=user_id)
+
+
+async def test_what_is_sent_changes_and_nothing_else(world: World) -> None:
+    memory_id = await world.add("a", importance=0.2, tags=("x",), metadata={"k": 1}, session_id="s")
+    before = await read_memory(world.agent, memory_id, user_id="u")
+
+    changed = await change(world, memory_id, importance=0.9, tags=["y", "z"])
+
+    now = await read_memory(world.agent, memory_id, user_id="u")
+    assert now == changed == replace(before, importance=0.9, tags=("y", "z"), rev=2, updated_at=now.updated_at)
+
+
+async def test_metadata_is_replaced_as_a_whole(world: World) -> None:
+    memory_id = await world.add("a", metadata={"kept": 1, "nested": {"a": 1}})
+
+    changed = await change(world, memory_id, metadata={"nested": {"b": 2}})
+
+    assert changed.metadata == {"nested": {"b": 2}}
+
+
+async def test_a_changed_memory_is_found_by_what_it_now_is(world: World) -> None:
+    memory_id = await world.add("a", importance=0.0, tags=("old",))
+    question = SearchRequest(selection=Selection(user_id="u", tags=("new",)), vector=vector_of("a"))
+    before = await world.recall.search(world.agent, question)
+
+    await change(world, memory_id, importance=1.0, tags=["new"])
+
+    (found,) = (await world.recall.search(world.agent, question)).results
+    assert before.results == ()
+    assert (found.record.id, found.record.importance) == (memory_id, 1.0)
+
+
+async def test_an_end_is_given_and_taken_away_again(world: World) -> None:
+    memory_id = await world.add("a")
+    await change(world, memory_id, expiresAt=world.clock.now_ms() + 1000)
+    ending = await read_memory(world.agent, memory_id, user_id="u")
+
+    await change(world, memory_id, expiresAt=None)
+    world.clock.move(ms=2000)
+
+    assert ending.expires_at is not None
+    assert (await read_memory(world.agent, memory_id, user_id="u")).expires_at is None
+    assert await world.heads() == ["a"]
+    await world.add("newer", supersedes=memory_id)
+    assert await world.heads() == ["newer"]
+
+
+async def test_an_end_that_has_passed_hides_the_memory(world: World) -> None:
+    memory_id = await world.add("a")
+
+    await change(world, memory_id, expiresAt=world.clock.now_ms())
+
+    assert await world.heads() == []
+    with pytest.raises(NotFound):
+        await change(world, memory_id, importance=0.1)
+
+
+async def test_what_is_not_the_user_s_is_not_found(world: World) -> None:
+    mine, deleted = await world.add("mine"), await world.add("deleted")
+    await delete_head(world.agent, deleted, user_id="u")
+
+    for memory_id, user_id in ((mine, "v"), (UNKNOWN, "u"), (deleted, "u")):
+        with pytest.raises(NotFound):
+            await change(world, memory_id, user_id, importance=0.1)
+
+
+async def test_a_superseded_version_stays_as_it_was(world: World) -> None:
+    old = await world.add("old", importance=0.2)
+    head = await world.add("new", supersedes=old)
+
+    with pytest.raises(Conflict, match=head):
+        await change(world, old, importance=0.9)
+
+    assert (await read_memory(world.agent, old, user_id="u")).importance == 0.2
+
+
+async def test_many_changes_and_counted_accesses_at_once_lose_none(world: World) -> None:
+    memory_id = await world.add("a")
+    world.counts.note(world.agent.settings.slug, [memory_id] * 3)
+
+    await asyncio.gather(
+        change(world, memory_id, importance=0.9),
+        change(world, memory_id, tags=["x"]),
+        change(world, memory_id, metadata={"k": 1}),
+        world.counts.flush(),
+    )
+
+    now = await read_memory(world.agent, memory_id, user_id="u")
+    assert (now.importance, now.tags, now.metadata, now.access_count) == (0.9, ("x",), {"k": 1}, 3)
+    assert now.rev == 5
+
+
+async def test_a_change_whose_answer_was_lost_is_not_known_to_have_failed(world: World) -> None:
+    memory_id = await world.add("a")
+    doomed = world.dying(2, "before")
+
+    with pytest.raises(OutcomeUnknown):
+        await change(doomed, memory_id, importance=0.9)
+
+    assert (await read_memory(world.agent, memory_id, user_id="u")).importance == 0.9
+
+
+async def test_a_change_that_never_reached_the_engine_is_a_plain_failure(world: World) -> None:
+    memory_id = await world.add("a", importance=0.5)
+    doomed = world.dying(0, "before")
+
+    with pytest.raises(StoreUnavailable):
+        await change(doomed, memory_id, importance=0.9)
+
+    assert (await read_memory(world.agent, memory_id, user_id="u")).importance == 0.5
+
+
+async def test_vectors_of_meaning_and_of_words_stay(qdrant_url: str) -> None:
+    async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
+        memory_id = await world.add("the ledger is green", session_id="s")
+        body = {"filter": {"must": [{"has_id": [memory_id]}]}, "with_vector": True}
+        before, _ = await world.agent.store.scroll(world.agent.alias, body)
+
+        await change(world, memory_id, importance=0.9, tags=["x"])
+
+        after, _ = await world.agent.store.scroll(world.agent.alias, body)
+        assert after[0]["vector"] == before[0]["vector"]
+        assert KEYWORD_VECTOR in after[0]["vector"]

@@ -1,0 +1,204 @@
+"""Memories below others over a real engine."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import NotFound, RequestInvalid
+from agentmemory_operator.memories.hierarchy import MemoryTree, Node, TreeRequest, list_children, tree_below
+from agentmemory_operator.memories.stored import delete_head, read_memory
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, World
+
+UNKNOWN = "018f0000-0000-7000-8000-000000000000"
+
+
+async def add(world: World, content: str, parent: str | None = None, **more: Any) -> str:
+    """Store a memory a moment after the one before."""
+    world.clock.move(ms=1)
+    return await world.add(content, parent_id=parent, **more)
+
+
+async def children(world: World, memory_id: str, *, limit: int = 10, user_id: str = "u") -> list[str]:
+    """Return the contents of all pages."""
+    found, cursor = [], None
+    while True:
+        page = await list_children(world.agent, memory_id, user_id=user_id, limit=limit, cursor=cursor)
+        found += [record.content for record in page.records]
+        cursor = page.next_cursor
+        if cursor is None:
+            return found
+
+
+async def tree(world: World, memory_id: str, *, depth: int = 8, limit: int = 100, user_id: str = "u") -> MemoryTree:
+    return await tree_below(world.agent, memory_id, TreeRequest(user_id=user_id, depth=depth, limit=limit))
+
+
+def drawn(node: Node) -> Any:
+    """Return a tree as its contents: a leaf's, or with those below it."""
+    below = [drawn(child) for child in node.children]
+    return {node.record.content: below} if below else node.record.content
+
+
+async def test_what_is_below_a_memory_comes_as_a_tree_and_what_is_right_below_it_as_a_list(world: World) -> None:
+    root = await add(world, "trip")
+    day = await add(world, "day 1", root)
+    await add(world, "breakfast", day)
+    await add(world, "museum", day)
+    await add(world, "day 2", root)
+    await add(world, "unrelated")
+
+    found = await tree(world, root)
+
+    assert drawn(found.root) == {"trip": [{"day 1": ["breakfast", "museum"]}, "day 2"]}
+    assert not found.is_truncated
+    assert await children(world, root) == await children(world, root, limit=1) == ["day 2", "day 1"]
+    assert await children(world, day) == ["museum", "breakfast"]
+
+
+async def test_a_memory_with_nothing_below_it_is_a_tree(world: World) -> None:
+    leaf = await add(world, "leaf")
+
+    assert (drawn((await tree(world, leaf)).root), await children(world, leaf)) == ("leaf", [])
+
+
+async def test_another_user_s_tree_is_not_found(world: World) -> None:
+    root = await add(world, "root")
+    await add(world, "child", root)
+
+    for memory_id, user_id in ((root, "v"), (UNKNOWN, "u")):
+        with pytest.raises(NotFound):
+            await tree(world, memory_id, user_id=user_id)
+        with pytest.raises(NotFound):
+            await children(world, memory_id, user_id=user_id)
+
+
+@pytest.mark.parametrize(
+    ("depth", "limit", "expected", "is_truncated"),
+    [
+        (1, 100, {"a": ["b", "c"]}, True),
+        (2, 100, {"a": [{"b": ["d"]}, "c"]}, True),
+        (3, 100, {"a": [{"b": [{"d": ["e"]}]}, "c"]}, False),
+        (9, 100, {"a": [{"b": [{"d": ["e"]}]}, "c"]}, False),
+        (9, 4, {"a": [{"b": [{"d": ["e"]}]}, "c"]}, False),
+        (9, 3, {"a": [{"b": ["d"]}, "c"]}, True),
+        (9, 2, {"a": ["b", "c"]}, True),
+        (9, 1, {"a": ["b"]}, True),
+    ],
+)
+async def test_a_tree_is_cut_at_its_bounds_and_says_so(
+    world: World, depth: int, limit: int, expected: Any, is_truncated: bool
+) -> None:
+    a = await add(world, "a")
+    b = await add(world, "b", a)
+    await add(world, "c", a)
+    await add(world, "e", await add(world, "d", b))
+
+    found = await tree(world, a, depth=depth, limit=limit)
+
+    assert (drawn(found.root), found.is_truncated) == (expected, is_truncated)
+
+
+async def test_children_stay_when_their_parent_is_superseded(world: World) -> None:
+    old = await add(world, "old")
+    await add(world, "child of old", old)
+    new = await add(world, "new", supersedes=old)
+    await add(world, "child of new", new)
+
+    assert drawn((await tree(world, new)).root) == {"new": ["child of old", "child of new"]}
+    assert drawn((await tree(world, old)).root) == {"old": ["child of old", "child of new"]}
+    assert await children(world, new) == await children(world, old) == ["child of new", "child of old"]
+
+
+async def test_only_the_newest_version_of_a_child_counts_and_it_states_its_parent_itself(world: World) -> None:
+    root = await add(world, "root")
+    kept, left = await add(world, "kept", root), await add(world, "left", root)
+    await add(world, "grandchild", kept)
+    await add(world, "kept, newer", root, supersedes=kept)
+    await add(world, "left, newer", supersedes=left)
+
+    assert drawn((await tree(world, root)).root) == {"root": [{"kept, newer": ["grandchild"]}]}
+
+
+async def test_children_stay_when_their_parent_is_deleted(world: World) -> None:
+    root = await add(world, "root")
+    middle = await add(world, "middle", root)
+    leaf = await add(world, "leaf", middle)
+    await delete_head(world.agent, middle, user_id="u")
+
+    assert drawn((await tree(world, root)).root) == "root"
+    assert (await read_memory(world.agent, leaf, user_id="u")).parent_id == middle
+    with pytest.raises(NotFound):
+        await children(world, middle)
+
+
+async def test_an_expired_child_is_left_out(world: World) -> None:
+    root = await add(world, "root")
+    await add(world, "short", root, expires_at=world.clock.now_ms() + 10)
+    world.clock.move(ms=10)
+
+    assert (drawn((await tree(world, root)).root), await children(world, root)) == ("root", [])
+
+
+async def test_a_parent_is_a_memory_of_the_same_user(world: World) -> None:
+    others = await add(world, "another's", user_id="v")
+
+    for parent in (others, UNKNOWN):
+        assert isinstance(await world.try_add("child", parent_id=parent), NotFound)
+
+
+@pytest.mark.parametrize(("below", "reason"), [(0, "no memory is its own parent"), (1, "circle"), (3, "circle")])
+async def test_a_memory_never_comes_to_be_below_itself(world: World, below: int, reason: str) -> None:
+    ids = [await add(world, "top")]
+    for level in range(3):
+        ids.append(await add(world, f"level {level}", ids[-1]))
+
+    outcome = await world.try_add("new top", supersedes=ids[0], parent_id=ids[below])
+
+    assert isinstance(outcome, RequestInvalid)
+    assert [error.field for error in outcome.errors] == ["parent_id"]
+    assert reason in str(outcome)
+    assert len(await world.heads()) == 4
+
+
+async def test_a_circle_through_earlier_versions_is_one_too(world: World) -> None:
+    top = await add(world, "top")
+    middle = await add(world, "middle", top)
+    newer_top = await add(world, "newer top", supersedes=top)
+    newer_middle = await add(world, "newer middle", top, supersedes=middle)
+
+    for parent in (middle, newer_middle, top):
+        outcome = await world.try_add("newest top", supersedes=newer_top, parent_id=parent)
+        assert isinstance(outcome, RequestInvalid)
+
+
+async def test_a_memory_may_move_below_what_was_its_sibling(world: World) -> None:
+    root = await add(world, "root")
+    left, right = await add(world, "left", root), await add(world, "right", root)
+
+    await add(world, "left, moved", right, supersedes=left)
+
+    assert drawn((await tree(world, root)).root) == {"root": [{"right": ["left, moved"]}]}
+
+
+async def test_a_circle_that_two_writers_left_is_read_once_around(world: World) -> None:
+    first = await add(world, "first")
+    second = await add(world, "second", first)
+    circle = {"key": "id", "match": {"value": first}}
+    await world.agent.store.set_payload(world.agent.alias, {"parentId": second}, {"must": [circle]})
+
+    assert drawn((await tree(world, first)).root) == {"first": ["second"]}
+    assert drawn((await tree(world, second)).root) == {"second": ["first"]}
+
+
+async def test_a_memory_that_follows_by_its_key_never_comes_to_be_below_itself(world: World) -> None:
+    keyed = MemoryType("plan", half_life_days=9, supersede_by="key")
+    world.rank_by(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
+    top = await add(world, "top", type="plan", key="k")
+    below = await add(world, "below", top)
+
+    outcome = await world.try_add("new top", type="plan", key="k", parent_id=below)
+
+    assert isinstance(outcome, RequestInvalid)
+    assert sorted(await world.heads()) == ["below", "top"]

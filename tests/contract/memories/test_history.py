@@ -1,0 +1,138 @@
+"""The versions of a memory over a real engine."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import NotFound
+from agentmemory_operator.memories import history as histories
+from agentmemory_operator.memories.history import History, read_history
+from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, World
+
+
+async def chain(world: World, *contents: str, user_id: str = "u", **more: Any) -> list[str]:
+    """Store versions of one memory; return their ids."""
+    ids: list[str] = []
+    for content in contents:
+        ids.append(await world.add(content, user_id=user_id, supersedes=ids[-1] if ids else None, **more))
+    return ids
+
+
+async def read(world: World, memory_id: str, user_id: str = "u") -> History:
+    return await read_history(world.agent, memory_id, user_id=user_id)
+
+
+def contents_of(history: History) -> list[str]:
+    return [record.content for record in history.records]
+
+
+@pytest.mark.parametrize("named", range(4))
+async def test_the_chain_comes_whole_and_oldest_first_whichever_version_is_named(world: World, named: int) -> None:
+    ids = await chain(world, "first", "second", "third", "fourth")
+
+    history = await read(world, ids[named])
+
+    assert contents_of(history) == ["first", "second", "third", "fourth"]
+    assert [record.superseded_by_id for record in history.records] == [*ids[1:], None]
+    assert not history.is_truncated
+
+
+async def test_a_memory_without_versions_is_its_own_history(world: World) -> None:
+    assert contents_of(await read(world, await world.add("alone"))) == ["alone"]
+
+
+async def test_another_user_s_history_is_not_found(world: World) -> None:
+    ids = await chain(world, "first", "second")
+
+    for memory_id in ids:
+        with pytest.raises(NotFound):
+            await read(world, memory_id, "v")
+
+
+async def test_a_deleted_head_is_no_version_any_more(world: World) -> None:
+    ids = await chain(world, "first", "second", "third")
+    await delete_head(world.agent, ids[2], user_id="u")
+
+    assert contents_of(await read(world, ids[0])) == ["first", "second"]
+    with pytest.raises(NotFound):
+        await read(world, ids[2])
+
+
+async def test_a_version_that_has_expired_is_left_out(world: World) -> None:
+    first = await world.add("first")
+    second = await world.add("second", supersedes=first, expires_at=world.clock.now_ms() + 10)
+    await world.add("third", supersedes=second)
+
+    world.clock.move(ms=10)
+
+    assert contents_of(await read(world, first)) == ["first", "third"]
+
+
+async def test_a_longer_chain_than_is_read_at_once_says_so(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = await chain(world, *"abcdefg")
+    monkeypatch.setattr(histories, "MOST_VERSIONS", 3)
+
+    windows = {named: await read(world, ids[named]) for named in (0, 3, 6)}
+
+    assert {named: "".join(contents_of(window)) for named, window in windows.items()} == {0: "abc", 3: "bcd", 6: "efg"}
+    assert all(window.is_truncated for window in windows.values())
+
+
+async def test_a_chain_of_just_so_many_is_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = await chain(world, *"abc")
+    monkeypatch.setattr(histories, "MOST_VERSIONS", 3)
+
+    assert [(await read(world, each)).is_truncated for each in ids] == [False] * 3
+
+
+async def test_a_version_that_a_crash_left_half_joined_is_finished_first(world: World) -> None:
+    read_after_crashes = []
+    for at in range(3, 9):
+        old = await world.add("old", user_id=f"u{at}")
+        doomed = world.dying(at, "before")
+        await asyncio.gather(doomed.try_add("new", user_id=f"u{at}", supersedes=old), return_exceptions=True)
+
+        found = contents_of(await read(world, old, f"u{at}"))
+
+        assert found[-1:] == await world.heads(f"u{at}")
+        read_after_crashes.append(found)
+
+    assert ["old", "new"] in read_after_crashes
+    assert ["old"] in read_after_crashes
+
+
+async def test_a_chain_that_grows_and_shrinks_meanwhile_is_read_unbroken(world: World) -> None:
+    ids = await chain(world, "0", "1", "2")
+
+    async def change() -> None:
+        for number in range(3, 9):
+            ids.append(await world.add(str(number), supersedes=ids[-1]))
+            if number % 3 == 0:
+                await delete_head(world.agent, ids.pop(), user_id="u")
+
+    changing = asyncio.create_task(change())
+    read_meanwhile: list[History] = []
+    while not changing.done():
+        read_meanwhile.append(await read(world, ids[1]))
+    await changing
+
+    for history in read_meanwhile:
+        links: list[Mapping[str, Any]] = [{"id": r.id, "before": r.supersedes_id} for r in history.records]
+        assert [link["before"] for link in links] == [None, *(link["id"] for link in links[:-1])]
+    assert len(read_meanwhile) > 1
+
+
+async def test_the_versions_of_a_key_are_one_chain_after_its_first_was_deleted_too(world: World) -> None:
+    keyed = MemoryType("plan", half_life_days=9, supersede_by="key")
+    world.rank_by(replace(EVERYTHING, types=(*EVERYTHING.types, keyed)))
+    await delete_head(world.agent, await world.add("gone", type="plan", key="k"), user_id="u")
+    ids = [await world.add(content, type="plan", key="k") for content in ("first", "second")]
+
+    histories = [contents_of(await read(world, memory_id)) for memory_id in ids]
+
+    assert histories == [["first", "second"]] * 2

@@ -1,0 +1,179 @@
+"""What was changed in a rebuild's source meanwhile is carried into its target, over a real engine."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from agentmemory_operator.collections.previous import restore_source
+from agentmemory_operator.collections.rules.changes import CreateIndexes
+from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
+from agentmemory_operator.errors import RebuildPaused
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.rebuilds.catch_up import carry_all, carry_changed, catch_up
+from tests.support.engine.agents import FakeEmbedder, vector_of
+from tests.support.job.rebuild_task import RebuildTask, open_rebuild
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+async def rebuild(qdrant_url: str) -> AsyncIterator[RebuildTask]:
+    async with open_rebuild(qdrant_url) as rebuild:
+        yield rebuild
+
+
+async def test_changes_deletions_and_what_is_new_come_into_the_target(rebuild: RebuildTask) -> None:
+    world = rebuild.world
+    edited, deleted = await world.add("draft"), await world.add("gone soon")
+    await world.add("forget me", user_id="v")
+    task = await rebuild.begin()
+    assert await carry_all(task) == 3
+    world.clock.move(ms=1)
+    successor = await world.add("final", supersedes=edited)
+    await delete_head(world.agent, deleted, user_id="u")
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v")))
+
+    await catch_up(task)
+
+    assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
+    vectors = await rebuild.vectors(rebuild.target)
+    assert successor in vectors
+    assert vectors == await rebuild.vectors(rebuild.source)
+
+
+async def test_a_pass_carries_only_what_bears_a_time_since_the_last_one(rebuild: RebuildTask) -> None:
+    await rebuild.world.add("before")
+    rebuild.world.clock.move(ms=HOUR_MS)
+    task = await rebuild.begin()
+    await rebuild.world.add("since")
+
+    assert await carry_changed(task) == 1
+    assert await carry_changed(task) == 0
+    assert task.record.since_ms == rebuild.world.clock.now_ms()
+
+
+async def test_what_a_writer_with_a_slow_clock_wrote_is_carried_too(rebuild: RebuildTask) -> None:
+    task = await rebuild.begin()
+    rebuild.world.clock.move(ms=-59_000)
+    await rebuild.world.add("from the past")
+
+    assert await carry_changed(task) == 1
+
+
+async def test_passes_go_on_only_while_there_is_much_to_carry(rebuild: RebuildTask) -> None:
+    task = await rebuild.begin()
+
+    assert await catch_up(task) == "0 points in 2 passes"
+
+
+async def test_what_was_really_deleted_in_the_source_goes_from_the_target(rebuild: RebuildTask) -> None:
+    kept, purged = await rebuild.world.add("kept"), await rebuild.world.add("purged")
+    task = await rebuild.begin()
+    await carry_all(task)
+    await rebuild.server.points.delete(rebuild.source, {"must": [{"has_id": [purged]}]})
+
+    assert await carry_all(task) == 1
+
+    assert list(await rebuild.points(rebuild.target)) == [kept]
+
+
+async def test_what_was_purged_and_written_anew_under_its_id_is_carried_though_its_revision_is_lower(
+    rebuild: RebuildTask,
+) -> None:
+    world = rebuild.world
+    memory_id = await world.add("first")
+    await change_head(world.agent, memory_id, {"importance": 0.9}, user_id="u")
+    task = await rebuild.begin()
+    await carry_all(task)
+    anew = {"id": memory_id, "vector": vector_of("anew"), "payload": {"content": "anew", "rev": 1, "updatedAt": 7}}
+    await rebuild.server.points.upsert(rebuild.source, [anew])
+
+    assert await carry_all(task) == 1
+
+    assert (await rebuild.points(rebuild.target))[memory_id] == anew["payload"]
+
+
+async def test_only_new_contents_are_embedded(qdrant_url: str) -> None:
+    embedder = FakeEmbedder()
+    async with open_rebuild(qdrant_url, embedder=embedder) as rebuild:
+        world = rebuild.world
+        await world.add("old")
+        found, edited = await world.add("found"), await world.add("draft")
+        task = await rebuild.begin()
+        await catch_up(task)
+        assert sorted(embedder.texts) == ["draft", "found", "old"]
+        embedder.texts.clear()
+        await change_head(world.agent, found, {"importance": 0.9}, user_id="u")
+        await world.add("final", supersedes=edited)
+
+        await catch_up(task)
+
+        assert embedder.texts == ["final"]
+        assert task.record.calls == 2
+        assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
+        assert len(await rebuild.vectors(rebuild.target)) == 4
+
+
+async def test_a_pause_stops_it_and_the_next_run_carries_the_rest(rebuild: RebuildTask) -> None:
+    await rebuild.world.add("a")
+    task = await rebuild.begin()
+
+    def paused() -> None:
+        raise RebuildPaused("for now")
+
+    rebuild.checks = paused
+    with pytest.raises(RebuildPaused):
+        await catch_up(task)
+    assert await rebuild.points(rebuild.target) == {}
+    rebuild.checks = lambda: None
+
+    await catch_up(await rebuild.begin())
+
+    assert len(await rebuild.points(rebuild.target)) == 1
+
+
+async def test_the_source_has_an_index_for_the_passes_and_loses_it_afterwards(rebuild: RebuildTask) -> None:
+    before = (await rebuild.observe(rebuild.source)).collection
+    metadata = await rebuild.metadata(rebuild.source)
+    await catch_up(await rebuild.begin())
+    assert ("updatedAt", "integer") in (await rebuild.observe(rebuild.source)).collection.indexes
+
+    await catch_up(await rebuild.begin())
+    await restore_source(rebuild.server, rebuild.source)
+    await restore_source(rebuild.server, rebuild.source)
+
+    assert (await rebuild.observe(rebuild.source)).collection == before
+    assert await rebuild.metadata(rebuild.source) == metadata
+
+
+async def test_an_index_that_was_there_before_stays(rebuild: RebuildTask) -> None:
+    await rebuild.server.collections.apply(rebuild.source, CreateIndexes((("updatedAt", "integer"),)))
+
+    await catch_up(await rebuild.begin())
+    await restore_source(rebuild.server, rebuild.source)
+
+    assert ("updatedAt", "integer") in (await rebuild.observe(rebuild.source)).collection.indexes
+
+
+async def test_on_the_way_back_what_the_other_collection_has_otherwise_gives_way_and_vectors_stay(
+    rebuild: RebuildTask,
+) -> None:
+    """The previous collection may hold late writes that nobody was told of, at the same revision."""
+    same, differs = await rebuild.world.add("same"), await rebuild.world.add("differs")
+    task = await rebuild.begin()
+    await carry_all(task)
+    old = rebuild.writing_to(rebuild.target)
+    await delete_head(old.agent, differs, user_id="u")
+    row = (await rebuild.points(rebuild.target))[same]
+    await rebuild.server.points.upsert(rebuild.target, [{"id": same, "vector": vector_of("x"), "payload": row}])
+    rebuild.world.clock.move(ms=5)
+    await change_head(rebuild.world.agent, differs, {"importance": 0.9}, user_id="u")
+
+    assert await carry_all(await rebuild.begin(kind=RebuildKind.ROLLBACK)) == 1
+
+    assert await rebuild.points(rebuild.target) == await rebuild.points(rebuild.source)
+    there, here = await rebuild.vectors(rebuild.target), await rebuild.vectors(rebuild.source)
+    assert there[differs] == here[differs]
+    assert there[same] != here[same]

@@ -1,0 +1,269 @@
+"""The step of a rebuild that fills the target, over a real engine: it may be killed at every call and run again."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, record_from_json
+from agentmemory_operator.errors import (
+    EmbedderUnavailable,
+    OutcomeUnknown,
+    RebuildPaused,
+    StoreUnavailable,
+)
+from agentmemory_operator.ports.base import Json, Vector
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.rebuilds import carry as carrying
+from agentmemory_operator.rebuilds.copy import Copying
+from agentmemory_operator.rebuilds.task import RebuildRun
+from tests.support.engine.agents import FakeEmbedder, World, vector_of
+from tests.support.engine.meanwhile import CrashingStore, Moment
+from tests.support.job.rebuild_task import RebuildTask, open_rebuild
+from tests.support.web.http_server import serve
+from tests.support.web.services import FakeOpenAI, failure
+
+POINTS = 40
+PAGE = 7
+
+
+@pytest.fixture
+async def rebuild(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
+    """Vectors are copied."""
+    for name in ("PAGE", "EMBEDDED_PAGE"):
+        monkeypatch.setattr(carrying, name, PAGE)
+    async with open_rebuild(qdrant_url) as rebuild:
+        await fill(rebuild.world)
+        yield rebuild
+
+
+@pytest.fixture
+async def smaller(qdrant_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RebuildTask]:
+    """Vectors are made anew, of four numbers."""
+    for name in ("PAGE", "EMBEDDED_PAGE"):
+        monkeypatch.setattr(carrying, name, PAGE)
+    async with open_rebuild(qdrant_url, size=4) as rebuild:
+        await fill(rebuild.world)
+        yield rebuild
+
+
+async def task_of(
+    world: RebuildTask,
+    *,
+    embedder: Embedder | None = None,
+    points: PointStore | None = None,
+    check: Callable[[], Awaitable[None]] | None = None,
+    provider: str = "none",
+    **spec: Any,
+) -> RebuildRun:
+    """Return what a run of the machine would give the step.
+
+    Args:
+        points: in the place of the server's.
+        provider: of the target's embedding.
+        spec: of the object.
+    """
+    world.spec, world.embedder = spec, embedder
+    task = await world.begin()
+    task.check = check or task.check
+    task.server = replace(task.server, points=points or task.server.points)
+    source = replace(task.marker.embedding, provider=provider)
+    task.desired = replace(task.desired, marker=replace(task.marker, embedding=source))
+    return task
+
+
+async def record_of(rebuild: RebuildTask) -> RebuildRecord:
+    record = record_from_json(await rebuild.metadata(rebuild.target))
+    assert record
+    return record
+
+
+async def fill(world: World) -> None:
+    """Store memories, every second one of a content that another has too, and delete one."""
+    points = [point_of(number) for number in range(POINTS)]
+    tombstone = {"id": points[0]["id"], "rev": 2, "updatedAt": 2, "deletedAt": 2}
+    points[0] |= {"vector": {}, "payload": tombstone}
+    await world.agent.store.upsert(world.agent.alias, points)
+
+
+def point_of(number: int) -> Json:
+    id_ = f"00000000-0000-0000-0000-{number:012}"
+    payload = {"id": id_, "rev": 1, "updatedAt": 1, "content": f"content {number // 2}"}
+    return {"id": id_, "vector": vector_of(number), "payload": payload}
+
+
+async def test_every_point_is_copied_and_the_record_says_so(rebuild: RebuildTask) -> None:
+    assert await Copying()(await task_of(rebuild)) == f"{POINTS} points"
+    assert await rebuild.whole(rebuild.target) == await rebuild.whole(rebuild.source)
+    record = await record_of(rebuild)
+    assert (record.copied, record.total, record.calls) == (POINTS, POINTS, 0)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_killed_at_any_call_it_goes_on_and_comes_to_the_same(rebuild: RebuildTask, moment: Moment) -> None:
+    step, store = Copying(note_s=0), rebuild.server.points
+    cursors: list[Any] = []
+    while True:
+        # Two pages, and in the midst of a third.
+        dying: Any = CrashingStore(store, 5, moment)
+        try:
+            await step(await task_of(rebuild, points=dying))
+            break
+        except (StoreUnavailable, OutcomeUnknown):
+            cursors.append((await record_of(rebuild)).cursor)
+
+    assert len(cursors) > 2
+    assert cursors == sorted(cursors, key=str), "it never goes back"
+    assert await rebuild.whole(rebuild.target) == await rebuild.whole(rebuild.source)
+    assert (await record_of(rebuild)).copied == POINTS
+
+
+async def test_it_stops_between_two_pages_when_it_is_not_to_go_on(rebuild: RebuildTask) -> None:
+    checks = iter([None, None, RebuildPaused("paused")])
+
+    async def check() -> None:
+        if error := next(checks):
+            raise error
+
+    with pytest.raises(RebuildPaused):
+        await Copying(note_s=0)(await task_of(rebuild, check=check))
+    assert 0 < len(await rebuild.whole(rebuild.target)) <= 2 * PAGE
+
+
+async def test_another_embedding_is_asked_for_once_a_content(smaller: RebuildTask) -> None:
+    embedder = FakeEmbedder(size=4)
+
+    await Copying()(await task_of(smaller, embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
+    copied = await smaller.whole(smaller.target)
+    assert len(copied) == POINTS
+    assert sorted(embedder.texts) == sorted({f"content {number // 2}" for number in range(1, POINTS)})
+    assert (await record_of(smaller)).calls == embedder.calls
+
+
+class Flickering(FakeEmbedder):
+    """Is away for every third call."""
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        if (self.calls + 1) % 3 == 0:
+            self.calls += 1
+            raise EmbedderUnavailable("away")
+        return await super().embed(texts)
+
+
+async def test_a_provider_that_is_away_now_and_then_delays_it_and_nothing_is_left_out(smaller: RebuildTask) -> None:
+    embedder, runs = Flickering(size=4), 0
+    while True:
+        runs += 1
+        try:
+            await Copying(note_s=0)(await task_of(smaller, embedder=embedder, provider="openai"))
+            break
+        except EmbedderUnavailable:
+            continue
+
+    assert runs > 1
+    copied = await smaller.whole(smaller.target)
+    assert sum(bool(point["vector"]) for point in copied.values()) == POINTS - 1
+
+
+async def test_a_content_that_is_refused_keeps_what_was_copied_and_goes_on_once_it_is_mended(
+    smaller: RebuildTask,
+) -> None:
+    embedder = FakeEmbedder(size=4, refused="content 15")
+
+    with pytest.raises(RebuildPaused, match=r"000000000030, 0.*000000000031 have a content that"):
+        await Copying(note_s=0)(await task_of(smaller, embedder=embedder))
+    before = await record_of(smaller)
+    embedder.refused, embedder.texts = None, []
+    await Copying()(await task_of(smaller, embedder=embedder))
+
+    assert before.copied > 0
+    assert "content 1" not in embedder.texts, "what was copied is not embedded again"
+    assert len(await smaller.whole(smaller.target)) == POINTS
+
+
+async def test_no_more_calls_are_made_than_there_is_budget_for(smaller: RebuildTask) -> None:
+    # Four a second.
+    spec: Json = {"rebuild": {"maxEmbeddingCallsPerHour": 4 * 3600}}
+    embedder = FakeEmbedder(size=4)
+    task = await task_of(
+        smaller, embedder=embedder, provider="openai", embedding={"provider": "wordllama", "batchSize": 4}, **spec
+    )
+    started_s = asyncio.get_running_loop().time()
+
+    await Copying()(task)
+    took_s = asyncio.get_running_loop().time() - started_s
+    assert embedder.calls >= 5
+    assert took_s > (embedder.calls - 4) / 4
+
+
+async def test_a_rebuild_that_waits_for_its_budget_can_be_paused(smaller: RebuildTask) -> None:
+    checks = 0
+
+    async def check() -> None:
+        nonlocal checks
+        checks += 1
+        if checks > 4:
+            raise RebuildPaused("paused")
+
+    embedder = FakeEmbedder(size=4)
+    task = await task_of(smaller, embedder=embedder, check=check, rebuild={"maxEmbeddingCallsPerHour": 1})
+    with pytest.raises(RebuildPaused):
+        await asyncio.wait_for(Copying()(task), 30)
+    assert embedder.calls == 0
+
+
+@pytest.mark.parametrize("datatype", ["float16", "uint8"])
+async def test_a_copy_of_small_numbers_is_equal_to_what_a_client_would_have_written(
+    qdrant_url: str, datatype: str
+) -> None:
+    async with open_rebuild(qdrant_url, datatype=datatype) as rebuild:
+        await fill(rebuild.world)
+        await Copying()(await task_of(rebuild))
+        copied = await rebuild.whole(rebuild.target)
+
+        await rebuild.server.points.delete(rebuild.target, {"must": []})
+        await rebuild.server.points.upsert(rebuild.target, list((await rebuild.whole(rebuild.source)).values()))
+        assert copied == await rebuild.whole(rebuild.target)
+
+
+class Failing(list[Json]):
+    """The bodies that a service was sent, which makes it refuse some of them."""
+
+    def __init__(self, service: FakeOpenAI, draw: random.Random) -> None:
+        super().__init__()
+        self._service, self._draw = service, draw
+
+    def append(self, body: Json) -> None:
+        super().append(body)
+        if not self._service.faults and self._draw.random() < 0.3:
+            self._service.faults.append(failure(503))
+
+
+async def test_a_service_that_fails_thirty_in_a_hundred_requests_and_then_all_is_waited_for(
+    smaller: RebuildTask,
+) -> None:
+    draw = random.Random(1)
+    # Away for all of the first runs, then for three in ten.
+    service = FakeOpenAI(dimensions=4, faults=[failure(503)] * 30)
+    service.bodies = Failing(service, draw)
+    spec: Any = {"provider": "openai", "embedding": {"provider": "wordllama", "batchSize": 4}}
+    step, away = Copying(note_s=0), 0
+    with serve(service.app()) as url:
+        options = OpenAIOptions(model="m", dimensions=4, base_url=f"{url}/v1", timeout_s=0.3, first_delay_s=0.01)
+        embedder = OpenAIEmbedder(options)
+        while True:
+            try:
+                await step(await task_of(smaller, embedder=embedder, **spec))
+                break
+            except EmbedderUnavailable:
+                away += 1
+        await embedder.aclose()
+
+    assert away > 0
+    copied = (await smaller.whole(smaller.target)).values()
+    assert sum(bool(point["vector"]) for point in copied) == POINTS - 1

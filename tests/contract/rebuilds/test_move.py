@@ -1,0 +1,286 @@
+"""An agent's alias is moved from a rebuild's source to its target, over a real engine."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.rules.changes import Change, SetAlias
+from agentmemory_operator.collections.rules.collection import ORIGIN_KEY, embedding_from_json
+from agentmemory_operator.collections.rules.rebuild_record import MOVING_KEY, Phase, phase_of
+from agentmemory_operator.errors import OutcomeUnknown, RebuildUnwanted, StoreUnavailable
+from agentmemory_operator.rebuilds.move import Move, release_writers
+from agentmemory_operator.rebuilds.task import RebuildRun
+from agentmemory_operator.restores.rules.checks import RECORDS_KEY
+from tests.support.engine.agents import create_copy, delete_collection, move_alias
+from tests.support.job.rebuild_task import RebuildTask, open_rebuild
+
+Hook = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+async def rebuild(qdrant_url: str) -> AsyncIterator[RebuildTask]:
+    async with open_rebuild(qdrant_url) as rebuild:
+        await rebuild.world.add("first")
+        yield rebuild
+
+
+@dataclass(slots=True)
+class Time:
+    """Seconds that pass only while somebody sleeps, and who does something then."""
+
+    now_s: float = 0.0
+    meanwhile: list[Hook] = field(default_factory=list)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+        for hook in self.meanwhile:
+            await hook()
+
+
+class Watched:
+    """Collections whose changes are preceded by a hook, and may fail afterwards."""
+
+    def __init__(self, inner: Any, before: Hook, *, error: Exception | None = None) -> None:
+        self._inner, self._before, self._error = inner, before, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def apply(self, physical: str, change: Change) -> None:
+        if isinstance(change, SetAlias):
+            await self._before()
+        await self._inner.apply(physical, change)
+        if isinstance(change, SetAlias) and self._error:
+            raise self._error
+
+
+def watch(task: RebuildRun, before: Hook, *, error: Exception | None = None) -> None:
+    """Call a hook right before the alias moves; let the answer to that be lost."""
+    collections: Any = Watched(task.server.collections, before, error=error)
+    task.server = replace(task.server, collections=collections)
+
+
+def mover(time: Time | None = None, **more: Any) -> Move:
+    time = time or Time()
+    return Move(
+        *(AliasLocks(), more.pop("is_cleaned", lambda task: False)), monotonic=time.monotonic, sleep=time.sleep, **more
+    )
+
+
+async def test_the_alias_leads_to_the_target_which_holds_what_was_written_until_then(rebuild: RebuildTask) -> None:
+    task, time = await rebuild.begin(), Time()
+    phases: list[Phase | None] = []
+
+    async def write() -> None:
+        phases.append(phase_of(await rebuild.metadata(rebuild.source)))
+        await rebuild.writing_to(rebuild.source).add(f"while {len(phases)} s had passed")
+
+    time.meanwhile.append(write)
+    watch(task, write)
+
+    told = await mover(time)(task)
+
+    assert "writers were held for" in told
+    assert await rebuild.alias() == rebuild.target
+    assert phases == [*[Phase.ANNOUNCED] * 7, Phase.FINAL]
+    # The last is what a writer does who knows of no move: it is left to the drain.
+    assert len(await rebuild.points(rebuild.target)) == len(await rebuild.points(rebuild.source)) - 1
+
+
+async def test_one_that_was_announced_beside_the_step_before_waits_for_what_is_left_alone(rebuild: RebuildTask) -> None:
+    task, time, move_s = await rebuild.begin(), Time(), list[float]()
+    move = mover(time)
+
+    async def verify(_: RebuildRun) -> str:
+        assert phase_of(await rebuild.metadata(rebuild.source)) is Phase.ANNOUNCED
+        time.now_s += 5
+        return "verified"
+
+    async def note() -> None:
+        move_s.append(time.now_s)
+
+    time.meanwhile.append(note)
+
+    assert await move.announced_beside(verify)(task) == "verified"
+    await move(task)
+
+    assert await rebuild.alias() == rebuild.target
+    assert move_s == [6, 7]
+
+
+async def test_one_whose_announcement_was_taken_back_is_not_made_and_announced_anew(rebuild: RebuildTask) -> None:
+    task, time = await rebuild.begin(), Time()
+
+    async def let_go_on() -> None:
+        await release_writers(rebuild.server, rebuild.source)
+
+    time.meanwhile.append(let_go_on)
+    with pytest.raises(StoreUnavailable, match="withdrawn"):
+        await mover(time)(task)
+
+    assert await rebuild.alias() == rebuild.source
+    await mover()(task)
+    assert await rebuild.alias() == rebuild.target
+
+
+async def test_the_announcement_says_what_will_embed_so_that_it_can_be_made_ready(rebuild: RebuildTask) -> None:
+    task, said = await rebuild.begin(), list[Any]()
+
+    async def look() -> None:
+        said.append((await rebuild.metadata(rebuild.source))[MOVING_KEY]["embedding"])
+
+    time = Time()
+    time.meanwhile.append(look)
+    await mover(time)(task)
+
+    assert task.desired.marker is not None
+    assert embedding_from_json(said[0]) == task.desired.marker.embedding
+
+
+async def test_when_it_was_moved_is_on_record_before_writers_of_the_target_have_a_time(rebuild: RebuildTask) -> None:
+    task = await rebuild.begin()
+
+    await mover()(task)
+    rebuild.world.clock.move(ms=1)
+    memory_id = await rebuild.world.add("later")
+
+    moved_ms = (await rebuild.begin()).record.moved_ms
+    assert moved_ms is not None
+    assert (await rebuild.points(rebuild.target))[memory_id]["updatedAt"] > moved_ms
+
+
+async def test_what_the_source_says_of_its_past_goes_with_it(rebuild: RebuildTask) -> None:
+    past = {ORIGIN_KEY: "other", RECORDS_KEY: [{"name": "undo"}]}
+    await rebuild.server.snapshots.write_metadata(rebuild.source, past)
+
+    await mover()(await rebuild.begin())
+
+    found = await rebuild.metadata(rebuild.target)
+    assert {key: found[key] for key in past} == past
+
+
+async def test_nothing_is_announced_while_the_agent_is_cleaned_up(rebuild: RebuildTask) -> None:
+    with pytest.raises(StoreUnavailable, match="cleaned up"):
+        await mover(is_cleaned=lambda task: True)(await rebuild.begin())
+
+    assert MOVING_KEY not in await rebuild.metadata(rebuild.source)
+
+
+@pytest.mark.parametrize("checks", [0, 1, 9], ids=["before it is announced", "announced", "right before the move"])
+async def test_one_that_is_not_wanted_any_more_lets_the_writers_go_on(rebuild: RebuildTask, checks: int) -> None:
+    task, left = await rebuild.begin(), [None] * checks
+
+    def check() -> None:
+        left.pop() if left else _refuse()
+
+    rebuild.checks = check
+    with pytest.raises(RebuildUnwanted):
+        await mover()(task)
+
+    assert MOVING_KEY not in await rebuild.metadata(rebuild.source)
+    assert await rebuild.alias() == rebuild.source
+
+
+def _refuse() -> None:
+    raise RebuildUnwanted("the object was deleted")
+
+
+async def test_an_alias_that_somebody_else_has_moved_is_left_to_them(rebuild: RebuildTask) -> None:
+    task, time = await rebuild.begin(), Time()
+    third = await create_copy(rebuild.url, rebuild.world.agent.settings, keyword=None, number=3)
+
+    async def move() -> None:
+        await move_alias(rebuild.url, rebuild.world.agent.settings, third)
+
+    time.meanwhile.append(move)
+    with pytest.raises(RebuildUnwanted):
+        await mover(time)(task)
+
+    assert await rebuild.alias() == third
+    assert MOVING_KEY not in await rebuild.metadata(rebuild.source)
+    await delete_collection(rebuild.url, rebuild.world.agent.settings, number=3)
+
+
+async def test_a_move_that_the_engine_refuses_lets_the_writers_go_on(rebuild: RebuildTask) -> None:
+    task = await rebuild.begin()
+
+    async def fail() -> None:
+        assert phase_of(await rebuild.metadata(rebuild.source)) is Phase.FINAL
+        raise StoreUnavailable("away")
+
+    watch(task, fail)
+    with pytest.raises(StoreUnavailable):
+        await mover()(task)
+
+    assert MOVING_KEY not in await rebuild.metadata(rebuild.source)
+    assert await rebuild.alias() == rebuild.source
+
+
+async def test_a_move_whose_answer_was_lost_is_a_move(rebuild: RebuildTask) -> None:
+    task = await rebuild.begin()
+
+    async def nothing() -> None:
+        """The call goes on."""
+
+    watch(task, nothing, error=OutcomeUnknown("lost"))
+
+    assert await mover()(task) == "moved"
+
+
+async def test_writers_are_not_held_for_a_slow_last_pass(rebuild: RebuildTask) -> None:
+    task = await rebuild.begin()
+    points: Any = _SlowScroll(task.server.points, rebuild)
+    task.server = replace(task.server, points=points)
+
+    with pytest.raises(StoreUnavailable, match="not held for so long"):
+        await mover(held_s=0.05)(task)
+
+    assert MOVING_KEY not in await rebuild.metadata(rebuild.source)
+    assert await rebuild.alias() == rebuild.source
+
+
+class _SlowScroll:
+    """Points of a server that takes its time once writers are held."""
+
+    def __init__(self, inner: Any, rebuild: RebuildTask) -> None:
+        self._inner, self._rebuild = inner, rebuild
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def scroll(self, collection: str, body: Any) -> Any:
+        if phase_of(await self._rebuild.metadata(self._rebuild.source)) is Phase.FINAL:
+            await asyncio.sleep(60)
+        return await self._inner.scroll(collection, body)
+
+
+async def test_the_next_operator_lets_the_writers_go_on_before_it_begins_anew(rebuild: RebuildTask) -> None:
+    left = {MOVING_KEY: {"from": rebuild.source, "to": rebuild.target, "phase": Phase.FINAL}}
+    await rebuild.server.snapshots.write_metadata(rebuild.source, left)
+    task = await rebuild.begin()
+    seen: list[Phase | None] = []
+
+    class Points:
+        """Notes what writers are told while all points are compared: they are not held then."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(rebuild.server.points, name)
+
+        async def scroll(self, collection: str, body: Any) -> Any:
+            seen.append(phase_of(await rebuild.metadata(rebuild.source)))
+            return await rebuild.server.points.scroll(collection, body)
+
+    points: Any = Points()
+    task.server = replace(task.server, points=points)
+
+    await mover()(task)
+
+    assert seen[0] is Phase.ANNOUNCED
+    assert await rebuild.alias() == rebuild.target

@@ -1,0 +1,184 @@
+"""A rebuild and its way back, each step the real one, over a real engine; the operator is killed at calls of it."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+from agentmemory_operator.collections.rules.rebuild_record import RebuildStep
+from agentmemory_operator.errors import AgentMemoryError, RebuildHeld, RebuildPaused, StoreUnavailable
+from agentmemory_operator.rebuilds.copy import Copying
+from agentmemory_operator.rebuilds.task import RebuildRun
+from agentmemory_operator.spec.kinds.conditions import Reason
+from tests.support.engine.meanwhile import Killed
+from tests.support.job.rebuild_world import FullWorld
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[FullWorld]:
+    made = FullWorld(qdrant_url)
+    await made.begin()
+    yield made
+    await made.close()
+
+
+async def test_what_was_written_since_the_move_is_there_on_the_way_back_too(world: FullWorld) -> None:
+    await world.rebuild()
+    first, second = world.physical, f"{world.alias}__2"
+    assert world.aliases() == {world.alias: second}
+    assert world.metadata(first)["agentmemoryPrevious"]["rebuild"] == second
+    async with contextlib.AsyncExitStack() as stack:
+        server = QdrantCollections(world.url)
+        stack.push_async_callback(server.close)
+        held = {holding.physical: holding.is_kept for holding in await server.holdings()}
+    assert (held[first], held[second]) == (True, False)
+    world.put(1, content="changed", rev=2)
+    world.put(2, rev=2, deletedAt=world.clock.now_ms())
+    world.put(100, content="new", rev=1)
+    world.http.post(f"/collections/{world.alias}/points/delete?wait=true", json={"points": [3]}).raise_for_status()
+
+    world.roll_back()
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: first}
+    assert world.rows() == world.rows(second)
+    assert (world.rows()[1]["content"], sorted({2, 3, 100} & world.rows().keys())) == ("changed", [2, 100])
+    assert sorted(world.metadata(first)) == ["agentmemory", "agentmemoryEpoch", "agentmemoryRebuild"]
+    assert world.metadata(second)["agentmemoryPrevious"]["rebuild"] == first
+    assert "agentmemoryMoving" not in world.metadata(second)
+    described = world.http.get(f"/collections/{first}").json()["result"]["payload_schema"]
+    assert "updatedAt" not in described
+    assert world.events()[-1] == Reason.ROLLED_BACK
+
+
+async def test_the_graph_is_built_once_all_is_there(qdrant_url: str) -> None:
+    def threshold() -> int:
+        found: Any = world.http.get(f"/collections/{world.alias}__2").json()["result"]["config"]
+        value: int = found["optimizer_config"]["indexing_threshold"]
+        return value
+
+    seen = list[int]()
+
+    async def verify(task: RebuildRun) -> str:
+        seen.append(threshold())
+        return "verified"
+
+    async def copy(task: RebuildRun) -> str:
+        seen.append(threshold())
+        return await Copying()(task)
+
+    world = FullWorld(qdrant_url, verify=verify)
+    world.rebuilds.steps = dict(world.steps) | {RebuildStep.COPY: copy}
+    await world.begin()
+
+    await world.rebuild()
+
+    assert seen == [0, 20_000]
+    await world.close()
+
+
+@pytest.mark.parametrize("error", [RebuildHeld("look at it"), RebuildPaused("paused"), StoreUnavailable("away")])
+async def test_a_move_that_was_announced_and_does_not_come_is_taken_back(
+    qdrant_url: str, error: AgentMemoryError
+) -> None:
+    announced = list[bool]()
+
+    async def verify(task: RebuildRun) -> str:
+        announced.append("agentmemoryMoving" in world.metadata(world.physical))
+        raise error
+
+    world = FullWorld(qdrant_url, verify=verify)
+    await world.begin()
+
+    with contextlib.suppress(StoreUnavailable):
+        await world.rebuild()
+
+    assert announced[0]
+    assert "agentmemoryMoving" not in world.metadata(world.physical)
+    await world.close()
+
+
+async def test_killed_anywhere_on_the_way_back_the_next_operator_goes_on(qdrant_url: str) -> None:
+    moment = -1
+    while True:
+        # Every call and every answer are tried in tests/faults.
+        moment += 16
+        world = FullWorld(qdrant_url)
+        await world.begin()
+        await world.rebuild()
+        world.put(1, content="changed", rev=2)
+        world.roll_back()
+        world.calls, world.crash_at = 0, moment
+        try:
+            await world.rebuild()
+        except Killed:
+            world.rebuilds = world.operator()
+            await world.rebuild()
+        was_killed = world.calls >= moment
+
+        assert world.aliases() == {world.alias: world.physical}
+        assert world.rows()[1]["content"] == "changed"
+        assert world.rows() == world.rows(f"{world.alias}__2")
+        assert "agentmemoryMoving" not in world.metadata(f"{world.alias}__2")
+        assert world.told["state"] == "Done"
+        await world.close()
+        if not was_killed:
+            break
+    assert moment > 20
+
+
+async def test_one_that_is_not_wanted_any_more_leaves_what_was_replaced_as_such(world: FullWorld) -> None:
+    await world.rebuild()
+
+    async def change_mind(task: RebuildRun) -> str:
+        world.annotate(world.memory, {})
+        return "changed"
+
+    world.rebuilds.steps = dict(world.steps) | {RebuildStep.VERIFY: change_mind}
+    world.roll_back()
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+    assert world.collections() == [world.physical, f"{world.alias}__2"]
+    assert "agentmemoryPrevious" in world.metadata(world.physical)
+    assert "updatedAt" not in world.http.get(f"/collections/{world.alias}").json()["result"]["payload_schema"]
+
+
+async def test_what_no_rebuild_made_is_not_taken_back_and_says_so_once(world: FullWorld) -> None:
+    world.change(index={"distance": "Cosine"})
+    world.roll_back()
+
+    await world.rebuild()
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: world.physical}
+    assert (world.told["state"], world.told["kind"]) == ("Failed", "Rollback")
+    assert "is not what a rebuild made" in world.told["message"]
+    assert world.events() == [Reason.PREVIOUS_GONE]
+
+
+async def test_writers_that_a_killed_operator_holds_go_on_though_nobody_wants_the_move_any_more(
+    world: FullWorld,
+) -> None:
+    held = {"agentmemoryMoving": {"from": world.physical, "to": f"{world.alias}__2", "phase": "Final"}}
+    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, held))
+    world.change(index={"distance": "Cosine"})
+
+    await world.rebuild()
+
+    assert "agentmemoryMoving" not in world.metadata(world.alias)
+
+
+async def test_without_the_previous_collection_it_says_that_there_is_no_way_back(world: FullWorld) -> None:
+    await world.rebuild()
+    world.http.delete(f"/collections/{world.physical}").raise_for_status()
+
+    world.roll_back()
+    await world.rebuild()
+
+    assert world.aliases() == {world.alias: f"{world.alias}__2"}
+    assert (world.told["state"], world.told["kind"]) == ("Failed", "Rollback")
+    assert world.told["message"] == f"{world.physical}, which {world.alias}__2 replaced, is not kept any more"
+    assert world.events().count(Reason.PREVIOUS_GONE) == 1

@@ -1,0 +1,603 @@
+"""A tenant that may write statuses names another namespace's collections and files in them: nothing comes of it.
+
+The thief has the namespace of the world, the victim another one; both are on one server.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.collections.reconcile import Permit, reconcile
+from agentmemory_operator.collections.rules.desired import desired_collection
+from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.probe import Connections
+from agentmemory_operator.controllers.deletion import FINALIZER as COLLECTION_FINALIZER
+from agentmemory_operator.controllers.deletion import Release
+from agentmemory_operator.errors import NotOwned
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.restores.job import FINALIZER as RESTORE_FINALIZER
+from agentmemory_operator.runtime.cache import MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.snapshots.controller import FINALIZER as SNAPSHOT_FINALIZER
+from agentmemory_operator.snapshots.controller import SnapshotPasses
+from agentmemory_operator.snapshots.copies import Copies
+from agentmemory_operator.snapshots.verify import Verification
+from agentmemory_operator.spec.kinds.agent_memory import (
+    CONFIRM_DELETE,
+    ROLLBACK,
+    TAKEOVER,
+    VERIFY_REQUESTED_AT,
+    Metadata,
+)
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.times import render_second
+from tests.support.job.job_world import EMBEDDING, NAMESPACE
+from tests.support.job.restore_world import PLACEHOLDER, POINTS, RestoreWorld
+from tests.support.spec.documents import memory_document
+
+SECRET = "the victim's secret"
+LONG_AGO = "2020-01-01T00:00:00Z"
+ENDED = {"type": "Succeeded", "message": "told", "lastTransitionTime": LONG_AGO}
+DONE = ENDED | {"status": "True", "reason": "SnapshotTaken"}
+RESTORED = ENDED | {"status": "True", "reason": "Restored"}
+FAILED = ENDED | {"status": "False", "reason": "SnapshotRefused"}
+
+
+@dataclass
+class Theft:
+    """A thief's world, and what a victim has on the same server."""
+
+    world: RestoreWorld
+    file: str = ""
+
+    @property
+    def slug(self) -> str:
+        return f"{self.world.agent}-victim"
+
+    @property
+    def alias(self) -> str:
+        return f"agent_memory_{self.slug}"
+
+    @property
+    def physical(self) -> str:
+        """Of the victim's collection."""
+        return f"{self.alias}__1"
+
+    @property
+    def connection(self) -> Json:
+        return {"namespace": NAMESPACE, "name": "main"}
+
+    def set_up(self) -> None:
+        """Have the victim's agent, with one memory and a snapshot of it."""
+        world, http = self.world, self.world.http
+        world.table.put(memory_document("victim", agent=self.slug, metadata={"namespace": "alpha"}))
+        config = http.get(f"/collections/{world.physical}").json()["result"]["config"]
+        marker = config["metadata"]["agentmemory"] | {"namespace": "alpha", "name": "victim", "uid": "uid-victim"}
+        body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": {"agentmemory": marker}}
+        http.put(f"/collections/{self.physical}", json=body).raise_for_status()
+        point = {"id": 1, "vector": [1, 0, 0, 0], "payload": {"userId": "v", "content": SECRET, "type": "fact"}}
+        http.put(f"/collections/{self.physical}/points?wait=true", json={"points": [point]}).raise_for_status()
+        link = {"create_alias": {"collection_name": self.physical, "alias_name": self.alias}}
+        http.post("/collections/aliases", json={"actions": [link]}).raise_for_status()
+        made = http.post(f"/collections/{self.physical}/snapshots?wait=true").raise_for_status()
+        self.file = made.json()["result"]["name"]
+
+    def check_unharmed(self) -> None:
+        """Fail unless the victim's is as it was, and its secret nowhere else."""
+        world = self.world
+        assert world.count(self.physical) == 1
+        assert world.files(self.physical) == [self.file]
+        assert world.aliases()[self.alias] == self.physical
+        assert set(world.metadata(self.physical)) == {"agentmemory"}
+        assert world.metadata(self.physical)["agentmemory"]["namespace"] == "alpha"
+        for name in world.collections():
+            held = world.http.post(f"/collections/{name}/points/scroll", json={"limit": 100}).text
+            assert name == self.physical or SECRET not in held
+
+    def told(self, **changes: Any) -> Json:
+        """Return the status of a finished snapshot that names the victim's file."""
+        place = {"type": "Qdrant", "physical": self.physical, "name": self.file}
+        status = {
+            "conditions": [DONE],
+            "agent": self.slug,
+            "connection": self.connection,
+            "physical": self.physical,
+            "name": self.file,
+            "points": {"before": 1, "after": 1},
+            "qdrantVersion": "1.18.3",
+            "locations": [place],
+            "startTime": LONG_AGO,
+        }
+        return status | changes
+
+    def forge(self, key: Key, status: Json, *finalizers: str) -> None:
+        """Write a status, as who has the right to."""
+        document = self.world.must_get(key)
+        metadata = document["metadata"] | ({"finalizers": list(finalizers)} if finalizers else {})
+        self.world.table.put(document | {"status": status, "metadata": metadata})
+
+    def snapshot(self, name: str = "forged", *, policy: str = "Delete", **changes: Any) -> Key:
+        """Apply a MemorySnapshot, and forge its status."""
+        key = self.world.apply(MEMORY_SNAPSHOT, name, agentMemoryRef={"name": self.world.agent}, deletionPolicy=policy)
+        self.forge(key, self.told(**changes), SNAPSHOT_FINALIZER)
+        return key
+
+    def restore(self, *, annotations: dict[str, str] | None = None, **status: Any) -> Key:
+        """Apply a MemoryRestore, and forge how far it has come."""
+        key = self.world.restore("forged", annotations=annotations)
+        begun = {"connection": self.connection, "startTime": render_second(self.world.clock.now_ms() / 1000)}
+        self.forge(key, begun | status, RESTORE_FINALIZER)
+        return key
+
+    @property
+    def passes(self) -> SnapshotPasses:
+        world = self.world
+        parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
+        copies, scratch = Copies(Storages(world.secrets, S3Objects)), Scratch(world.cluster.cluster_id)
+        return SnapshotPasses(
+            *parts,
+            prover=Verification(scratch),
+            copies=copies,
+            scratch=scratch,
+            asking=TakeoverRequests(world.table),
+        )
+
+    async def reconcile(self, **terms: Any) -> None:
+        """Do what a pass over the thief's AgentMemory does."""
+        world, store = self.world, QdrantCollections(self.world.url)
+        memory = parse_agent_memory(world.must_get(world.memory))
+        desired = desired_collection(memory, cluster_id=world.cluster.identity)
+        last = (memory.status.get("collection") or {}).get("physical")
+
+        async def work(opened: CollectionStore) -> None:
+            await reconcile(
+                world.alias, desired, store=opened, last_physical=last, last_points=0, permit=Permit(**terms)
+            )
+
+        try:
+            await Connections(world.table, world.secrets, lambda _: store).use(memory, work)
+        finally:
+            await store.close()
+
+    async def release(self) -> None:
+        """Delete the thief's AgentMemory, which is to take its collection with it."""
+        world, store = self.world, QdrantCollections(self.world.url)
+        connections = Connections(world.table, world.secrets, lambda _: store)
+        released = Release(world.table, connections, world.cluster, world.requested.append, world.servers)
+        document = world.must_get(world.memory)
+        metadata = document["metadata"] | {
+            "finalizers": [COLLECTION_FINALIZER],
+            "annotations": {CONFIRM_DELETE: world.alias},
+            "deletionTimestamp": LONG_AGO,
+        }
+        document |= {"metadata": metadata, "spec": document["spec"] | {"deletionPolicy": "Delete"}}
+        world.table.put(document)
+        try:
+            await released.run(document, Metadata.model_validate(metadata), is_overdue=False)
+        finally:
+            await store.close()
+
+
+@pytest.fixture
+async def theft(qdrant_url: str) -> AsyncIterator[Theft]:
+    world = RestoreWorld(qdrant_url)
+    await world.create_agent(POINTS)
+    await world.snapshot()
+    made = Theft(world)
+    made.set_up()
+    yield made
+    await world.close()
+
+
+class TestSnapshots:
+    async def test_a_file_of_another_namespace_is_not_restored(self, theft: Theft) -> None:
+        theft.snapshot(agent=theft.world.agent)
+        key = theft.world.restore("steal", source={"snapshotRef": {"name": "forged"}})
+
+        await theft.world.run(key)
+
+        assert theft.world.condition(key, "Succeeded") == "False/CollectionNotOwned"
+        told = theft.world.message(key, "Succeeded")
+        assert theft.physical in told
+        assert "create it again" in told
+        assert "alpha" not in told
+        assert theft.world.aliases()[theft.world.alias] == theft.world.physical
+        theft.check_unharmed()
+
+    async def test_a_file_of_another_namespace_that_goes_by_a_name_of_ones_own_is_not_restored(
+        self, theft: Theft
+    ) -> None:
+        own = theft.world.physical
+        place = {"type": "Qdrant", "physical": own, "name": f"../{theft.physical}/{theft.file}"}
+        for name in (place["name"], theft.file, "..", f"{own}-x/../../{theft.file}"):
+            theft.snapshot(locations=[place | {"name": name}], physical=own)
+            key = theft.world.restore("steal", source={"snapshotRef": {"name": "forged"}})
+
+            await theft.world.run(key)
+
+            assert theft.world.condition(key, "Succeeded") == "False/SnapshotNotOwned", name
+            theft.world.table.remove(key)
+        theft.check_unharmed()
+
+    @pytest.mark.parametrize("name", ["..", "."])
+    async def test_a_file_name_that_names_the_collection_itself_deletes_nothing(self, theft: Theft, name: str) -> None:
+        own = theft.world.physical
+        place = {"type": "Qdrant", "physical": own, "name": name}
+        key = theft.snapshot(locations=[place], physical=own)
+        theft.world.delete(key)
+
+        await theft.passes.run(key)
+
+        assert theft.world.count(own) == POINTS
+        assert theft.world.table.get(key) is None
+
+    async def test_the_deletion_of_a_forged_one_leaves_the_file_and_is_held_up_by_nothing(self, theft: Theft) -> None:
+        key = theft.snapshot()
+        theft.world.delete(key)
+
+        await theft.passes.run(key)
+
+        assert theft.world.table.get(key) is None
+        assert theft.world.events() == ["SnapshotKept"]
+        theft.check_unharmed()
+
+    async def test_one_that_seems_under_way_makes_no_file_of_anothers_collection(self, theft: Theft) -> None:
+        under_way = {"step": "Create", "newestBefore": 0, "attempts": 0, "conditions": [], "verify": "None"}
+        key = theft.snapshot(**under_way)
+        document = theft.world.must_get(key)
+        theft.forge(key, {name: told for name, told in document["status"].items() if name not in ("name", "locations")})
+
+        await theft.passes.run(key)
+
+        assert theft.world.condition(key, "Succeeded") == "False/CollectionNotOwned"
+        theft.check_unharmed()
+
+    async def test_one_that_seems_to_have_failed_removes_no_file_of_anothers(self, theft: Theft) -> None:
+        key = theft.snapshot(step="Clean", conditions=[FAILED | {"status": "Unknown"}])
+
+        await theft.passes.run(key)
+
+        assert theft.world.condition(key, "Succeeded").startswith("False/")
+        theft.check_unharmed()
+
+    async def test_looking_after_one_and_proving_it_again_reads_nothing_of_anothers(self, theft: Theft) -> None:
+        key = theft.snapshot()
+        theft.world.annotate(key, {VERIFY_REQUESTED_AT: "now"})
+
+        await theft.passes.run(key)
+
+        assert theft.world.condition(key, "Verified") == "Unknown/CollectionNotOwned"
+        theft.check_unharmed()
+
+    async def test_nothing_is_made_under_a_name_that_only_a_status_gives(self, theft: Theft) -> None:
+        world = theft.world
+        names = [f"{theft.alias}__7", f"{world.agent}-any", f"agent_memory_{world.agent}-nobody__1"]
+        for name in names:
+            place = {"type": "Qdrant", "physical": name, "name": f"{name}-1.snapshot"}
+            before = world.collections()
+
+            await theft.passes.run(theft.snapshot(locations=[place], physical=name))
+
+            assert world.collections() == before
+
+    async def test_a_gone_collections_files_stay_out_of_anothers_reach(self, theft: Theft) -> None:
+        world = theft.world
+        world.http.delete(f"/collections/{theft.physical}").raise_for_status()
+        key = theft.snapshot()
+
+        await theft.passes.run(key)
+
+        assert theft.physical not in world.collections()
+
+    async def test_what_anothers_status_says_is_copied_stays(self, theft: Theft) -> None:
+        """The victim's agent goes; a thief's snapshot says that the victim's file is off the server too."""
+        world = theft.world
+        there = {"type": "S3", "bucket": "b", "key": "k", "region": "r"}
+        (file,) = world.files()
+        here = {"type": "Qdrant", "physical": world.physical, "name": file}
+        key = world.apply(MEMORY_SNAPSHOT, "forged", agentMemoryRef={"name": "any"})
+        forged = world.must_get(key) | {"status": theft.told(locations=[here, there], physical=world.physical)}
+        world.table.remove(key)
+        world.table.put(forged | {"metadata": forged["metadata"] | {"namespace": "beta"}})
+
+        await theft.release()
+
+        assert world.files() == [file]
+
+
+class TestRestores:
+    @pytest.mark.parametrize("step", ["Verify", "Switch", "Settle"])
+    async def test_one_that_seems_to_restore_into_anothers_collection_touches_nothing(
+        self, theft: Theft, step: str
+    ) -> None:
+        steps = [{"name": step, "startTime": LONG_AGO}]
+        key = theft.restore(physical=theft.physical, targetUid=f"uid-{theft.world.agent}", steps=steps)
+
+        await theft.world.run(key)
+
+        assert theft.world.condition(key, "Succeeded") == "False/CollectionNotOwned"
+        assert not theft.world.must_get(key)["metadata"]["finalizers"]
+        theft.check_unharmed()
+
+    async def test_one_that_seems_to_be_recovering_anothers_collection_takes_a_name_of_its_own(
+        self, theft: Theft
+    ) -> None:
+        steps = [{"name": "Recover", "startTime": LONG_AGO}]
+        key = theft.restore(physical=theft.physical, targetUid=f"uid-{theft.world.agent}", steps=steps)
+
+        await theft.world.run(key)
+
+        assert theft.world.condition(key, "Succeeded") == "True/Restored"
+        assert theft.world.status(key)["physical"] != theft.physical
+        theft.check_unharmed()
+
+    async def test_one_that_seems_to_have_replaced_anothers_collection_marks_nothing(self, theft: Theft) -> None:
+        previous = {"physical": theft.physical, "until": LONG_AGO}
+        key = theft.restore(physical=theft.world.physical, previousCollection=previous, steps=[{"name": "Settle"}])
+
+        await theft.world.run(key)
+
+        theft.check_unharmed()
+
+    @pytest.mark.parametrize("is_deleted", [False, True])
+    async def test_one_that_seems_to_have_failed_removes_nothing_of_anothers(
+        self, theft: Theft, is_deleted: bool
+    ) -> None:
+        key = theft.restore(physical=theft.physical, conditions=[FAILED])
+        if is_deleted:
+            theft.world.delete(key)
+
+        await theft.world.run(key)
+
+        found = theft.world.table.get(key)
+        assert found is None if is_deleted else not theft.world.must_get(key)["metadata"]["finalizers"]
+        assert "CollectionKept" in theft.world.events()
+        theft.check_unharmed()
+
+    async def test_one_that_failed_removes_nothing_that_no_restore_of_its_target_has_made(self, theft: Theft) -> None:
+        world = theft.world
+        world.table.put(memory_document("other", agent=f"{world.agent}-other", embedding=EMBEDDING))
+        other = f"agent_memory_{world.agent}-other__1"
+        world.http.put(f"/collections/{other}", json={"vectors": {"size": 4, "distance": "Dot"}}).raise_for_status()
+
+        await world.run(theft.restore(physical=other, conditions=[FAILED]))
+
+        assert other in world.collections()
+
+    async def test_a_rollback_leads_no_alias_to_anothers_collection(self, theft: Theft) -> None:
+        world = theft.world
+        previous = {"physical": theft.physical, "until": "2030-01-01T00:00:00Z"}
+        status = {"physical": world.physical, "previousCollection": previous, "endTime": LONG_AGO}
+        key = theft.restore(annotations={ROLLBACK: "now"}, conditions=[RESTORED], **status)
+
+        await world.run(key)
+
+        assert world.aliases()[world.alias] == world.physical
+        assert world.condition(key, "RolledBack") == "False/CollectionNotOwned"
+        theft.check_unharmed()
+
+    async def test_a_rollback_leads_no_alias_to_another_agent_of_the_same_namespace(self, theft: Theft) -> None:
+        world = theft.world
+        world.table.put(memory_document("other", agent=f"{world.agent}-other", embedding=EMBEDDING))
+        other = f"agent_memory_{world.agent}-other__1"
+        marker = world.metadata(world.physical)["agentmemory"] | {"name": "other", "uid": "uid-other"}
+        body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": {"agentmemory": marker}}
+        world.http.put(f"/collections/{other}", json=body).raise_for_status()
+        status = {"physical": world.physical, "previousCollection": {"physical": other}, "endTime": LONG_AGO}
+        key = theft.restore(annotations={ROLLBACK: "now"}, conditions=[RESTORED], **status)
+
+        await world.run(key)
+
+        assert world.aliases()[world.alias] == world.physical
+        assert world.condition(key, "RolledBack") == "False/PreviousGone"
+
+    async def test_a_replaced_collection_of_anothers_is_not_removed(self, theft: Theft) -> None:
+        world = theft.world
+        kept = f"{theft.alias}__2"
+        marker = world.metadata(theft.physical)["agentmemory"]
+        previous = {"since": LONG_AGO, "keepUntil": LONG_AGO}
+        body = {"vectors": {"size": 4, "distance": "Cosine"}}
+        body |= {"metadata": {"agentmemory": marker, "agentmemoryPrevious": previous}}
+        world.http.put(f"/collections/{kept}", json=body).raise_for_status()
+        key = theft.restore(
+            conditions=[RESTORED], physical=world.physical, previousCollection={"physical": kept, "until": LONG_AGO}
+        )
+
+        await world.run(key)
+        await world.run(key)
+
+        assert kept in world.collections()
+
+    @pytest.mark.parametrize("step", ["Recover", "Compare"])
+    async def test_one_in_place_puts_nothing_in_the_place_of_anothers(self, theft: Theft, step: str) -> None:
+        world = theft.world
+        safety = {"name": "before", "attempt": 1}
+        key = world.restore("forged", mode="InPlace")
+        status = {"connection": theft.connection, "startTime": LONG_AGO, "physical": theft.physical}
+        status |= {"steps": [{"name": step}], "safetySnapshot": safety, "closedSince": LONG_AGO}
+        theft.forge(key, status | {"conditions": [FAILED]}, RESTORE_FINALIZER)
+
+        await world.run(key)
+        await world.run(key)
+
+        theft.check_unharmed()
+        assert not world.must_get(key)["metadata"]["finalizers"]
+
+    async def test_a_copy_that_a_killed_operator_left_with_anothers_marker_stays_and_another_name_is_taken(
+        self, theft: Theft
+    ) -> None:
+        """Staging and production share a server: the slug is the same, the cluster is not."""
+        world = theft.world
+        production = f"{world.alias}__2"
+        marker = world.metadata(world.physical)["agentmemory"] | {"clusterId": "production"}
+        body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": {"agentmemory": marker}}
+        world.http.put(f"/collections/{production}", json=body).raise_for_status()
+        key = theft.restore(physical=production, steps=[{"name": "Recover"}], targetUid=f"uid-{world.agent}")
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        assert world.status(key)["physical"] == f"{world.alias}__3"
+        assert world.metadata(production) == {"agentmemory": marker}
+
+    async def test_what_it_may_have_recovered_itself_is_left_and_another_name_is_taken(self, theft: Theft) -> None:
+        """The server may go on with the recovery, whoever has asked for it is gone."""
+        world = theft.world
+        left = f"{world.alias}__2"
+        marker = world.metadata(world.physical)["agentmemory"] | {"clusterId": "lost", "uid": "uid-lost"}
+        body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": {"agentmemory": marker}}
+        world.http.put(f"/collections/{left}", json=body).raise_for_status()
+        world.reconnect(takeovers=[{"fromClusterId": "lost"}])
+        key = theft.restore(physical=left, steps=[{"name": "Recover"}])
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+        assert world.aliases()[world.alias] == f"{world.alias}__3"
+        assert left in world.collections()
+
+    async def test_whose_the_live_collection_is_is_looked_at_in_every_pass(self, theft: Theft) -> None:
+        world = theft.world
+        world.remark({"clusterId": "production"})
+        key = theft.restore(physical=f"{world.alias}__2", steps=[{"name": "Recover"}])
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "False/CollectionNotOwned"
+        assert world.aliases()[world.alias] == world.physical
+
+    async def test_an_older_operators_placeholder_counts_by_its_name(self, theft: Theft) -> None:
+        world = theft.world
+        world.http.delete(f"/collections/{world.physical}").raise_for_status()
+        world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER).raise_for_status()
+        key = world.restore("back")
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+
+    async def test_a_placeholder_of_another_cluster_is_not_used(self, theft: Theft) -> None:
+        world = theft.world
+        owned: Json = {"agentmemory": {"placeholder": True, "clusterId": "production", "namespace": NAMESPACE}}
+        world.http.delete(f"/collections/{world.physical}").raise_for_status()
+        world.http.put(f"/collections/{world.physical}", json=PLACEHOLDER | {"metadata": owned}).raise_for_status()
+        key = world.restore("back")
+
+        await world.run(key)
+
+        assert world.condition(key, "Succeeded") == "False/CollectionNotOwned"
+        assert world.files(world.physical) != []
+
+
+class TestAgents:
+    def forge(self, theft: Theft, physical: str) -> None:
+        document = theft.world.must_get(theft.world.memory)
+        status = {"collection": {"physical": physical, "points": 0, "alias": theft.world.alias}}
+        theft.world.table.put(document | {"status": status})
+
+    def lose(self, theft: Theft) -> None:
+        """Take the thief's own collection away, so that its alias leads nowhere."""
+        theft.world.http.delete(f"/collections/{theft.world.physical}").raise_for_status()
+
+    async def test_a_pass_takes_over_nothing_that_a_status_names(self, theft: Theft) -> None:
+        """Whose it is, which the annotation has to say, the refusal says no more."""
+        self.lose(theft)
+        self.forge(theft, theft.physical)
+        document = theft.world.must_get(theft.world.memory)
+        annotated = document["metadata"] | {"annotations": {TAKEOVER: "uid-victim"}}
+        theft.world.table.put(document | {"metadata": annotated})
+
+        await theft.reconcile()
+
+        assert theft.world.aliases()[theft.world.alias] == theft.world.physical
+        theft.check_unharmed()
+
+    @pytest.mark.parametrize("name", ["{agent}-unmarked", "agent_memory_{agent}-gone__1"])
+    async def test_an_unmarked_collection_is_not_adopted_because_a_status_names_it(
+        self, theft: Theft, name: str
+    ) -> None:
+        self.lose(theft)
+        name = name.format(agent=theft.world.agent)
+        body = {"vectors": {"size": 4, "distance": "Cosine"}}
+        theft.world.http.put(f"/collections/{name}", json=body).raise_for_status()
+        self.forge(theft, name)
+
+        await theft.reconcile()
+
+        config = theft.world.http.get(f"/collections/{name}").json()["result"]["config"]
+        assert not config.get("metadata")
+        assert theft.world.aliases()[theft.world.alias] == theft.world.physical
+
+    async def test_the_deletion_of_an_agent_deletes_nothing_that_its_status_names(self, theft: Theft) -> None:
+        self.lose(theft)
+        self.forge(theft, theft.physical)
+
+        await theft.release()
+
+        assert theft.world.table.get(theft.world.memory) is None
+        theft.check_unharmed()
+
+    async def test_the_deletion_of_an_agent_leaves_what_was_replaced_in_another_cluster(self, theft: Theft) -> None:
+        world = theft.world
+        production = f"{world.alias}__9"
+        marker = world.metadata(world.physical)["agentmemory"] | {"clusterId": "production"}
+        told = {"agentmemory": marker, "agentmemoryPrevious": {"keepUntil": LONG_AGO}}
+        body = {"vectors": {"size": 4, "distance": "Cosine"}, "metadata": told}
+        world.http.put(f"/collections/{production}", json=body).raise_for_status()
+
+        await theft.release()
+
+        assert production in world.collections()
+        assert world.events()[-1] == "CollectionDeleted"
+
+    async def test_the_number_of_the_next_collection_is_no_other_namespaces_matter(self, theft: Theft) -> None:
+        world = theft.world
+        for name in (f"{world.alias}__999999999", f"{world.alias}__{'9' * 4000}", f"{world.alias}__77"):
+            key = world.apply(MEMORY_RESTORE, f"forged-{len(name)}", target={"name": "any"}, source={})
+            forged = world.must_get(key) | {"status": {"physical": name, "previousCollection": {"physical": name}}}
+            world.table.remove(key)
+            world.table.put(forged | {"metadata": forged["metadata"] | {"namespace": "beta"}})
+
+        await world.run(key := world.restore("mine"))
+
+        assert world.status(key)["physical"] == f"{world.alias}__2"
+
+    async def test_a_number_that_nobody_counts_to_does_not_end_ones_own_restores(self, theft: Theft) -> None:
+        world = theft.world
+        self.forge(theft, f"{world.alias}__999999999")
+
+        await world.run(key := world.restore("mine"))
+
+        assert world.condition(key, "Succeeded") == "True/Restored"
+
+    async def test_an_adopted_collection_behind_the_alias_goes_on_being_used(self, theft: Theft) -> None:
+        world = theft.world
+        adopted = f"{world.agent}-docs"
+        body = {"vectors": {"size": 4, "distance": "Cosine"}}
+        world.http.put(f"/collections/{adopted}", json=body).raise_for_status()
+        link = {"create_alias": {"collection_name": adopted, "alias_name": world.alias}}
+        world.http.post("/collections/aliases", json={"actions": [link]}).raise_for_status()
+
+        await theft.reconcile()
+
+        assert world.metadata(adopted)["agentmemory"]["namespace"] == NAMESPACE
+        self.forge(theft, adopted)
+        await world.snapshot("of-docs")
+        await world.run(key := world.restore("mine", source={"snapshotRef": {"name": "of-docs"}}))
+        assert world.condition(key, "Succeeded") == "True/Restored", world.message(key, "Succeeded")
+
+
+async def test_a_survey_of_a_server_asks_for_nobody(theft: Theft) -> None:
+    async def count(server: Any) -> int:
+        return int(await server.collections.count(theft.physical))
+
+    connection = theft.world.connection
+    assert await theft.world.servers.survey(connection, count) == 1
+    with pytest.raises(NotOwned):
+        await theft.world.servers.use(connection, count, namespace=NAMESPACE)

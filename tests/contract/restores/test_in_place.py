@@ -1,0 +1,357 @@
+"""A restore into the collection itself, over a real engine: rehearsed, safe, undone when it fails, killed anywhere."""
+
+import contextlib
+import random
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, closed_until, epoch_in
+from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.controllers.status_writer import with_closing
+from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, Key
+from agentmemory_operator.snapshots.controller import SnapshotPasses
+from agentmemory_operator.snapshots.copies import Copies
+from agentmemory_operator.snapshots.verify import Verification
+from tests.support.engine.fakes import FakeSecrets
+from tests.support.engine.meanwhile import Killed
+from tests.support.job.job_world import NAMESPACE
+from tests.support.job.restore_world import RestoreWorld
+from tests.support.web.http_server import well
+
+POINTS = 10
+
+
+class InPlaceWorld(RestoreWorld):
+    """The agent, the snapshots that are made of it, and an operator whose AgentMemory passes are played."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(url)
+        parts = (self.table, self.servers, self.cluster, self.clock, self.requested.append)
+        self.making = SnapshotPasses(
+            *parts,
+            prover=Verification(Scratch(self.cluster.cluster_id)),
+            copies=Copies(Storages(FakeSecrets(), S3Objects)),
+            scratch=Scratch(self.cluster.cluster_id),
+            asking=TakeoverRequests(self.table),
+        )
+        self.closed_while: list[str] = []
+
+    def write(self, ids: Sequence[int], text: str) -> None:
+        """Write memories as the API does."""
+        self.clock.move(ms=1000)
+        now_ms = self.clock.now_ms()
+        payload = {"userId": "u", "type": "fact", "content": text, "rev": now_ms, "updatedAt": now_ms}
+        body = [{"id": number, "vector": [1, 0, 0, number], "payload": payload} for number in ids]
+        self.http.put(f"/collections/{self.alias}/points?wait=true", json={"points": body}).raise_for_status()
+
+    def contents(self) -> dict[int, str]:
+        rows = self.http.post(f"/collections/{self.alias}/points/scroll", json={"limit": 1000}).raise_for_status()
+        return {point["id"]: point["payload"]["content"] for point in rows.json()["result"]["points"]}
+
+    async def begin(self) -> Key:
+        """Take a snapshot of ten old memories, change some, and ask for the old ones back."""
+        await self.create_agent(points=0)
+        self.write(range(POINTS), "old")
+        self.clock.move(ms=600_000)
+        key = self.apply(MEMORY_SNAPSHOT, "before", agentMemoryRef={"name": self.agent}, verify="None")
+        await self.making.run(key)
+        self.clock.move(ms=600_000)
+        self.write(range(5, 15), "new")
+        return self.restore(mode="InPlace")
+
+    async def turn(self, key: Key) -> None:
+        """Let everybody have one pass, and 5 s go by."""
+        with contextlib.suppress(TransientError):
+            await self.restores.run(key)
+        document = self.must_get(self.memory)
+        status = with_closing(document.get("status") or {}, self.memory, self.table)
+        self.table.put(document | {"status": status})
+        for snapshot in self.table.keys(MEMORY_SNAPSHOT):
+            await self.making.run(snapshot)
+        self.clock.move(ms=5_000)
+
+    async def finish(self, key: Key, *, turns: int = 40) -> Json:
+        for _ in range(turns):
+            await self.turn(key)
+            if "endTime" in self.status(key) and "closedSince" not in self.status(key):
+                await self.turn(key)
+                return self.status(key)
+        raise AssertionError(self.status(key))
+
+    def is_open(self) -> bool:
+        told = self.metadata(self.physical).get(CLOSED_KEY)
+        return not told and not self.table.claims.least_epoch(self.agent) and "closed" not in self.status(self.memory)
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[InPlaceWorld]:
+    world = InPlaceWorld(qdrant_url)
+    yield world
+    await world.close()
+
+
+OLD = dict.fromkeys(range(POINTS), "old")
+NEW = dict.fromkeys(range(5), "old") | dict.fromkeys(range(5, 15), "new")
+
+
+async def test_the_collection_holds_what_the_snapshot_holds_and_a_snapshot_of_what_it_held_before(
+    world: InPlaceWorld,
+) -> None:
+    key = await world.begin()
+
+    status = await world.finish(key)
+
+    assert world.condition(key, "Succeeded") == "True/Restored", status["conditions"]
+    assert (world.contents(), world.aliases()) == (OLD, {world.alias: world.physical})
+    assert world.is_open()
+    assert status["safetySnapshot"] == {"name": "undo-before", "attempt": 1, "writesSince": 10}
+    assert (status["points"]["before"], status["points"]["after"]) == (15, POINTS)
+    assert world.condition(Key(MEMORY_SNAPSHOT, NAMESPACE, "undo-before"), "Verified") == "True/Verified"
+    assert world.collections() == [world.physical]
+    assert [step["name"] for step in status["steps"]] == [
+        *("Rehearse", "Close", "Safeguard", "Recover", "Compare", "Open")
+    ]
+
+
+async def test_a_collection_that_a_rebuild_made_says_so_still_and_is_in_no_move(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    record = {"source": "a__0", "target": world.physical, "digest": "d", "begunMs": 1, "sinceMs": 1, "kind": "Rebuild"}
+    moving = {"from": world.physical, "to": "a__9", "phase": "Final"}
+    told = {"agentmemoryRebuild": record | {"step": "Drain"}, "agentmemoryMoving": moving}
+    await world.with_server(lambda server: server.snapshots.write_metadata(world.physical, told))
+
+    await world.finish(key)
+
+    assert world.condition(key, "Succeeded") == "True/Restored"
+    found = world.metadata(world.alias)
+    assert found["agentmemoryRebuild"]["step"] == "Done"
+    assert "agentmemoryMoving" not in found
+
+
+async def test_the_api_is_told_before_the_safety_snapshot_and_until_all_is_compared(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    closed: dict[str, bool] = {}
+    while "endTime" not in world.status(key):
+        await world.turn(key)
+        steps = world.status(key).get("steps") or [{"name": "none"}]
+        closed[steps[-1]["name"]] = not world.is_open()
+
+    assert closed["Safeguard"]
+    assert world.contents() == OLD
+
+
+async def test_it_is_taken_back_by_restoring_the_safety_snapshot(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    await world.finish(key)
+    document = world.must_get(key)
+    annotations = {"agentmemory.dev/rollback": "now"}
+    world.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
+
+    await world.turn(key)
+    back = Key("MemoryRestore", NAMESPACE, "undo-rollback")
+    await world.finish(back)
+    await world.turn(key)
+
+    assert world.contents() == NEW
+    assert world.condition(key, "RolledBack") == "True/RolledBack"
+    assert world.is_open()
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({"index": {"vectors": {"memory": "Cold"}}}, "index.vectors.memory Cached instead of Cold"),
+        ({"index": {"keyword": {"enabled": True}}}, "index.keyword.enabled"),
+    ],
+)
+async def test_other_vectors_are_refused_by_name_and_nothing_is_changed(world: InPlaceWorld, spec, named) -> None:
+    key = await world.begin()
+    vectors = {"vectors": {"": {"on_disk": True}}}
+    if "keyword" in named:
+        path = f"/collections/{world.physical}/vectors/agentmemory_keyword?wait=true"
+        world.http.put(path, json={"sparse": {"modifier": "idf"}}).raise_for_status()
+    else:
+        world.http.patch(f"/collections/{world.physical}", json=vectors).raise_for_status()
+
+    await world.finish(key)
+
+    assert world.condition(key, "Succeeded") == "False/SnapshotUnfit"
+    assert named in str(world.status(key)["conditions"])
+    assert (world.contents(), world.is_open(), world.collections()) == (NEW, True, [world.physical])
+
+
+async def test_a_write_past_the_api_makes_another_safety_snapshot(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    while not world.files(world.physical) or "safetySnapshot" not in world.status(key):
+        await world.turn(key)
+    world.write([99], "late")
+
+    status = await world.finish(key)
+
+    assert status["safetySnapshot"]["name"] == "undo-before-2"
+    assert world.contents() == OLD
+
+
+async def test_writers_that_never_stop_end_it_before_anything_is_changed(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    for _ in range(40):
+        await world.turn(key)
+        world.write([99], "late")
+        if "endTime" in world.status(key):
+            break
+    await world.finish(key)
+
+    assert world.condition(key, "Succeeded") == "False/WritesGoOn"
+    assert (world.contents(), world.is_open()) == (NEW | {99: "late"}, True)
+
+
+async def test_what_fails_after_the_recovery_is_undone_by_the_safety_snapshot(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    # What the snapshot brings along may be all that is asked for: an index less, and there is something left to apply.
+    index = f"/collections/{world.physical}/index/tags?wait=true"
+    world.after = {"recover": lambda: well(world.http.delete(index))}
+    while "safetySnapshot" not in world.status(key):
+        await world.turn(key)
+    world.fails = {"apply": StoreUnavailable("away")}
+    while not any(step["name"] == "Compare" for step in world.status(key).get("steps") or ()):
+        await world.turn(key)
+    assert world.contents() == OLD
+    world.fails = {"apply": StoreRejected(400, "no")}
+    await world.turn(key)
+    world.fails, world.after = {}, {}
+
+    status = await world.finish(key)
+
+    assert world.condition(key, "Succeeded").startswith("False/")
+    assert (world.contents(), world.is_open()) == (NEW, True)
+    assert status["steps"][-1]["name"] == "Undo"
+
+
+async def test_one_that_is_deleted_midway_leaves_the_agent_as_it_was(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    while "closedSince" not in world.status(key):
+        await world.turn(key)
+    world.delete(key)
+
+    for _ in range(5):
+        if world.table.get(key):
+            await world.turn(key)
+
+    assert world.table.get(key) is None
+    assert (world.contents(), world.metadata(world.physical).get(CLOSED_KEY)) == (NEW, None)
+    assert not world.table.claims.least_epoch(world.agent)
+
+
+async def test_the_claim_says_from_which_epoch_on_it_is_served_while_the_recovery_overwrites_what_the_collection_says(
+    world: InPlaceWorld,
+) -> None:
+    key, seen = await world.begin(), list[tuple[int, int, bool]]()
+
+    def look() -> None:
+        metadata = world.metadata(world.physical)
+        least = world.table.claims.least_epoch(world.agent)
+        seen.append((least, epoch_in(metadata).number, closed_until(metadata) is not None))
+
+    def recover() -> None:
+        # The dev server keeps the metadata of a collection that it recovers into.
+        if world.status(key)["steps"][-1]["name"] == "Recover":
+            body = {"metadata": {CLOSED_KEY: None}}
+            world.http.patch(f"/collections/{world.physical}", json=body).raise_for_status()
+        look()
+
+    world.after = {"write_metadata": look, "recover": recover, "save": look}
+    await world.finish(key)
+
+    least = max(one[0] for one in seen)
+    recovered = seen.index((least, 0, False), seen.index((least, 0, True)))
+    assert seen[recovered + 1] == (least, least, True), "as the snapshot had it, and then of the next epoch"
+    assert seen[-1] == (least, least, False), "opened first, then the claim is as it was"
+    assert world.is_open()
+    assert epoch_in(world.metadata(world.physical)).contents == least
+
+
+async def test_nothing_is_closed_before_the_claims_are_known(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    world.table.claims = replace(world.table.claims, is_complete=False)
+
+    for _ in range(3):
+        await world.turn(key)
+
+    assert world.contents() == NEW
+    assert closed_until(world.metadata(world.physical)) is None
+    world.table.claims = replace(world.table.claims, is_complete=True)
+    await world.finish(key)
+    assert world.contents() == OLD
+
+
+async def test_one_that_was_given_up_leaves_an_agent_that_a_swap_opens(world: InPlaceWorld) -> None:
+    """Its server was away for longer than its deletion waits."""
+    key = await world.begin()
+    while "safetySnapshot" not in world.status(key):
+        await world.turn(key)
+    world.table.remove(key)
+    least = world.table.claims.least_epoch(world.agent)
+    assert least
+
+    swap = world.restore("again")
+    for _ in range(4):
+        await world.turn(swap)
+
+    found = world.metadata(world.alias)
+    assert world.condition(swap, "Succeeded") == "True/Restored"
+    assert (closed_until(found), epoch_in(found).number > least) == (None, True)
+
+
+async def test_erasures_are_made_again_by_what_the_safety_snapshot_tells_of(world: InPlaceWorld) -> None:
+    key = await world.begin()
+    seen: list[tuple[int, str]] = []
+
+    class Erasing:
+        async def carry_all(self, server: Server, live: str, target: str, *_: object, **__: object) -> int:
+            seen.append((await server.points.count(live, None), target))
+            await server.points.delete(target, {"must": [{"has_id": [3]}]})
+            return 1
+
+    world.restores.in_place.erasures = cast(RestoredErasures, Erasing())
+    await world.finish(key)
+
+    assert seen == [(15, world.physical)]
+    assert world.contents() == {number: text for number, text in OLD.items() if number != 3}
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(2))
+async def test_operators_killed_again_and_again_come_to_its_end_and_lose_nothing(
+    world: InPlaceWorld, seed: int
+) -> None:
+    chance, deaths = random.Random(seed), 0
+    key = await world.begin()
+    for _ in range(200):
+        world.restores = world.passes()
+        world.crash_at = world.calls + chance.randint(2, 24)
+        try:
+            await world.turn(key)
+        except Killed:
+            deaths += 1
+            world.clock.move(ms=5_000)
+        assert world.contents() in (OLD, NEW)
+        if "endTime" in world.status(key):
+            break
+    world.crash_at = 0
+    world.restores = world.passes()
+    await world.finish(key)
+    await world.with_server(Scratch(world.cluster.cluster_id).sweep)
+
+    assert deaths > 3
+    assert world.condition(key, "Succeeded") == "True/Restored"
+    assert (world.contents(), world.is_open(), world.collections()) == (OLD, True, [world.physical])

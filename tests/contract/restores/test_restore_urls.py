@@ -1,0 +1,144 @@
+"""A restore from a file on a web server: over TLS, by its checksum, and from no host but those listed."""
+
+import hashlib
+import pathlib
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import StorageUnavailable
+from tests.support.job.restore_world import POINTS, RestoreWorld
+from tests.support.spec.documents import connection_document
+from tests.support.web.http_server import Authority
+from tests.support.web.services import WebServer, serving_files
+
+FILE = "/backups/of one.snapshot"
+ADDRESS = "/backups/of%20one.snapshot"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Vouches for the web servers."""
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def web(authority: Authority, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]:
+    """A server that the system's authorities vouch for."""
+    trusted = tmp_path / "authorities.pem"
+    trusted.write_text(authority.pem)
+    monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+    with serving_files(authority.issue()) as server:
+        yield server
+
+
+@pytest.fixture
+async def world(qdrant_url: str, web: WebServer) -> AsyncIterator[RestoreWorld]:
+    """An agent whose snapshot lies on the web server, with memories that were written since."""
+    made = RestoreWorld(qdrant_url)
+    made.table.put(connection_document(url=qdrant_url, restoreSources=[web.host]))
+    await made.create_agent(POINTS)
+    web.files[FILE] = await content_of_snapshot(made)
+    made.store(5, first=100)
+    yield made
+    await made.close()
+
+
+async def content_of_snapshot(world: RestoreWorld) -> bytes:
+    """Return the bytes of a snapshot of the agent."""
+
+    async def read(server: Server) -> bytes:
+        file = await server.snapshots.create(world.physical)
+        async with server.snapshots.download(world.physical, file.name) as content:
+            return b"".join([chunk async for chunk in content])
+
+    return await world.with_server(read)
+
+
+def source_of(web: WebServer, *, query: str = "") -> dict[str, str]:
+    return {"url": f"{web.url}{ADDRESS}{query}", "sha256": hashlib.sha256(web.files[FILE]).hexdigest()}
+
+
+async def test_a_file_of_a_listed_host_is_restored_and_its_signature_told_nobody(
+    world: RestoreWorld, web: WebServer
+) -> None:
+    await world.run(key := world.restore(source=source_of(web, query="?signature=secret")))
+
+    assert world.condition(key, "Succeeded") == "True/Restored", world.status(key)
+    assert (world.aliases(), world.count()) == ({world.alias: f"{world.alias}__2"}, POINTS)
+    assert world.files(f"{world.alias}__2") == []
+    assert f"{web.url}{ADDRESS}" in world.message(key, "Succeeded")
+    assert "secret" not in str(world.status(key))
+
+
+@pytest.mark.parametrize("mode", ["Swap", "InPlace"])
+@pytest.mark.parametrize("is_cut", [True, False])
+async def test_bytes_of_another_checksum_are_refused(
+    world: RestoreWorld, web: WebServer, mode: str, is_cut: bool
+) -> None:
+    source = source_of(web)
+    whole = web.files[FILE]
+    web.files[FILE] = whole[: len(whole) // 2] if is_cut else whole[:-1] + bytes([whole[-1] ^ 1])
+
+    await world.run(key := world.restore(source=source, mode=mode))
+
+    assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
+    assert "have SHA-256" in world.message(key, "Succeeded")
+    world.check_untouched(key)
+
+
+async def test_a_download_that_breaks_off_is_told_and_made_again(world: RestoreWorld, web: WebServer) -> None:
+    web.cuts = 1
+    key = world.restore(source=source_of(web))
+
+    with pytest.raises(StorageUnavailable):
+        await world.restores.run(key)
+
+    assert world.condition(key, "Progressing") == "True/Retrying"
+    assert world.collections() == [world.physical]
+    await world.run(key)
+    assert world.condition(key, "Succeeded") == "True/Restored"
+    assert world.count() == POINTS
+
+
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_an_address_that_leads_to_another_host_is_refused_and_that_host_never_asked(
+    world: RestoreWorld, web: WebServer, authority: Authority, is_listed: bool
+) -> None:
+    with serving_files(authority.issue()) as other:
+        other.files[FILE] = web.files[FILE]
+        web.moved[FILE] = f"{other.url}{ADDRESS}"
+        listed = [web.host, other.host] if is_listed else [web.host]
+        world.table.put(connection_document(url=world.url, restoreSources=listed))
+
+        await world.run(key := world.restore(source=source_of(web)))
+
+        assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
+        assert f"leads on to {other.host}" in world.message(key, "Succeeded")
+        assert (other.asked, web.asked) == ([], [FILE])
+    world.check_untouched(key)
+
+
+async def test_a_file_that_is_not_there_is_refused(world: RestoreWorld, web: WebServer) -> None:
+    source = source_of(web)
+    web.files.clear()
+
+    await world.run(key := world.restore(source=source))
+
+    assert world.condition(key, "Succeeded") == "False/SnapshotRefused"
+    assert "answers HTTP 404" in world.message(key, "Succeeded")
+    world.check_untouched(key)
+
+
+async def test_a_server_that_no_authority_of_the_system_s_vouches_for_gets_no_call(
+    world: RestoreWorld, web: WebServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SSL_CERT_FILE")
+    key = world.restore(source=source_of(web))
+
+    with pytest.raises(StorageUnavailable):
+        await world.restores.run(key)
+
+    assert "SSL_CERT_FILE" in world.message(key, "Progressing")
+    assert web.asked == []

@@ -1,0 +1,183 @@
+"""Search by meaning and by words over a real engine, in one request."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import KeywordSource
+from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.search.rules.hybrid import keyword_of
+from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.presets import Weights
+from agentmemory_operator.spec.presets.table import Fusion
+from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+
+BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
+FRUIT = ("apple pie", "pear tart", "plum cake", "green apple", "cherry pie", "grape", "an apple a day", "bread")
+
+
+def by(fusion: Fusion, ranking: Ranking = BY_SIMILARITY, **more: Any) -> Ranking:
+    return replace(ranking, fusion=fusion, **more)
+
+
+@pytest.fixture
+async def world(qdrant_url: str) -> AsyncIterator[World]:
+    async with open_world(qdrant_url, keyword=KeywordSource(language="english", window=2)) as world:
+        for number, content in enumerate(FRUIT):
+            await world.add(content, created_at=world.clock.now_ms() - number * 86_400_000, importance=number / 10)
+        world.rank_by(by(Fusion()))
+        yield world
+
+
+async def search(world: World, query: str | None = "apples", near: str = "q", **more: Any) -> SearchAnswer:
+    request = search_request(user_id="u", query=query, vector=vector_of(near), **more)
+    return await world.recall.search(world.agent, request)
+
+
+def contents(answer: SearchAnswer) -> list[str]:
+    return [found.record.content for found in answer.results]
+
+
+async def test_words_decide_where_they_have_all_the_weight(world: World) -> None:
+    world.rank_by(by(Fusion(keyword_weight=1.0)))
+
+    answer = await search(world)
+
+    assert set(contents(answer)[:3]) == {"apple pie", "green apple", "an apple a day"}
+    assert [found.score for found in answer.results[3:]] == [0.0] * 5
+
+
+async def test_without_weight_for_words_the_order_is_that_of_meaning(world: World) -> None:
+    world.rank_by(by(Fusion(keyword_weight=0.0)))
+
+    assert contents(await search(world)) == contents(await search(world, hybrid=False))
+
+
+@pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
+@pytest.mark.parametrize(
+    "fusion",
+    [Fusion(), Fusion(keyword_weight=0.2), Fusion(method="RRF", keyword_weight=0.5), Fusion(method="RRF", k=2)],
+)
+@pytest.mark.parametrize("candidates", [None, 3])
+async def test_the_terms_give_the_score(qdrant_url: str, distance: str, fusion: Fusion, candidates: int | None) -> None:
+    source = KeywordSource(language="english", window=2)
+    async with open_world(qdrant_url, keyword=source, distance=distance) as world:
+        for number, content in enumerate(FRUIT):
+            await world.add(content, created_at=world.clock.now_ms() - number * 86_400_000, importance=number / 10)
+        world.rank_by(by(fusion, EVERYTHING, candidates=candidates))
+
+        answer = await search(world, "apple pies", explain=True, top_k=candidates)
+
+    assert answer.candidates is not None
+    assert answer.candidates.is_exact or candidates is not None
+    for found in answer.results:
+        assert found.terms is not None
+        assert found.match is not None
+        assert found.terms.score == pytest.approx(found.score, abs=1e-5)
+        assert found.match.keyword is not None
+        if fusion.method == "Score":
+            share = fusion.keyword_weight
+            fused = (1 - share) * found.match.similarity + share * found.match.keyword
+            assert found.match.fused == pytest.approx(fused, abs=1e-9)
+
+
+async def test_each_candidate_is_scored_by_both_signals_whichever_list_named_it(world: World) -> None:
+    """Scored whole, or by short lists: what both name has the same score."""
+    whole = {found.record.id: found.match for found in (await search(world, explain=True, top_k=8)).results}
+    world.rank_by(by(Fusion(), candidates=2))
+
+    answer = await search(world, explain=True, top_k=2)
+
+    assert answer.candidates is not None
+    assert answer.candidates.scored == 4
+    for found in answer.results:
+        assert found.match is not None
+        expected = whole[found.record.id]
+        assert expected is not None
+        assert found.match.similarity == pytest.approx(expected.similarity, abs=1e-5)
+        assert found.match.keyword == pytest.approx(expected.keyword, abs=1e-5)
+
+
+async def test_the_memory_first_on_both_lists_has_the_best_rank_fusion(world: World) -> None:
+    world.rank_by(by(Fusion(method="RRF", keyword_weight=0.7)))
+
+    answer = await search(world, "green apple", near="green apple")
+
+    assert contents(answer)[0] == "green apple"
+    assert answer.results[0].score == pytest.approx(1, abs=1e-5)
+
+
+async def test_without_fusion_the_search_is_by_meaning(world: World) -> None:
+    world.rank_by(by(Fusion(method="None")))
+
+    answer = await search(world, explain=True)
+
+    assert contents(answer) == contents(await search(world, query=None))
+    assert all(found.match and found.match.keyword is None for found in answer.results)
+
+
+async def test_hybrid_false_and_a_search_by_vector_alone_are_by_meaning(world: World) -> None:
+    by_meaning = await search(world, hybrid=False, explain=True)
+
+    assert contents(await search(world, query=None)) == contents(by_meaning)
+    assert [found.match.fused for found in by_meaning.results if found.match] == [
+        found.match.similarity for found in by_meaning.results if found.match
+    ]
+
+
+async def test_least_similarity_holds_for_what_no_word_names(world: World) -> None:
+    world.rank_by(by(Fusion(), min_similarity=0.99))
+
+    answer = await search(world, near="bread")
+
+    assert set(contents(answer)) == {"apple pie", "green apple", "an apple a day", "bread"}
+
+
+async def test_a_question_of_stop_words_alone_is_answered_by_meaning(world: World) -> None:
+    assert contents(await search(world, "the of and")) == contents(await search(world, hybrid=False))
+
+
+async def test_another_user_s_words_find_nothing(world: World) -> None:
+    await world.add("apple strudel", user_id="v")
+
+    assert "apple strudel" not in contents(await search(world, top_k=100))
+
+
+async def test_hybrid_needs_keywords_and_a_query(qdrant_url: str, world: World) -> None:
+    with pytest.raises(RequestInvalid) as no_query:
+        await search(world, query=None, hybrid=True)
+    async with open_world(qdrant_url) as plain:
+        with pytest.raises(RequestInvalid) as no_keywords:
+            await plain.recall.search(plain.agent, search_request(user_id="u", vector=vector_of("q"), hybrid=True))
+
+    assert [error.field for error in no_query.value.errors] == ["query"]
+    assert [error.field for error in no_keywords.value.errors] == ["hybrid"]
+    assert "index.keyword.enabled" in no_keywords.value.errors[0].message
+
+
+@pytest.mark.parametrize(("score", "keyword"), [(0.0, 0.0), (10.0, 0.5), (20.0, 0.75), (100.0, 0.9990234375)])
+def test_a_bm25_score_is_worth_less_the_higher_it_is(score: float, keyword: float) -> None:
+    assert keyword_of(score) == pytest.approx(keyword)
+
+
+async def test_the_answer_is_proven_exact_where_neither_meaning_nor_words_leave_out_a_better_one(world: World) -> None:
+    world.rank_by(by(Fusion(), candidates=4))
+    few = await search(world, explain=True, top_k=1)
+    world.rank_by(by(Fusion(), EVERYTHING, candidates=1))
+    fewer = await search(world, explain=True, top_k=1)
+
+    assert few.candidates is not None
+    assert fewer.candidates is not None
+    assert (few.candidates.is_exact, fewer.candidates.is_exact) == (True, False)
+
+
+async def test_ranks_of_short_lists_prove_nothing(world: World) -> None:
+    world.rank_by(by(Fusion(method="RRF"), candidates=4))
+
+    answer = await search(world, explain=True, top_k=1)
+
+    assert answer.candidates is not None
+    assert not answer.candidates.is_exact

@@ -1,0 +1,108 @@
+"""Search whose best results are read again, over a real engine; the reading is a fake's."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import AgentMemoryError, RerankerUnavailable, SpecInvalid
+from agentmemory_operator.ports.base import Vector
+from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.spec.presets import Weights
+from agentmemory_operator.spec.presets.table import Reranking
+from tests.support.engine.agents import EVERYTHING, SIZE, World, search_request
+
+# By similarity to the query: a, b, c, d, e.
+CONTENTS = "abcde"
+BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
+
+
+class Axes:
+    """Implements ports.Embedder: every query lies on the first axis."""
+
+    dimensions = SIZE
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return [[1.0] + [0.0] * (SIZE - 1) for _ in texts]
+
+
+@pytest.fixture
+async def alphabet(world: World) -> World:
+    for number, content in enumerate(CONTENTS):
+        await world.add(content, vector=[1.0, number / 10] + [0.0] * (SIZE - 2))
+    world.embed_by(Axes())
+    rerank(world)
+    return world
+
+
+def rerank(world: World, *, candidates: int = 3, **more: Any) -> None:
+    world.rank_by(replace(BY_SIMILARITY, rerank=Reranking(model="m", candidates=candidates), **more))
+
+
+async def search(world: World, **more: Any) -> SearchAnswer:
+    return await world.recall.search(world.agent, search_request(**{"user_id": "u", "query": "q"} | more))
+
+
+def contents(answer: SearchAnswer) -> str:
+    return "".join(found.record.content for found in answer.results)
+
+
+async def test_the_first_are_put_in_the_order_of_the_reading_and_the_others_after_them(alphabet: World) -> None:
+    answer = await search(alphabet)
+
+    assert contents(answer) == "cbade"
+    assert alphabet.reranker.read == [("m", "q", ("a", "b", "c"))]
+
+
+async def test_more_are_read_than_answered(alphabet: World) -> None:
+    assert contents(await search(alphabet, top_k=1)) == "c"
+
+
+async def test_scores_stay_what_they_were_and_the_numbers_are_told_beside(alphabet: World) -> None:
+    answer = await search(alphabet, explain=True)
+
+    scores = {found.record.content: found.score for found in answer.results}
+    assert sorted(scores, key=scores.__getitem__, reverse=True) == list(CONTENTS)
+    assert [found.rerank for found in answer.results] == [99.0, 98.0, 97.0, None, None]
+    assert [found.rank_before for found in answer.results] == [3, 2, 1, 4, 5]
+    assert answer.candidates is not None
+    assert answer.candidates.is_exact
+
+
+async def test_what_is_below_the_threshold_is_not_read(alphabet: World) -> None:
+    threshold = (await search(alphabet, top_k=5, explain=True)).results[1].score
+
+    answer = await search(alphabet, threshold=threshold - 1e-6, top_k=3)
+
+    assert alphabet.reranker.read[-1][2] == ("a", "b")
+    assert (contents(answer), answer.removed_by_threshold) == ("ba", 1)
+
+
+async def test_only_what_is_answered_is_counted_as_accessed(alphabet: World) -> None:
+    await search(alphabet, top_k=1)
+    await alphabet.counts.flush()
+
+    assert {row.content: row.access_count for row in await alphabet.rows()} == dict.fromkeys(CONTENTS, 0) | {"c": 1}
+
+
+async def test_a_search_without_words_is_not_read_again(alphabet: World) -> None:
+    answer = await search(alphabet, query=None, vector=[1.0] + [0.0] * (SIZE - 1))
+
+    assert (contents(answer), alphabet.reranker.read) == (CONTENTS, [])
+
+
+async def test_off_it_reads_nothing(alphabet: World) -> None:
+    alphabet.rank_by(BY_SIMILARITY)
+
+    assert (contents(await search(alphabet)), alphabet.reranker.read) == (CONTENTS, [])
+
+
+@pytest.mark.parametrize("error", [SpecInvalid("InvalidSpec", "no model"), RerankerUnavailable("no model")])
+async def test_a_reranker_that_fails_leaves_the_order_of_the_scores(alphabet: World, error: AgentMemoryError) -> None:
+    alphabet.reranker.error = error
+
+    answer = await search(alphabet, top_k=2)
+
+    assert contents(answer) == "ab"
+    assert answer.warnings == ("no model; the results are in the order of their scores",)

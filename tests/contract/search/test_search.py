@@ -1,0 +1,447 @@
+"""Search over a real engine."""
+
+import math
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+
+from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.rules.criteria_json import read_filters
+from agentmemory_operator.memories.stored import delete_head, list_page
+from agentmemory_operator.search.rules.score import score
+from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.spec.expression.variables import DAY_MS, Scored
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import Weights
+from tests.support.engine.agents import (
+    EVERYTHING,
+    SIZE,
+    FakeEmbedder,
+    World,
+    list_request,
+    open_world,
+    search_request,
+    vector_of,
+)
+
+BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
+BY_RECENCY = replace(EVERYTHING, weights=Weights(0, 1, 0))
+
+
+async def search(world: World, near: str = "q", **more: Any) -> SearchAnswer:
+    vector = more.pop("vector", vector_of(near))
+    return await world.recall.search(world.agent, search_request(**{"user_id": "u", "vector": vector} | more))
+
+
+def contents(answer: SearchAnswer) -> list[str]:
+    return [found.record.content for found in answer.results]
+
+
+async def test_nothing_stored_finds_nothing(world: World) -> None:
+    answer = await search(world, explain=True)
+
+    assert (answer.results, answer.total_candidates, answer.removed_by_threshold) == ((), 0, 0)
+    assert answer.candidates is not None
+    assert answer.candidates.is_exact
+
+
+async def test_changed_weights_change_the_order_and_the_generation(world: World) -> None:
+    await world.add("q", created_at=world.clock.now_ms() - 200 * DAY_MS)
+    await world.add("other")
+    world.rank_by(BY_SIMILARITY)
+    before = await search(world)
+
+    world.rank_by(BY_RECENCY)
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, generation=2))
+    after = await search(world)
+
+    assert (contents(before), before.generation) == (["q", "other"], 1)
+    assert (contents(after), after.generation) == (["other", "q"], 2)
+
+
+async def test_a_boosted_type_comes_first(world: World) -> None:
+    await world.add("q")
+    await world.add("q", type="correction")
+    world.rank_by(replace(EVERYTHING, types=(MemoryType("fact", 365), MemoryType("correction", 365, 1.2))))
+
+    assert [found.record.type for found in (await search(world)).results] == ["correction", "fact"]
+
+
+async def test_memories_of_a_type_that_was_removed_go_on_answering(world: World) -> None:
+    await world.add("q", type="task")
+    world.rank_by(replace(BY_RECENCY, types=(MemoryType("fact", 365),)))
+
+    (found,) = (await search(world)).results
+
+    assert found.score == pytest.approx(0.5)
+
+
+async def test_only_what_the_user_may_read_is_found(world: World) -> None:
+    now_ms = world.clock.now_ms()
+    await world.add("another user's", user_id="v")
+    await world.add("new", supersedes=await world.add("old"))
+    await world.add("expired", expires_at=now_ms)
+    await world.add("valid", expires_at=now_ms + 1)
+    await delete_head(world.agent, await world.add("deleted"), user_id="u")
+
+    answer = await search(world)
+
+    assert sorted(contents(answer)) == ["new", "valid"]
+    assert answer.total_candidates == 2
+
+
+async def test_types_tags_and_session_narrow_a_search(world: World) -> None:
+    await world.add("a", type="task", tags=("x", "y"), session_id="s")
+    await world.add("b", type="fact", tags=("x",), session_id="s")
+    await world.add("c", type="person")
+
+    assert sorted(contents(await search(world, types=("task", "fact")))) == ["a", "b"]
+    assert contents(await search(world, tags=("x", "y"))) == ["a"]
+    assert sorted(contents(await search(world, session_id="s"))) == ["a", "b"]
+    assert contents(await search(world, types=("person",), tags=("x",))) == []
+
+
+async def test_a_search_for_a_time_finds_what_was_true_then(world: World) -> None:
+    old = await world.add("old", created_at=100)
+    await world.add("new", supersedes=old, created_at=200)
+    await world.add("bounded", created_at=100, valid_from=150, valid_to=250)
+    await delete_head(world.agent, await world.add("deleted", created_at=100), user_id="u")
+
+    async def at(time_ms: int) -> list[str]:
+        return sorted(contents(await search(world, at_time=time_ms)))
+
+    assert [await at(time_ms) for time_ms in (99, 100, 199, 200, 249, 250)] == [
+        [],
+        ["old"],
+        ["bounded", "old"],
+        ["bounded", "new"],
+        ["bounded", "new"],
+        ["new"],
+    ]
+
+
+async def test_filters_narrow_what_competes(world: World) -> None:
+    await world.add("a", metadata={"ticket": 7}, tags=("x",))
+    await world.add("b", metadata={"ticket": 8})
+    await world.add("c", user_id="v", metadata={"ticket": 7})
+
+    answer = await search(world, criterion=read_filters({"NOT": [{"metadata.ticket": 8}]}))
+
+    assert (contents(answer), answer.total_candidates) == (["a"], 1)
+    assert contents(await search(world, criterion=read_filters({"OR": [{"tags": "x"}, {"metadata.ticket": 8}]}))) != []
+    assert contents(await search(world, criterion=read_filters({"metadata.ticket": 9}))) == []
+
+
+async def test_a_filter_on_metadata_without_an_index_is_warned_of_until_it_is_indexed(world: World) -> None:
+    criterion = read_filters({"metadata.ticket": {"gte": 7}})
+    before = await search(world, criterion=criterion)
+    indexed = dict(world.agent.settings.indexes) | {"metadata.ticket": "integer"}
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, indexes=indexed))
+
+    assert "{field: metadata.ticket, type: float} to spec.index.payloadIndexes" in before.warnings[0]
+    assert (await search(world, criterion=criterion)).warnings == ()
+    assert (await search(world, criterion=read_filters({"type": "fact"}))).warnings == ()
+
+
+async def test_what_only_some_callers_narrow_by_is_warned_of_under_the_name_they_used(world: World) -> None:
+    await world.add("a")
+
+    answer = await search(world, at_time=1, namespace=("x",), criterion=read_filters({"source": "mail"}))
+
+    advised = "{field: source, type: keyword}", "{field: validFrom, type: integer}"
+    advised += "{field: validTo, type: integer}", "{field: namespacePaths, type: keyword}"
+    for warning, field, index in zip(
+        answer.warnings, ("filters", "at_time", "at_time", "namespace"), advised, strict=True
+    ):
+        assert warning.startswith(f"{field}: no index serves ")
+        assert index in warning
+
+
+async def test_the_object_decides_how_many_and_how_good(world: World) -> None:
+    for number in range(20):
+        await world.add(str(number))
+    world.rank_by(replace(BY_SIMILARITY, limit=7, score_threshold=0.1))
+
+    answer = await search(world)
+
+    assert len(answer.results) + answer.removed_by_threshold == 7
+    assert all(found.score >= 0.1 for found in answer.results)
+    assert answer.total_candidates == 20
+
+
+async def test_the_request_overrides_how_many_and_how_good(world: World) -> None:
+    for number in range(20):
+        await world.add(str(number))
+    world.rank_by(replace(BY_SIMILARITY, score_threshold=0.9))
+    scores = [found.score for found in (await search(world, top_k=20, threshold=-2)).results]
+
+    answer = await search(world, top_k=20, threshold=0)
+
+    assert len(scores) == 20
+    assert len(answer.results) == sum(score_ >= 0 for score_ in scores)
+    assert answer.removed_by_threshold == sum(score_ < 0 for score_ in scores)
+    assert len((await search(world, top_k=3, threshold=-2)).results) == 3
+
+
+async def test_what_is_too_dissimilar_is_not_scored(world: World) -> None:
+    await world.add("q")
+    await world.add("opposite", vector=[-value for value in vector_of("q")])
+    world.rank_by(replace(EVERYTHING, min_similarity=0.1))
+
+    answer = await search(world, explain=True)
+
+    assert contents(answer) == ["q"]
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.eligible) == (1, 2)
+
+
+async def test_a_write_is_counted_by_the_next_search(world: World) -> None:
+    await world.add("a")
+    counts = [(await search(world)).total_candidates]
+    memory_id = await world.add("b")
+    counts.append((await search(world)).total_candidates)
+    await delete_head(world.agent, memory_id, user_id="u")
+    counts.append((await search(world)).total_candidates)
+
+    assert counts == [1, 2, 1]
+
+
+@pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
+async def test_the_explained_terms_give_the_score_whatever_the_distance(qdrant_url: str, distance: str) -> None:
+    async with open_world(qdrant_url, distance=distance) as world:
+        draw = random.Random(1)
+        for number in range(30):
+            created_at = world.clock.now_ms() - int(draw.expovariate(1 / 60) * DAY_MS)
+            type_ = draw.choice(["fact", "task", "episodic"])
+            await world.add(str(number), created_at=created_at, type=type_, importance=draw.random())
+        world.rank_by(
+            replace(EVERYTHING, min_similarity=-100, types=(*EVERYTHING.types[1:], MemoryType("fact", 1, 1.3)))
+        )
+
+        answer = await search(world, explain=True, top_k=30)
+
+        assert len(answer.results) == 30
+        for found in answer.results:
+            terms = found.terms
+            assert terms is not None
+            weighted = 0.5 * terms.similarity + 0.3 * terms.terms["recency"] + 0.2 * terms.terms["utility"]
+            assert abs(terms.score - found.score) < 1e-5
+            assert abs(terms.boost * weighted - found.score) < 1e-5
+        by_similarity = sorted(answer.results, key=lambda found: -(found.terms.similarity if found.terms else 0))
+        assert [found.rank_before for found in by_similarity] == list(range(1, 31))
+
+
+async def test_nothing_is_explained_unasked(world: World) -> None:
+    await world.add("a")
+
+    answer = await search(world)
+
+    assert (answer.candidates, answer.results[0].terms, answer.results[0].rank_before) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"vector": [1.0] * 7}, "vector"),
+        ({"vector": [0.0] * 8}, "vector"),
+        ({"vector": None}, "query"),
+        ({"vector": None, "query": "text"}, "query"),
+        ({"query": "text"}, "query"),
+        ({"types": ("nope",)}, "types"),
+    ],
+)
+async def test_what_does_not_fit_the_agent_is_named(world: World, given: dict[str, Any], field: str) -> None:
+    with pytest.raises(RequestInvalid) as refused:
+        await search(world, **given)
+
+    assert [error.field for error in refused.value.errors] == [field]
+
+
+async def test_text_is_embedded_by_the_agent(world: World) -> None:
+    await world.add("b")
+    await world.add("a")
+    world.rank_by(BY_SIMILARITY)
+    world.embed_by(FakeEmbedder())
+
+    answer = await search(world, query="a", vector=None)
+
+    assert contents(answer) == ["a", "b"]
+    assert answer.results[0].score == pytest.approx(1)
+
+
+async def test_many_memories_about_the_same_few_things_still_yield_the_true_best(qdrant_url: str) -> None:
+    """Beyond what is scored whole, several lists find what similarity alone misses."""
+    async with open_world(qdrant_url, size=32) as world:
+        draw = random.Random(7)
+        topics = [vector_of(("topic", number), 32) for number in range(5)]
+
+        def near(topic: list[float]) -> list[float]:
+            return [round(value + draw.gauss(0, 0.7), 4) for value in topic]
+
+        memories = [
+            IncomingMemory(
+                user_id="u",
+                content=str(number),
+                type=draw.choice(EVERYTHING.types).name,
+                importance=draw.choice([0.25, 0.5, 0.75, 1.0]),
+                created_at=world.clock.now_ms() - int(draw.uniform(0, 730) * DAY_MS),
+                vector=near(topics[number % 5]),
+            )
+            for number in range(8000)
+        ]
+        for start in range(0, len(memories), 1000):
+            await world.remember.store(world.agent, memories[start : start + 1000])
+
+        shares = []
+        for number in range(4):
+            query = near(topics[number % 5])
+            answer = await search(world, vector=query, explain=True)
+            best = true_best(memories, query, world)
+            shares.append(len(set(contents(answer)) & best) / 10)
+            assert answer.candidates is not None
+            assert set(contents(answer)) == best or not answer.candidates.is_exact
+
+        assert sum(shares) / len(shares) >= 0.99
+
+
+def at_angle(degrees: float) -> list[float]:
+    """Return a vector at an angle to the first axis, where the questions of these tests lie."""
+    return [math.cos(math.radians(degrees)), math.sin(math.radians(degrees)), *[0.0] * (SIZE - 2)]
+
+
+async def add_fan(world: World, *, count: int, age_days: float) -> None:
+    """Store memories of one age, each 1 degree further from the question than the one before."""
+    created_at = world.clock.now_ms() - int(age_days * DAY_MS)
+    for number in range(count):
+        await world.add(f"m{number}", vector=at_angle(number), created_at=created_at, importance=0.0)
+
+
+@pytest.mark.parametrize("distance", ["Cosine", "Dot", "Euclid"])
+async def test_the_nearest_are_proven_the_best_where_only_similarity_counts(qdrant_url: str, distance: str) -> None:
+    async with open_world(qdrant_url, distance=distance) as world:
+        await add_fan(world, count=20, age_days=1)
+        world.rank_by(replace(BY_SIMILARITY, candidates=5))
+
+        answer = await search(world, vector=at_angle(0), top_k=5, explain=True)
+
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.eligible, answer.candidates.is_exact) == (5, 20, True)
+
+
+async def test_an_answer_that_leaves_out_a_newer_memory_is_not_called_exact(world: World) -> None:
+    await add_fan(world, count=20, age_days=1000)
+    await world.add("new", vector=at_angle(60), importance=1.0)
+    world.rank_by(replace(EVERYTHING, candidates=5))
+    short = await search(world, vector=at_angle(0), top_k=1, explain=True)
+    world.rank_by(replace(EVERYTHING, candidates=100))
+
+    whole = await search(world, vector=at_angle(0), top_k=1, explain=True)
+
+    assert (contents(short), contents(whole)) == (["m0"], ["new"])
+    assert short.candidates is not None
+    assert whole.candidates is not None
+    assert (short.candidates.is_exact, whole.candidates.is_exact) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("weights", "is_exact"), [(Weights(0.95, 0.03, 0.02), True), (Weights(0.9, 0.05, 0.05), False)]
+)
+async def test_few_of_many_are_proven_the_best_where_similarity_outweighs_all_that_time_and_use_can_add(
+    world: World, weights: Weights, *, is_exact: bool
+) -> None:
+    """Beyond 30 degrees similarity lacks .13; time and use may add up to .05, or .1, to it."""
+    await add_fan(world, count=60, age_days=1000)
+    world.rank_by(replace(EVERYTHING, weights=weights, candidates=24))
+
+    answer = await search(world, vector=at_angle(0), top_k=2, explain=True)
+
+    assert answer.candidates is not None
+    assert answer.candidates.is_exact is is_exact
+
+
+def true_best(memories: list[IncomingMemory], query: list[float], world: World) -> set[str]:
+    """Return the contents that score best when every memory is scored."""
+
+    def score_of(memory: IncomingMemory) -> float:
+        assert memory.vector is not None
+        scored = Scored(
+            type=memory.type or "",
+            similarity=cosine(memory.vector, query),
+            created_at=memory.created_at or 0,
+            importance=memory.importance,
+        )
+        return score(scored, EVERYTHING, now_ms=world.clock.now_ms()).score
+
+    return {memory.content for memory in sorted(memories, key=score_of)[-10:]}
+
+
+def cosine(left: Sequence[float], right: Sequence[float]) -> float:
+    def product(a: Sequence[float], b: Sequence[float]) -> float:
+        return sum(x * y for x, y in zip(a, b, strict=True))
+
+    return float(product(left, right) / (product(left, left) * product(right, right)) ** 0.5)
+
+
+async def test_searches_and_pages_keep_within_the_engine_s_strict_mode(world: World) -> None:
+    for number in range(30):
+        await world.add(f"m{number}")
+    world.rank_by(replace(EVERYTHING, max_query_limit=12))
+
+    # The collection is shared with other tests.
+    await _set_strict_mode(world, enabled=True, max_query_limit=12, search_max_batchsize=16)
+    try:
+        answer = await search(world, top_k=12, explain=True)
+        page = await list_page(world.agent, list_request(user_id="u", limit=1000))
+        with pytest.raises(RequestInvalid, match="top_k"):
+            await search(world, top_k=13)
+    finally:
+        await _set_strict_mode(world, enabled=False)
+
+    assert (len(answer.results), len(page.records)) == (12, 10)
+
+
+async def _set_strict_mode(world: World, **settings: int) -> None:
+    body = {"strict_mode_config": settings}
+    async with aiohttp.ClientSession() as session:
+        url = f"{world.agent.store._url}/collections/{world.agent.alias}"  # type: ignore[attr-defined]
+        async with session.patch(url, json=body) as answer:
+            assert answer.status == 200
+
+
+async def test_what_either_threshold_keeps_out_of_the_answer_is_counted(world: World) -> None:
+    for number in range(12):
+        near = vector_of("q") if number % 3 else [-value for value in vector_of("q")]
+        await world.add(str(number), vector=near)
+    weighted = replace(BY_SIMILARITY, limit=10, score_threshold=-2, min_similarity=-1)
+
+    removed = {}
+    for name, gates in {
+        "none": {},
+        "similarity": {"min_similarity": 0.5},
+        "score": {"score_threshold": 0.5},
+        "both": {"min_similarity": 0.5, "score_threshold": 2},
+    }.items():
+        world.rank_by(replace(weighted, **gates))
+        answer = await search(world)
+        removed[name] = (len(answer.results), answer.removed_by_threshold)
+
+    assert removed == {"none": (10, 0), "similarity": (8, 2), "score": (8, 2), "both": (0, 10)}
+
+
+async def test_an_explanation_counts_the_candidates_below_the_threshold_even_where_nothing_is_left(
+    world: World,
+) -> None:
+    for number in range(12):
+        await world.add(str(number), vector=vector_of("q") if number % 3 else [-value for value in vector_of("q")])
+    world.rank_by(replace(BY_SIMILARITY, limit=2, score_threshold=2, min_similarity=0.5))
+
+    answer = await search(world, explain=True)
+
+    assert (answer.results, answer.removed_by_threshold) == ((), 2)
+    assert answer.candidates is not None
+    assert (answer.candidates.scored, answer.candidates.below_threshold, answer.candidates.eligible) == (8, 8, 12)

@@ -1,0 +1,200 @@
+"""Snapshots of an agent on a cluster, from end to end: made, proven, copied, brought back, removed."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.collections.retire import retire
+from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.snapshots.controller import SnapshotPasses
+from agentmemory_operator.snapshots.copies import Copies, place_of
+from agentmemory_operator.snapshots.verify import Verification
+from tests.support.job.restore_world import RestoreWorld
+from tests.support.web.qdrant_nodes import CLUSTERS, nodes_of
+from tests.support.web.s3_server import BUCKET, KEY, S3Server
+
+SEEN_WITHIN_S = 10.0
+SHARDING = {"sharding": {"shardNumber": 3, "replicationFactor": 2}}
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def urls(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, ...]]:
+    """The nodes that QDRANT_URLS lists, else those of a simulated cluster."""
+    with nodes_of(tmp_path_factory.mktemp("cluster"), request.param, 0.3) as nodes:
+        yield nodes
+
+
+@pytest.fixture
+async def world(urls: tuple[str, ...]) -> AsyncIterator[RestoreWorld]:
+    world = RestoreWorld(urls[0], nodes=urls)
+    yield world
+    await world.close()
+
+
+def passes_of(world: RestoreWorld) -> SnapshotPasses:
+    parts = (world.table, world.servers, world.cluster, world.clock, world.requested.append)
+    scratch = Scratch(world.cluster.cluster_id)
+    asking, prover = TakeoverRequests(world.table), Verification(scratch)
+    return SnapshotPasses(*parts, prover=prover, copies=copies_of(world), scratch=scratch, asking=asking)
+
+
+def copies_of(world: RestoreWorld) -> Copies:
+    return Copies(Storages(world.secrets, S3Objects))
+
+
+async def made(world: RestoreWorld, **spec: Any) -> Key:
+    key = world.apply("MemorySnapshot", "one", agentMemoryRef={"name": world.agent}, **spec)
+    passes = passes_of(world)
+    await passes.run(key)
+    await passes.run(key)
+    return key
+
+
+def shard_files(world: RestoreWorld, urls: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    for url in urls:
+        for shard in range(3):
+            answer = httpx.get(f"{url}/collections/{world.physical}/shards/{shard}/snapshots")
+            found += [each["name"] for each in answer.json()["result"]] if answer.status_code == 200 else []
+    return sorted(found)
+
+
+def points_of(world: RestoreWorld, name: str) -> Any:
+    body = {"limit": 1000, "with_vector": True}
+    return world.http.post(f"/collections/{name}/points/scroll", json=body).json()["result"]["points"]
+
+
+async def test_each_shard_is_on_record_and_all_of_them_together_are_proven(
+    world: RestoreWorld, urls: tuple[str, ...]
+) -> None:
+    await world.create_agent(points=90, index=SHARDING)
+
+    key = await made(world)
+
+    status = world.status(key)
+    assert world.condition(key, "Succeeded") == "True/SnapshotTaken"
+    assert world.condition(key, "Verified") == "True/Verified"
+    assert [each["shard"] for each in status["shards"]] == [0, 1, 2]
+    assert sorted(each["name"] for each in status["shards"]) == shard_files(world, urls)
+    assert all(each["sizeBytes"] and each["sha256"] and each["peer"] for each in status["shards"])
+    assert status["points"] == {"before": 90, "after": 90}
+    assert world.collections() == [world.physical]
+
+
+async def test_a_snapshot_that_is_deleted_leaves_no_file_on_any_node(
+    world: RestoreWorld, urls: tuple[str, ...]
+) -> None:
+    await world.create_agent(points=30, index=SHARDING)
+    key = await made(world, verify="None", deletionPolicy="Delete")
+    passes = passes_of(world)
+    await passes.run(key)
+
+    world.delete(key)
+    await passes.run(key)
+
+    assert shard_files(world, urls) == []
+
+
+async def test_a_copy_off_the_cluster_brings_an_agent_back_whose_every_file_is_lost(
+    world: RestoreWorld, urls: tuple[str, ...], storage: S3Server
+) -> None:
+    world.secrets.values |= {
+        ("agents", "s3", "access-key-id"): KEY.id,
+        ("agents", "s3", "secret-access-key"): KEY.secret,
+    }
+    bucket = {"endpoint": storage.url, "bucket": BUCKET, "prefix": world.agent, "secretRef": {"name": "s3"}}
+    await world.create_agent(points=90, index=SHARDING, snapshots={"storage": {"s3": bucket}})
+    before = points_of(world, world.physical)
+    key = await made(world)
+    status = world.status(key)
+    here, there = status["locations"]
+
+    async def bring_back(server: Server) -> None:
+        await server.snapshots.delete_file(world.physical, here["name"])
+        await server.collections.delete(world.physical)
+        place = place_of(there, status["sha256"])
+        await copies_of(world).recover(place, server.snapshots, f"{world.alias}__2", namespace="agents")
+
+    await world.with_server(bring_back)
+
+    assert world.condition(key, "Verified") == "True/Verified"
+    assert points_of(world, f"{world.alias}__2") == before
+
+
+async def test_a_collection_that_is_retired_keeps_the_files_of_its_shards_in_reach(
+    world: RestoreWorld, urls: tuple[str, ...]
+) -> None:
+    await world.create_agent(points=60, index=SHARDING)
+    before, key = points_of(world, world.physical), await made(world, verify="None")
+    name = world.status(key)["name"]
+
+    async def retire_and_restore(server: Server) -> int:
+        kept = await retire(server.collections, server.snapshots, world.physical)
+        location = await server.snapshots.own_location(world.physical, name)
+        await server.snapshots.recover(f"{world.alias}__2", location, sha256=world.status(key)["sha256"])
+        return kept
+
+    assert await world.with_server(retire_and_restore) == 1
+    assert points_of(world, f"{world.alias}__2") == before
+    assert points_of(world, world.physical) == []
+
+
+async def test_a_restore_moves_the_alias_when_every_replica_is_active_and_never_shows_less(
+    world: RestoreWorld, urls: tuple[str, ...]
+) -> None:
+    await world.create_agent(points=90, index=SHARDING)
+    await made(world)
+    world.store(30, first=90)
+    restore = world.restore(source={"snapshotRef": {"name": "one"}})
+    seen: set[tuple[str, int]] = set()
+    states: set[str] = set()
+    watching = asyncio.create_task(watch(world, urls[1], seen, states))
+    try:
+        await world.run(restore)
+        # The restore ends a moment after the move, which may be sooner than the next look.
+        async with asyncio.timeout(SEEN_WITHIN_S):
+            while len(seen) < 2 and not watching.done():
+                await asyncio.sleep(0.02)
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
+
+    assert world.condition(restore, "Succeeded").startswith("True")
+    assert seen == {(world.physical, 120), (f"{world.alias}__2", 90)}
+    assert states - {"Active"}
+    assert world.status(restore)["previousCollection"]["physical"] == world.physical
+
+
+async def watch(world: RestoreWorld, url: str, seen: set[tuple[str, int]], states: set[str]) -> None:
+    """Note what the alias shows, and the states of the replicas of what is restored."""
+    async with httpx.AsyncClient(base_url=url) as client:
+        while True:
+            aliases = (await client.get("/aliases")).json()["result"]["aliases"]
+            physical = next(each["collection_name"] for each in aliases if each["alias_name"] == world.alias)
+            answer = await client.post(f"/collections/{physical}/points/count", json={"exact": True})
+            seen.add((physical, answer.json()["result"]["count"]))
+            shards = (await client.get(f"/collections/{world.alias}__2/cluster")).json().get("result")
+            states |= (
+                {each["state"] for each in [*shards["local_shards"], *shards["remote_shards"]]} if shards else set()
+            )
+            await asyncio.sleep(0.02)
+
+
+async def test_without_its_nodes_a_snapshot_of_a_cluster_fails_and_says_what_to_do(urls: tuple[str, ...]) -> None:
+    world = RestoreWorld(urls[0])
+    try:
+        await world.create_agent(points=5, index=SHARDING)
+        key = await made(world)
+
+        assert world.condition(key, "Succeeded") == "False/NodesNotListed"
+        assert "spec.nodes" in str(world.status(key)["conditions"])
+    finally:
+        await world.close()

@@ -1,0 +1,298 @@
+"""Uninstalls in any order, on a cluster with its controllers: all of ours ends, nothing that is to stay is lost."""
+
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.controlplane.build import CONTROLLERS, find_assets
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import NAMESPACE, OPERATOR_HERE, container_of, install, shell
+from tests.support.cluster.operators import LEADING, run_command
+from tests.support.cluster.tenants import create_secret
+from tests.support.cluster.workspace import CONNECTION, PLURALS, Workspace, conditions_of, confirm_delete
+from tests.support.pages import commands_of
+from tests.support.patience import wait_until
+from tests.support.programs import Program, running
+from tests.support.web.http_server import well
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
+
+KEY = {"name": "qdrant-key", "key": "api-key"}
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MEMORIES = 3
+UNANSWERED = (
+    "agentmemory: Delete every object and the definitions, in every namespace of this cluster? Standard input is no"
+    " terminal, so nobody can answer, and nothing was done: add --yes\n"
+)
+
+
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    """A cluster of its own, whose definitions come and go, with the controllers that end things."""
+    assets, controllers = find_assets(os.environ), find_assets(os.environ, CONTROLLERS)
+    if assets is None or controllers is None:
+        pytest.fail("no kube-apiserver or kube-controller-manager yet: run `make controlplane` once")
+    with ControlPlane(assets) as started:
+        started.start_controllers(controllers)
+        yield started
+
+
+class Installed:
+    """An installation with an agent that keeps its memories, one that goes, and snapshots of both."""
+
+    def __init__(self, workspace: Workspace, folder: pathlib.Path) -> None:
+        self.workspace, self.folder = workspace, folder
+        self.plane = workspace.control_plane
+        self.catalogue = folder / "catalogue.json"
+        self.gone = Workspace(self.plane, workspace.namespace, workspace.qdrant_url, claims=f"{workspace.slug}-gone")
+        self.operator = self.start()
+
+    def start(self) -> Program:
+        """Install, and start the operator with the account of the manifests."""
+        until_namespace_is_gone(self.plane, NAMESPACE)
+        install(self.plane)
+        operator = container_of("agentmemory-operator").start(
+            self.plane, self.folder, *OPERATOR_HERE, ports=container_of("agentmemory-operator").free_ports()
+        )
+        operator.wait_for(LEADING)
+        return operator
+
+    def fill(self) -> None:
+        """Make the objects."""
+        here = self.workspace
+        create_secret(here, KEY["name"], **{KEY["key"]: "secret"})
+        here.connect(apiKeySecretRef=KEY)
+        here.create()
+        self.gone.create("gone", deletionPolicy="Delete", annotations=confirm_delete(self.gone.alias))
+        for one, name in ((here, "memory"), (self.gone, "gone")):
+            one.wait_ready(name, seconds=20)
+            one.store_points(MEMORIES)
+        here.create_snapshot("kept", verify="None")
+        here.create_snapshot("taken", verify="None", deletionPolicy="Delete")
+        self.gone.create_snapshot("last", of="gone", verify="None")
+        for name in ("kept", "taken", "last"):
+            here.wait_condition("Succeeded", "True/SnapshotTaken", name=name, of="MemorySnapshot", seconds=20)
+        held = lambda: here.must_get("taken", "MemorySnapshot")["metadata"].get("finalizers")  # noqa: E731
+        wait_until(held, seconds=10, what="the finalizer of what is to go")
+
+    def file_of(self, name: str) -> tuple[str, str]:
+        """Return collection and file of a snapshot."""
+        status = self.workspace.status(name, "MemorySnapshot")
+        return status["physical"], status["name"]
+
+    def do(self, step: str) -> None:
+        """Take one step of an uninstall as people type it; what is gone already is no matter here."""
+        here, kubectl = self.workspace, self.plane.kubectl
+        match step:
+            case "objects":
+                for kind in ("mrest", "amem", "msnap", "qconn"):
+                    kubectl("delete", kind, "--all", "--all-namespaces", "--wait=false")
+            case "namespace":
+                kubectl("delete", "namespace", here.namespace, "--wait=false", "--ignore-not-found")
+            case "definitions":
+                kubectl("delete", "-f", "crds/", "--wait=false", "--ignore-not-found")
+            case "operator":
+                self.operator.stop()
+                kubectl("delete", "-f", "examples/install/", "--wait=false", "--ignore-not-found")
+            case "connection":
+                kubectl("delete", "qconn", CONNECTION, "-n", here.namespace, "--ignore-not-found")
+                kubectl("delete", "secret", KEY["name"], "-n", here.namespace, "--ignore-not-found")
+            case "let go":
+                wait_until(lambda: not self.objects(), seconds=60, what="the end of every object")
+
+    def objects(self) -> list[dict[str, Any]]:
+        """Return our objects in the namespace; those of a kind that is gone are gone."""
+        here = self.workspace
+        answers = [self.plane.http.get(here.path(kind)) for kind in PLURALS]
+        return [item for answer in answers if answer.status_code != 404 for item in well(answer).json()["items"]]
+
+    def uninstall(self, *options: str) -> tuple[int, str]:
+        """Run the verb; return its exit status and what it said."""
+        file = self.folder / f"catalogue-{len(list(self.folder.glob('catalogue*')))}.json"
+        named = () if "--catalogue" in options else ("--catalogue", str(file))
+        code, output, errors = run_command(self.plane, "uninstall", *named, *options)
+        return code, output + errors
+
+    def check_ended(self, *, namespace: bool) -> None:
+        """Fail unless everything of ours is gone, and the namespace where it was to go."""
+        assert [item for item in self._definitions() if "agentmemory.dev" in item] == []
+        until_namespace_is_gone(self.plane, NAMESPACE)
+        if namespace:
+            until_namespace_is_gone(self.plane, self.workspace.namespace)
+
+    def _definitions(self) -> list[str]:
+        items = well(self.plane.http.get(DEFINITIONS)).json()["items"]
+        return [item["metadata"]["name"] for item in items]
+
+    def install_again(self) -> None:
+        """Install from the catalogue, by the commands of the page."""
+        here = self.workspace
+        if self.plane.http.get(f"/api/v1/namespaces/{here.namespace}").status_code == 404:
+            well(self.plane.http.post("/api/v1/namespaces", json={"metadata": {"name": here.namespace}}))
+        if self.plane.http.get(f"/api/v1/namespaces/{here.namespace}/secrets/{KEY['name']}").status_code == 404:
+            create_secret(here, KEY["name"], **{KEY["key"]: "secret"})
+        for command in commands_of("install.md", "Install again from a catalogue")[:4]:
+            said = command.replace("catalogue.json", str(self.catalogue))
+            wait_until(lambda said=said: succeeds(self.plane, said), seconds=20, what=said)
+        self.operator = self.start()
+
+    def reachable(self, file: tuple[str, str]) -> bool:
+        """Tell whether Qdrant gives a snapshot's file out."""
+        answer = self.workspace.qdrant.get(f"/collections/{file[0]}/snapshots")
+        return answer.status_code == 200 and file[1] in [one["name"] for one in answer.json()["result"]]
+
+
+def as_here(command: str) -> str:
+    """Return a command of a page with the program of this environment."""
+    return command.replace("agentmemory ", f"{pathlib.Path(sys.executable).parent}/agentmemory ", 1)
+
+
+def succeeds(plane: ControlPlane, command: str) -> bool:
+    try:
+        shell(plane, command)
+    except AssertionError:
+        return False
+    return True
+
+
+def until_namespace_is_gone(plane: ControlPlane, name: str) -> None:
+    """Wait for the end of a namespace that is on its way out; there may be none."""
+
+    def is_gone() -> bool:
+        found = plane.http.get(f"/api/v1/namespaces/{name}")
+        return found.status_code == 404 or "deletionTimestamp" not in found.json()["metadata"]
+
+    wait_until(is_gone, seconds=30, what=f"the end of namespace {name}")
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, qdrant_url: str, tmp_path: pathlib.Path) -> Iterator[Installed]:
+    workspace = Workspace(control_plane, control_plane.create_namespace(), qdrant_url)
+    made = Installed(workspace, tmp_path)
+    with running(made.operator):
+        made.fill()
+        yield made
+        made.operator.kill()
+    made.do("operator")
+    workspace.clean()
+    made.gone.qdrant.close()
+
+
+# Each of the five first, and the operator before and after each of the others. "let go": what waited for an operator
+# that works waits no longer.
+ORDERS: dict[str, tuple[str, ...]] = {
+    "objects first": ("objects", "let go", "operator", "definitions", "namespace", "connection"),
+    "operator first": ("operator", "definitions", "objects", "connection", "namespace"),
+    "operator, then namespace": ("operator", "namespace", "objects", "definitions", "connection"),
+    "definitions first": ("definitions", "namespace", "connection", "operator", "objects"),
+    "namespace first": ("namespace", "let go", "definitions", "operator", "objects", "connection"),
+    "connection first": ("connection", "objects", "let go", "namespace", "operator", "definitions"),
+    "connection, then operator": ("connection", "operator", "objects", "definitions", "namespace"),
+    "definitions, then operator": ("definitions", "operator", "connection", "namespace", "objects"),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_whatever_goes_first_all_of_it_ends_and_what_was_to_stay_comes_back(
+    world: Installed, order: tuple[str, ...]
+) -> None:
+    kept, last = world.file_of("kept"), world.file_of("last")
+    assert world.uninstall("--dry-run", "--catalogue", str(world.catalogue))[0] == 0
+
+    for step in order:
+        world.do(step)
+    code, said = world.uninstall("--yes", "--release")
+
+    assert code == 0, said
+    world.check_ended(namespace=True)
+    world.install_again()
+    here = world.workspace
+    here.wait_ready(seconds=20)
+    assert here.stored() == MEMORIES
+    wait_until(lambda: world.reachable(kept) and world.reachable(last), seconds=10, what="the files")
+    for name in ("kept", "last"):
+        assert conditions_of(here.must_get(name, "MemorySnapshot"))["Succeeded"] == "True/SnapshotTaken"
+        assert world.file_of(name) == {"kept": kept, "last": last}[name], "found again, and not made again"
+
+
+def listed(file: pathlib.Path, kind: str) -> set[str]:
+    """Return the names of a kind's objects in a catalogue."""
+    return {one["metadata"]["name"] for one in json.loads(file.read_text())["items"] if one["kind"] == kind}
+
+
+def test_by_the_page_the_operator_does_what_the_policies_say_and_the_rest_stays(world: Installed) -> None:
+    here, taken, last = world.workspace, world.file_of("taken"), world.file_of("last")
+    assert world.uninstall() == (2, UNANSWERED), "nobody was asked, and nothing was done"
+    code, said = world.uninstall("--yes", "--release")
+    assert (code, "stop it first" in said) == (1, True)
+    assert len(here.names("MemorySnapshot")) == 3
+
+    shown, _, remove = commands_of("install.md", "Uninstall")
+    shell(world.plane, as_here(shown).replace("catalogue.json", str(world.catalogue)))
+    after = world.folder / "after.json"
+    code, said = world.uninstall("--yes", "--catalogue", str(after))
+
+    assert code == 0, said
+    assert (world.reachable(taken), world.reachable(last)) == (False, True)
+    assert here.physicals() == sorted([here.physical, world.gone.physical]), "one of them is a placeholder"
+    assert listed(world.catalogue, "MemorySnapshot") == {"kept", "taken", "last"}
+    assert listed(after, "MemorySnapshot") == {"kept", "last"}
+    world.operator.stop()
+    shell(world.plane, remove)
+    world.check_ended(namespace=False)
+    world.catalogue = after
+    world.install_again()
+    wait_until(lambda: world.reachable(last), seconds=10, what="the file")
+    here.create_restore("undo", {"snapshotRef": {"name": "kept"}})
+    here.wait_condition("Succeeded", "True/Restored", name="undo", of="MemoryRestore", seconds=40)
+
+
+def test_where_an_operator_ended_before_the_placeholder_the_next_one_puts_the_file_in_reach(world: Installed) -> None:
+    here, last = world.workspace, world.file_of("last")
+    world.operator.kill()
+    here.delete("gone")
+    well(here.qdrant.delete(f"/collections/{world.gone.physical}"))
+    assert not world.reachable(last)
+
+    # Beside both that are to go, a snapshot that ended just before the operator: its finalizer goes some seconds later.
+    held = [one for one in world.objects() if one["metadata"].get("finalizers")]
+    assert {"gone", "taken"} <= {one["metadata"]["name"] for one in held}
+    code, said = world.uninstall("--yes")
+    assert (code, f"{len(held)} objects wait for an operator" in said, "--release" in said) == (1, True, True)
+    code, said = world.uninstall("--yes", "--release", "--catalogue", str(world.catalogue))
+
+    assert code == 0, said
+    world.do("operator")
+    world.check_ended(namespace=False)
+    world.install_again()
+    wait_until(lambda: world.reachable(last), seconds=20, what="the file")
+    here.wait_condition("Stalled", "True/CollectionLost", name="gone", seconds=20)
+
+
+def test_without_a_catalogue_a_file_is_brought_into_reach_by_hand(world: Installed) -> None:
+    here, last = world.workspace, world.file_of("last")
+    world.operator.kill()
+    well(here.qdrant.delete(f"/collections/{world.gone.physical}"))
+
+    for command in commands_of("install.md", "Install again from a catalogue")[-2:]:
+        said = command.replace("http://127.0.0.1:6333", here.qdrant_url)
+        answer = shell(world.plane, said.replace("agent_memory_support-bot__1", world.gone.physical))
+
+    assert last[1] in answer
+
+
+def test_the_roles_for_teams_are_taken_into_kubernetes_own(control_plane: ControlPlane) -> None:
+    until_namespace_is_gone(control_plane, NAMESPACE)
+    install(control_plane)
+
+    def groups(role: str) -> set[str]:
+        found = well(control_plane.http.get(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{role}")).json()
+        return {group for rule in found["rules"] for group in rule.get("apiGroups", ())}
+
+    for role in ("view", "edit", "admin"):
+        wait_until(lambda role=role: "agentmemory.dev" in groups(role), seconds=20, what=role)

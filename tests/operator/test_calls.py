@@ -1,0 +1,83 @@
+"""What an object costs, as numbers of calls: of Qdrant until it is Ready, of the API server where many come at once."""
+
+import re
+import time
+from collections import Counter
+
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import Workspace, is_ready
+from tests.support.patience import wait_until
+from tests.support.programs import Program
+from tests.support.web.qdrant_proxy import ALIASES, Proxy
+
+MANY = 60
+COUNTED = re.compile(r"^apiserver_request_total\{([^}]*)\} (\S+)$", re.M)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
+PASSES = ("agentmemories", "configmaps", "events")
+
+
+def test_a_new_object_takes_these_calls_of_qdrant_and_no_others(
+    workspace: Workspace, proxy: Proxy, operator: Program
+) -> None:
+    """The probes of the connection left out, and how many payload indexes the preset has."""
+    workspace.connect(url=proxy.url)
+    workspace.wait_condition("Ready", "True/Serving", name="main", of="QdrantConnection")
+    proxy.forget()
+
+    workspace.create()
+    workspace.wait_ready()
+    calls = [
+        call for call in proxy.calls if call[1] == "/collections" or workspace.alias in call[1] or call[1] == ALIASES
+    ]
+
+    alias, physical = f"/collections/{workspace.alias}", f"/collections/{workspace.physical}"
+    made = [("PUT", f"{physical}/index")] * indexes_of(workspace)
+    assert calls == [
+        *[("GET", "/collections"), ("GET", alias)],
+        *[("PUT", physical), *made, ("POST", ALIASES)],
+        *[("GET", f"{physical}/aliases"), ("GET", alias)],
+    ]
+    assert len(made) >= len(RETRIEVAL_INDEXES)
+
+
+def test_many_new_objects_are_one_status_and_one_event_each_and_few_claims(
+    workspace: Workspace, control_plane: ControlPlane, operator: Program
+) -> None:
+    workspace.connect()
+    workspace.wait_condition("Ready", "True/Serving", name="main", of="QdrantConnection")
+    names = [f"{workspace.slug}-{number}" for number in range(MANY)]
+    time.sleep(1)
+    before = asked(control_plane)
+    operator.pause()
+    for name in names:
+        workspace.create(name, agent=name)
+    operator.go_on()
+    wait_until(lambda: all(is_ready(workspace.get(name)) for name in names), seconds=60, what="all of them")
+    time.sleep(1)
+
+    told = {call: count for call, count in (asked(control_plane) - before).items() if call[1] in PASSES}
+
+    claims = told.pop(("PUT", "configmaps", ""))
+    told = {call: count for call, count in told.items() if call[0] not in ("GET", "LIST", "WATCH")}
+    assert told == {
+        ("POST", "agentmemories", ""): MANY,
+        ("PATCH", "agentmemories", "status"): MANY,
+        ("POST", "events", ""): MANY,
+    }
+    assert claims <= MANY / 2
+
+
+def indexes_of(workspace: Workspace) -> int:
+    found = workspace.collection()
+    assert found is not None
+    return len(found["payload_schema"])
+
+
+def asked(control_plane: ControlPlane) -> Counter[tuple[str, str, str]]:
+    """Return how often the API server was asked, by verb, resource and subresource."""
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for labels, count in COUNTED.findall(control_plane.http.get("/metrics").raise_for_status().text):
+        told = dict(LABEL.findall(labels))
+        counts[told["verb"], told["resource"], told["subresource"]] += int(float(count))
+    return counts

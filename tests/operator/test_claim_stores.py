@@ -1,0 +1,213 @@
+"""Where claims are kept: one suite for ConfigMaps of a real API server and for the file of the development stack."""
+
+import asyncio
+import contextlib
+import json
+import pathlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+
+import pytest
+from kubernetes.aio import client, config
+
+from agentmemory_operator.adapters.folder.claims import FileClaims
+from agentmemory_operator.adapters.kubernetes.claims import (
+    LABEL,
+    PARTS,
+    PREFIX,
+    KubernetesClaims,
+    follow_claims,
+    part_of,
+)
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
+from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet, SlugClaim
+from agentmemory_operator.errors import Conflict, TransientError
+from agentmemory_operator.ports.kubernetes import ClaimStore
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import MERGE, Workspace
+
+ALPHA = SlugClaim(namespace="alpha", uid="another", connections=("infra/main", "infra/old"))
+SET = ClaimSet(
+    claims={f"agent-{number}": replace(ALPHA, uid=f"u-{number}") for number in range(40)},
+    is_complete=True,
+    unread=frozenset({"infra/away", "infra/gone"}),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kubernetes:
+    """ConfigMaps of one namespace."""
+
+    workspace: Workspace
+    cluster: KubernetesCluster
+    transport: KubernetesTransport
+
+    @property
+    def namespace(self) -> str:
+        return self.workspace.namespace
+
+    @property
+    def folder(self) -> str:
+        return f"/api/v1/namespaces/{self.namespace}/configmaps"
+
+    def store(self) -> KubernetesClaims:
+        return KubernetesClaims(self.transport, self.namespace)
+
+    def patch(self, part: str, data: dict[str, str]) -> None:
+        """Write as another hand."""
+        answer = self.workspace.control_plane.http.patch(
+            f"{self.folder}/{PREFIX}{part}", json={"data": data}, headers=MERGE
+        )
+        answer.raise_for_status()
+
+    def delete(self, part: str) -> None:
+        self.workspace.control_plane.http.delete(f"{self.folder}/{PREFIX}{part}").raise_for_status()
+
+
+@pytest.fixture
+async def kubernetes(control_plane: ControlPlane, workspace: Workspace) -> AsyncIterator[Kubernetes]:
+    configuration = client.Configuration()
+    await config.load_kube_config(config_file=str(control_plane.kubeconfig), client_configuration=configuration)
+    made = Kubernetes(workspace, KubernetesCluster(configuration), KubernetesTransport(configuration))
+    yield made
+    await made.transport.close()
+    await made.cluster.close()
+
+
+@pytest.fixture(params=["kubernetes", "file"])
+def stores(request: pytest.FixtureRequest, kubernetes: Kubernetes, tmp_path: pathlib.Path) -> list[ClaimStore]:
+    """Two processes that keep the claims in the same place."""
+    if request.param == "kubernetes":
+        return [kubernetes.store(), kubernetes.store()]
+    return [FileClaims(tmp_path / "data" / "claims.json"), FileClaims(tmp_path / "data" / "claims.json")]
+
+
+class TestEveryStore:
+    async def test_what_is_saved_is_loaded_by_the_next_process(self, stores: list[ClaimStore]) -> None:
+        writer, reader = stores
+        assert await writer.load() == NO_CLAIMS
+
+        await writer.save(SET)
+
+        assert await reader.load() == SET
+
+    async def test_claims_change_end_and_come(self, stores: list[ClaimStore]) -> None:
+        writer, reader = stores
+        await writer.load()
+        await writer.save(SET)
+        kept = {slug: claim for slug, claim in SET.claims.items() if slug != "agent-7"}
+        changed = ClaimSet(claims=kept | {"agent-8": ALPHA, "new": ALPHA}, is_complete=True)
+
+        await writer.save(changed)
+
+        assert await reader.load() == changed
+        await reader.save(SET)
+        assert await writer.load() == SET
+
+    async def test_an_empty_set_is_complete_too(self, stores: list[ClaimStore]) -> None:
+        writer, reader = stores
+        await writer.load()
+
+        await writer.save(ClaimSet(is_complete=True))
+
+        assert (await reader.load()).is_complete
+
+
+class TestConfigMaps:
+    async def test_of_two_writers_one_is_told_and_what_stands_is_the_others(self, kubernetes: Kubernetes) -> None:
+        first, second = kubernetes.store(), kubernetes.store()
+        await first.load()
+        await first.save(SET)
+        await second.load()
+        await first.save(replace(SET, claims={**SET.claims, "agent-1": ALPHA}))
+
+        with pytest.raises(Conflict):
+            await second.save(replace(SET, claims={**SET.claims, "agent-1": replace(ALPHA, namespace="beta")}))
+
+        assert (await second.load()).claims["agent-1"] == ALPHA
+
+    async def test_a_part_that_somebody_deleted_is_missed_and_made_again_of_what_is_known(
+        self, kubernetes: Kubernetes
+    ) -> None:
+        store = kubernetes.store()
+        await store.load()
+        await store.save(SET)
+        kubernetes.delete(part_of("agent-1"))
+        assert not (await kubernetes.store().load()).is_complete
+        changed = replace(SET, claims={**SET.claims, "agent-1": ALPHA})
+
+        await store.save(changed)
+
+        assert await kubernetes.store().load() == changed
+
+    @pytest.mark.parametrize("written", ["no JSON", "[]", "{}", '{"namespace": 3}'])
+    async def test_what_people_wrote_there_and_is_no_claim_is_none(self, kubernetes: Kubernetes, written: str) -> None:
+        store = kubernetes.store()
+        await store.load()
+        await store.save(SET)
+
+        kubernetes.patch(part_of("agent-1"), {"agent-1": written})
+
+        found = await kubernetes.store().load()
+        assert found.claims.keys() == SET.claims.keys() - {"agent-1"}
+
+    async def test_a_claim_in_the_part_of_another_slug_is_none(self, kubernetes: Kubernetes) -> None:
+        store = kubernetes.store()
+        await store.load()
+        await store.save(ClaimSet(is_complete=True))
+        wrong = next(part for part in PARTS if part != part_of("bot"))
+
+        kubernetes.patch(wrong, {"bot": json.dumps({"namespace": "beta", "uid": "u"})})
+
+        assert not (await store.load()).claims
+
+    async def test_a_thousand_agents_are_sixteen_objects_of_a_few_kilobytes(self, kubernetes: Kubernetes) -> None:
+        many = ClaimSet(claims={f"agent-{number}": ALPHA for number in range(1000)}, is_complete=True)
+        store = kubernetes.store()
+        await store.load()
+
+        await store.save(many)
+
+        answer = kubernetes.workspace.control_plane.http.get(kubernetes.folder, params={"labelSelector": LABEL})
+        assert len(answer.json()["items"]) == len(PARTS)
+        assert max(len(json.dumps(item)) for item in answer.json()["items"]) < 32_768
+        assert await kubernetes.store().load() == many
+
+    async def test_who_watches_sees_each_change_and_nothing_of_other_objects(self, kubernetes: Kubernetes) -> None:
+        store = kubernetes.store()
+        await store.load()
+        await store.save(SET)
+        async with (
+            asyncio.timeout(60),
+            contextlib.aclosing(follow_claims(kubernetes.cluster, kubernetes.namespace, lambda: None)) as claims,
+        ):
+            assert await anext(claims) == SET
+            body = {"metadata": {"name": "another"}, "data": {"agent-1": "{}"}}
+            kubernetes.workspace.control_plane.http.post(kubernetes.folder, json=body).raise_for_status()
+            changed = replace(SET, claims={**SET.claims, "agent-1": ALPHA})
+            await store.save(changed)
+            assert await anext(claims) == changed
+
+            kubernetes.delete("0")
+
+            assert not (await anext(claims)).is_complete
+
+
+class TestFile:
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"claims": []}', '{"claims": {}}', "\x00"])
+    async def test_one_that_cannot_be_read_holds_nothing(self, tmp_path: pathlib.Path, content: str) -> None:
+        file = tmp_path / "claims.json"
+        file.write_text(content)
+
+        assert await FileClaims(file).load() == NO_CLAIMS
+
+    async def test_one_that_cannot_be_written_says_so_and_stays_as_it_was(self, tmp_path: pathlib.Path) -> None:
+        store = FileClaims(tmp_path / "claims.json")
+        await store.save(SET)
+        (tmp_path / "claims.new").mkdir()
+
+        with pytest.raises(TransientError, match=r"claims\.json cannot be written"):
+            await store.save(ClaimSet(is_complete=True))
+
+        assert await store.load() == SET

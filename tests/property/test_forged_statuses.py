@@ -1,0 +1,419 @@
+"""Whatever stands in a status: nobody else's passes notice, and the object itself can be gone on with and deleted."""
+
+import copy
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from agentmemory_operator.adapters.http.https_files import HttpsFiles
+from agentmemory_operator.agents.directory import AgentClaim
+from agentmemory_operator.agents.feed import ApiFeed
+from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.reindex_slots import Turns
+from agentmemory_operator.collections.rules.claims import ClaimSet
+from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.probe import Connections
+from agentmemory_operator.connections.resolve import Server, Servers
+from agentmemory_operator.connections.rules.capabilities import ServerCapabilities as Capable
+from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.controllers.deletion import FINALIZER as COLLECTION_FINALIZER
+from agentmemory_operator.controllers.rules.orphans import owners_of
+from agentmemory_operator.controllers.status_writer import closed_by
+from agentmemory_operator.errors import StoreUnavailable, TransientError
+from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
+from agentmemory_operator.lifecycle.erasure_replay import Erasures
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.lifecycle.rules.tombstones import keep_since_ms
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.restores.controller import RestorePasses
+from agentmemory_operator.restores.in_place import InPlace
+from agentmemory_operator.restores.job import FINALIZER as RESTORE_FINALIZER
+from agentmemory_operator.restores.precedence import rebuild_moving, restore_under_way
+from agentmemory_operator.restores.sources import RestoreSources
+from agentmemory_operator.runtime.cache import (
+    AGENT_MEMORY,
+    MEMORY_RESTORE,
+    MEMORY_SNAPSHOT,
+    QDRANT_CONNECTION,
+    Key,
+    ObjectTable,
+    documents_in,
+    key_of,
+    names_on_record,
+)
+from agentmemory_operator.runtime.metrics import OperatorMeter, render, told_by
+from agentmemory_operator.snapshots.controller import FINALIZER as SNAPSHOT_FINALIZER
+from agentmemory_operator.snapshots.controller import SnapshotPasses
+from agentmemory_operator.snapshots.copies import Copies
+from agentmemory_operator.snapshots.make import statuses_beside
+from agentmemory_operator.snapshots.rules.facts import taken_of
+from agentmemory_operator.snapshots.rules.steps import files_copied, files_named
+from agentmemory_operator.snapshots.schedule import SnapshotSchedule
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kinds.conditions import ConditionState
+from agentmemory_operator.spec.kinds.readable_status import with_readable_status
+from agentmemory_operator.spec.naming import next_physical
+from tests.support.engine.collection_store import FakeCollectionStore
+from tests.support.engine.fakes import FakeClock, FakeCluster, FakeSecrets
+from tests.support.engine.passes import passes_over
+from tests.support.engine.stored_files import MemoryObjects
+from tests.support.job.schedule_world import NothingToRemove
+from tests.support.spec.documents import connection_document, memory_document
+from tests.support.spec.plans import desired_of, observed_of
+
+ALIAS, PHYSICAL = "agent_memory_probe", "agent_memory_probe__1"
+TIME = "2026-11-20T12:00:00Z"
+CONDITIONS = [
+    {"type": kind, "status": status, "reason": "Running", "message": "m", "lastTransitionTime": TIME}
+    for kind, status in (("Succeeded", "True"), ("Verified", "True"), ("Progressing", "True"), ("Ready", "True"))
+]
+FILE = f"{PHYSICAL}-1.snapshot"
+WHOLE: dict[str, Json] = {
+    AGENT_MEMORY: {
+        "observedGeneration": 1,
+        "conditions": CONDITIONS,
+        "collection": {"alias": ALIAS, "physical": PHYSICAL, "points": 3, "rebuiltTime": TIME, "wokenAt": TIME},
+        "rebuild": {"state": "Running", "step": "Move", "source": PHYSICAL, "target": f"{ALIAS}__2", "digest": "d"},
+        "lastSnapshot": {"name": "s", "time": TIME, "verified": True},
+        "lastSnapshotSlot": TIME,
+        "lastCleanup": {"time": TIME, "held": {"digest": "d", "time": TIME}},
+        "closed": {"restore": "r", "since": TIME},
+        "drift": [{"path": "a", "since": TIME}],
+        "driftCount": 1,
+        "reindexSince": TIME,
+        "plan": {"digest": "d", "changes": [{"change": "c", "held": True}]},
+        "foreignOwner": {"clusterId": "c", "namespace": "n", "name": "m", "uid": "u"},
+        "access": {"readers": 1, "qdrant": "Token"},
+    },
+    QDRANT_CONNECTION: {"conditions": CONDITIONS, "version": "1.18.3", "capabilities": ["formula"], "peers": 1},
+    MEMORY_SNAPSHOT: {
+        "conditions": CONDITIONS,
+        "agent": "probe",
+        "connection": {"namespace": "agents", "name": "main"},
+        "owner": {"clusterId": "cluster-1", "namespace": "agents", "name": "probe", "uid": "u"},
+        "embedding": {"provider": "none", "dimensions": 4},
+        "physical": PHYSICAL,
+        "name": FILE,
+        "sizeBytes": 7,
+        "sha256": "0" * 64,
+        "points": {"before": 1, "after": 1},
+        "qdrantVersion": "1.18.3",
+        "locations": [
+            {"type": "Qdrant", "physical": PHYSICAL, "name": FILE},
+            {"type": "S3", "bucket": "copies", "region": "r", "key": "k"},
+        ],
+        "step": "Create",
+        "attempts": 1,
+        "newestBefore": 0,
+        "startTime": TIME,
+        "endTime": TIME,
+    },
+    MEMORY_RESTORE: {
+        "conditions": CONDITIONS,
+        "steps": [{"name": "Recover", "startTime": TIME}, {"name": "RollBack", "startTime": TIME}],
+        "connection": {"namespace": "agents", "name": "main"},
+        "targetUid": "uid-probe",
+        "physical": f"{ALIAS}__2",
+        "points": {"before": 1},
+        "previousCollection": {"physical": PHYSICAL, "until": TIME, "since": TIME, "writesSince": 1},
+        "safetySnapshot": {"name": "s", "attempt": 1},
+        "closedSince": TIME,
+        "startTime": TIME,
+        "endTime": TIME,
+    },
+}
+KINDS = sorted(WHOLE)
+ODD = [
+    *(None, [], {}, "", "x", True, 0, -1, 10**30, 1.5, float("inf"), [None], [[]], {"x": "y"}, {"name": 1}, "\ud800"),
+    *("9999-99-99T99:99:99Z", "1969-12-31T23:59:59Z", "2016-12-31T23:59:60Z", "0001-01-01", "..", "a/b", "a" * 300),
+    *(f"{ALIAS}__{'9' * 4000}", f"{ALIAS}__999999999", f"{ALIAS}__5", "agent_memory_other__1", "Create", "Clean"),
+]
+JSON_ = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.sampled_from(ODD),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=8), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+def paths(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of everything in a status."""
+    inner = (
+        list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
+    )
+    return [path, *(found for key, child in inner for found in paths(child, (*path, key)))]
+
+
+def changed(status: Any, path: tuple[Any, ...], value: Any, *, is_gone: bool) -> Any:
+    """Return a status with something else in one place, or with nothing there."""
+    if not path:
+        return value
+    found: Any = copy.copy(status)
+    if is_gone and len(path) == 1:
+        del found[path[0]]
+    else:
+        found[path[0]] = changed(status[path[0]], path[1:], value, is_gone=is_gone)
+    return found
+
+
+@st.composite
+def forged(draw: st.DrawFn, kind: str) -> Any:
+    """Return a status as somebody may write it: ours with places changed, or anything."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(JSON_)
+    status: Any = WHOLE[kind]
+    for _ in range(draw(st.integers(1, 4))):
+        path = draw(st.sampled_from(paths(status)))
+        status = changed(status, path, draw(st.sampled_from(ODD)), is_gone=draw(st.booleans()))
+    return status
+
+
+@st.composite
+def statuses(draw: st.DrawFn) -> dict[str, Any]:
+    """Return a forged status of every kind."""
+    return {kind: draw(forged(kind)) for kind in KINDS}
+
+
+def documents(namespace: str, told: dict[str, Any], name: str = "probe") -> list[Json]:
+    """Return one object of each kind of a namespace."""
+    memory = memory_document(name, metadata={"namespace": namespace}, snapshots={"schedule": "0 3 * * *"})
+    connection = connection_document(namespace=namespace)
+    metadata = memory["metadata"] | {"creationTimestamp": TIME}
+    snapshot = memory | {"kind": MEMORY_SNAPSHOT, "metadata": metadata | {"name": "s"}}
+    restore = memory | {"kind": MEMORY_RESTORE, "metadata": metadata | {"name": "r"}}
+    snapshot["spec"] = {"agentMemoryRef": {"name": name}, "deletionPolicy": "Delete"}
+    restore["spec"] = {"target": {"name": name}, "source": {"snapshotRef": {"name": "s"}}}
+    return [one | {"status": told.get(one["kind"])} for one in (connection, memory, snapshot, restore)]
+
+
+class Nothing:
+    """A server with nothing on it."""
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*_: Any, **__: Any) -> Any:
+            if name == "create":
+                raise StoreUnavailable("the server is full")
+            told = Capable("1.18.3", 1, False)
+            return {"server": told, "collections": [], "names": [], "files": [], "count": 0, "scroll": ([], None)}.get(
+                name
+            )
+
+        return call
+
+
+class FakedOperator:
+    """An operator over fakes."""
+
+    def __init__(self, *found: Json) -> None:
+        self.table, self.cluster, self.clock = ObjectTable(), FakeCluster(), FakeClock()
+        self.table.claims = ClaimSet(is_complete=True)
+        for document in found:
+            self.table.put(copy.deepcopy(document))
+        self.store, self.secrets = FakeCollectionStore(), FakeSecrets()
+        self.connections = Connections(self.table, self.secrets, lambda _: self.store)
+        self.servers = Servers(self.table, self.secrets, self.open_server, cluster_id=self.cluster.cluster_id)
+
+    def open_server(self, endpoint: Endpoint) -> Server:
+        nothing: Any = Nothing()
+        return Server(endpoint, nothing, nothing, nothing)
+
+    def ask(self, key: Key, *, after_s: float = 0.0) -> None:
+        """Nobody is asked."""
+
+    def passes(self) -> Passes:
+        parts = (self.table, self.connections, self.cluster, self.clock, self.ask)
+        return passes_over(*parts, periods=Periods(), servers=self.servers)
+
+    def snapshots(self) -> SnapshotPasses:
+        class Proven:
+            async def prove(self, server: Server, metadata: Metadata, status: Json) -> ConditionState:
+                return ConditionState("Verified", True, "Verified", "proven")
+
+        copies, scratch = Copies(Storages(self.secrets, lambda _: MemoryObjects())), Scratch(self.cluster.cluster_id)
+        parts = (self.table, self.servers, self.cluster, self.clock, self.ask)
+        asking = TakeoverRequests(self.table)
+        return SnapshotPasses(*parts, prover=Proven(), copies=copies, scratch=scratch, asking=asking)
+
+    def restores(self) -> RestorePasses:
+        storages, erasures = Storages(self.secrets, lambda _: MemoryObjects()), Erasures(self.clock)
+        parts = (self.table, self.servers, storages, erasures, self.clock)
+        mirror = ErasureMirror(*parts, cluster_id=self.cluster.cluster_id)
+        restored = RestoredErasures(self.table, self.servers, erasures, mirror)
+        in_place = InPlace(self.table, self.cluster, Scratch(self.cluster.cluster_id), self.ask, restored)
+        return RestorePasses(
+            *(self.table, self.servers, self.cluster, self.clock, self.ask),
+            sources=RestoreSources(self.table, self.servers, Copies(storages), HttpsFiles()),
+            locks=AliasLocks(),
+            in_place=in_place,
+            erasures=restored,
+            asking=TakeoverRequests(self.table),
+        )
+
+
+VICTIM = documents("agents", WHOLE)
+MEMORY = Key(AGENT_MEMORY, "agents", "probe")
+
+
+async def seen_by(scene: FakedOperator) -> Json:
+    """Return what an operator makes of the victim's objects: everything that looks at statuses beside its own."""
+    table = scene.table
+    snapshots, restores = (table.jobs_of(MEMORY, kind) for kind in (MEMORY_SNAPSHOT, MEMORY_RESTORE))
+    beside = list(statuses_beside(table, Key(MEMORY_SNAPSHOT, "agents", "another")))
+    copied = files_copied((one["status"] for one in documents_in(table, MEMORY_SNAPSHOT, "agents")), PHYSICAL)
+
+    async def observe(alias: str) -> Any:
+        return observed_of(desired_of(), is_busy=True) if alias == ALIAS else None
+
+    schedule = SnapshotSchedule(table, scene.cluster, scene.clock, scene.ask, NothingToRemove())
+    found = {
+        "next": next_physical(ALIAS, names_on_record(table, "agents")),
+        "named": files_named(beside, PHYSICAL),
+        "copied": copied,
+        "closed": closed_by(MEMORY, table),
+        "moving": rebuild_moving(MEMORY, table),
+        "restoring": restore_under_way(MEMORY, table),
+        "since": keep_since_ms(snapshots, restores, last_snapshot=None, now_ms=scene.clock.now_ms()),
+        "turn": await Turns(table, scene.clock).take(MEMORY, observe),
+        "due": await schedule.look(MEMORY),
+        "owner": table.namespace_of("probe"),
+    }
+    await scene.passes().run(MEMORY)
+    return found | {"status": scene.cluster.statuses[-1] if scene.cluster.statuses else None}
+
+
+@settings(max_examples=60)
+@given(statuses())
+@example({kind: [[]] for kind in KINDS})
+@example(WHOLE)
+async def test_what_another_namespaces_statuses_say_changes_nothing(told: dict[str, Any]) -> None:
+    alone, beside = FakedOperator(*VICTIM), FakedOperator(*VICTIM, *documents("beta", told, "thief"))
+    # Of the same connection, and one more that claims the victim's slug.
+    for document in documents("beta", told, "other")[1:]:
+        shared = document["spec"] | ({"connectionRef": {"name": "main", "namespace": "agents"}, "agent": "probe"})
+        spec = shared if document["kind"] == AGENT_MEMORY else document["spec"]
+        metadata = document["metadata"] | {"creationTimestamp": "2026-11-21T00:00:00Z"}
+        beside.table.put(document | {"spec": spec, "metadata": metadata})
+
+    assert await seen_by(beside) == await seen_by(alone)
+    render(told_by(OperatorMeter(beside.table).metrics(_queue()), is_leading=True))
+    documents_ = [with_readable_status(one) for one in documents("beta", told)]
+    owners_of(documents_[1:2], cluster_id="c", restores=documents_[3:])
+
+
+def _queue() -> Any:
+    class Queue:
+        length, stuck_s = 0, 0.0
+
+    return Queue()
+
+
+def deleted(kind: str, told: Any, finalizer: str) -> list[Json]:
+    """Return one's own objects, of which one is being deleted."""
+    found = documents("agents", {kind: told})
+    for document in found:
+        if document["kind"] == kind:
+            document["metadata"] = document["metadata"] | {"finalizers": [finalizer], "deletionTimestamp": TIME}
+    return found
+
+
+async def passed(run: Callable[[Key], Awaitable[float | None]], key: Key) -> None:
+    """Do a pass as the queue does, which tries again what may pass by itself."""
+    try:
+        await run(key)
+    except TransientError:
+        return
+
+
+@settings(max_examples=120)
+@given(forged(MEMORY_SNAPSHOT))
+async def test_a_snapshot_can_be_deleted_whatever_its_status_says(told: Any) -> None:
+    scene = FakedOperator(*deleted(MEMORY_SNAPSHOT, told, SNAPSHOT_FINALIZER))
+
+    await scene.snapshots().run(Key(MEMORY_SNAPSHOT, "agents", "s"))
+
+    assert scene.cluster.finalizers == [("s", [])]
+
+
+@settings(max_examples=120)
+@given(forged(MEMORY_RESTORE), st.sampled_from(["Swap", "InPlace"]))
+async def test_a_restore_can_be_deleted_whatever_its_status_says(told: Any, mode: str) -> None:
+    found = deleted(MEMORY_RESTORE, told, RESTORE_FINALIZER)
+    found[-1]["spec"]["mode"] = mode
+    scene = FakedOperator(*found)
+
+    await scene.restores().run(Key(MEMORY_RESTORE, "agents", "r"))
+
+    assert scene.cluster.finalizers == [("r", [])]
+
+
+@settings(max_examples=60)
+@given(forged(AGENT_MEMORY))
+async def test_an_agent_can_be_deleted_whatever_its_status_says(told: Any) -> None:
+    scene = FakedOperator(*deleted(AGENT_MEMORY, told, COLLECTION_FINALIZER))
+    memory = scene.table.get(MEMORY) or {}
+    memory["spec"]["deletionPolicy"] = "Delete"
+
+    await scene.passes().run(MEMORY)
+
+    assert scene.cluster.finalizers == [("probe", [])]
+
+
+RECOVERING = {
+    "steps": [{"name": "Recover", "startTime": TIME}],
+    **{name: WHOLE[MEMORY_RESTORE][name] for name in ("connection", "targetUid", "physical", "previousCollection")},
+}
+
+
+@settings(max_examples=120)
+@given(statuses(), st.sampled_from(["Swap", "InPlace"]))
+@example(WHOLE | {MEMORY_RESTORE: RECOVERING}, "Swap")
+async def test_a_pass_over_ones_own_objects_ends_whatever_their_statuses_say(told: dict[str, Any], mode: str) -> None:
+    """Ends with a status, or is tried again: never with an error that nobody foresaw."""
+    found = documents("agents", told)
+    found[-1]["spec"]["mode"] = mode
+    for document in found:
+        key = key_of(document)
+        for run in (
+            FakedOperator(*found).passes().run,
+            FakedOperator(*found).snapshots().run,
+            FakedOperator(*found).restores().run,
+        ):
+            kinds = {"Passes": (AGENT_MEMORY, QDRANT_CONNECTION), "SnapshotPasses": (MEMORY_SNAPSHOT,)}
+            if key.kind in kinds.get(type(run.__self__).__name__, (MEMORY_RESTORE,)):
+                await passed(run, key)
+    taken_of(with_readable_status(found[2]))
+
+
+@settings(max_examples=120)
+@given(statuses())
+def test_the_api_takes_in_every_object_whatever_its_status_says(told: dict[str, Any]) -> None:
+    """Nothing is served by an expression that is wrong, so what was accepted before is looked for in the status."""
+    served: list[str] = []
+
+    class Directory:
+        def put(self, claim: AgentClaim) -> None:
+            served.append(claim.settings.slug)
+
+    directory: Any = Directory()
+    for document in documents("agents", told):
+        if document["kind"] == AGENT_MEMORY:
+            document["spec"] |= {"scoring": {"model": "Expression", "expression": "similarity +"}}
+        ApiFeed(ObjectTable(), directory).take("ADDED", document)
+
+    assert served == ["probe"]
+
+
+async def test_an_agents_status_is_replaced_by_the_next_pass() -> None:
+    told = {"collection": "x", "conditions": 5, "reindexSince": "never", "rebuild": {"state": "Nonsense"}}
+    scene = FakedOperator(*documents("agents", {AGENT_MEMORY: told}))
+
+    await scene.passes().run(MEMORY)
+
+    (_, _, status) = scene.cluster.statuses[-1]
+    assert status["collection"]["physical"] == PHYSICAL
+    assert "reindexSince" not in status
+    assert {entry["type"]: entry["status"] for entry in status["conditions"]}["Ready"] == "True"

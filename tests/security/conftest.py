@@ -1,0 +1,65 @@
+"""Operator and API as shipped, for each module; tenants for each test. docs/security.md names what these tests prove.
+
+`infra` is the platform's namespace, with the only Qdrant key; `alpha` and `beta` are tenants whose names no other test
+has, nor the `slug`. A test that shows what even a status in the tenant's hands does not give takes the parameter:
+
+    @pytest.mark.parametrize("rights", BOTH)
+    def test_something(infra, alpha, beta, slug): ...
+"""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.fixtures import cleared, control_plane, qdrant_url
+from tests.support.cluster.tenants import Platform, Rights, Tenant, create_infra, running_platform
+from tests.support.cluster.workspace import Workspace
+from tests.support.web.s3_server import storage
+
+# `qdrant_url` is a server without a key: one that a tenant runs itself.
+__all__ = ["cleared", "control_plane", "qdrant_url", "storage"]
+
+
+@pytest.fixture(scope="module")
+def platform(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Platform]:
+    """Operator, API and the platform's Qdrant."""
+    with running_platform(control_plane, tmp_path_factory.mktemp("platform")) as made:
+        yield made
+
+
+@pytest.fixture
+def infra(platform: Platform) -> Iterator[Workspace]:
+    """The platform's namespace; its connection `main` serves all namespaces."""
+    made = create_infra(platform)
+    yield made
+    made.clean()
+
+
+@pytest.fixture
+def rights() -> Rights:
+    """What the tenants have in their own namespace."""
+    return "edit"
+
+
+@pytest.fixture
+def alpha(platform: Platform, infra: Workspace, rights: Rights) -> Iterator[Tenant]:
+    """A tenant."""
+    made = Tenant.create(platform, "alpha", rights)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def beta(platform: Platform, infra: Workspace, rights: Rights) -> Iterator[Tenant]:
+    """Another tenant."""
+    made = Tenant.create(platform, "beta", rights)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def slug() -> str:
+    """An agent's name that no other test uses."""
+    return f"support-bot-{uuid.uuid4().hex[:8]}"

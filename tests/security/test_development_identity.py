@@ -1,0 +1,293 @@
+"""Whose collections are in development: an id in the data folder, on a server that others may share too."""
+
+import json
+import os
+import pathlib
+import resource
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from agentmemory_operator.main.stores import open_jobs
+from agentmemory_operator.spec.naming import scratch_name
+from tests.support.command_line import command_line
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, running
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import dev_qdrant
+
+CONNECTION = {
+    "apiVersion": "agentmemory.dev/v1alpha1",
+    "kind": "QdrantConnection",
+    "metadata": {"name": "main", "namespace": "agents"},
+    "spec": {"url": "http://qdrant.qdrant.svc:6333"},
+}
+FORMER = "development"
+# Makes what 4f95245 made: the one id in markers, statuses and snapshots, and no file of it.
+AS_BEFORE = {"AGENTMEMORY_CLUSTER_ID": FORMER}
+AGENT = "/v1/agents/bot"
+VECTOR = [1.0] * 8
+
+
+@dataclass(slots=True)
+class Started:
+    """A stack that runs."""
+
+    program: Program
+    api: httpx.Client
+    qdrant: httpx.Client
+
+    def wait_served(self) -> None:
+        wait_until(lambda: self.api.get(AGENT).status_code == 200, seconds=30, what="the agent")
+
+    def store(self, text: str) -> None:
+        memory = {"user_id": "ada", "content": text, "vector": VECTOR}
+        self.api.post(f"{AGENT}/memories", json=memory).raise_for_status()
+
+    def contents(self) -> list[str]:
+        listed = self.api.get(f"{AGENT}/memories", params={"user_id": "ada"}).raise_for_status().json()
+        return sorted(memory["content"] for memory in listed["results"])
+
+    def owners(self) -> dict[str, str]:
+        """Return whose each collection is: clusterId by name."""
+        names = [item["name"] for item in self.qdrant.get("/collections").json()["result"]["collections"]]
+        return {name: self._marker(name).get("clusterId", "") for name in names}
+
+    def _marker(self, name: str) -> dict[str, Any]:
+        config = self.qdrant.get(f"/collections/{name}").raise_for_status().json()["result"]["config"]
+        marker: dict[str, Any] = (config.get("metadata") or {}).get("agentmemory") or {}
+        return marker
+
+
+class Home:
+    """A person's folders: manifests of one agent, and data."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self.path, self.manifests, self.data = path, path / "manifests", path / "data"
+        self.manifests.mkdir(parents=True)
+        (self.manifests / "agents.yaml").write_text(yaml.safe_dump_all([CONNECTION, agent_document("bot")]))
+
+    @property
+    def file(self) -> pathlib.Path:
+        return self.data / "cluster-id"
+
+    @property
+    def id(self) -> str:
+        return self.file.read_text().strip()
+
+    @contextmanager
+    def dev(self, *more: str, **environment: str) -> Iterator[Started]:
+        """Run `agentmemory dev`."""
+        options = ("--manifests", str(self.manifests), "--data", str(self.data), "--port", "0", *more)
+        program = Program(self.path / "dev.log", *AGENTMEMORY, "dev", *options, **environment)
+        with running(program), ExitStack() as stack:
+            api, qdrant = (program.wait_for(rf"{name} (http://\S+)")[1] for name in ("API", "Qdrant"))
+            clients = [stack.enter_context(httpx.Client(base_url=url, timeout=30)) for url in (api, qdrant)]
+            yield Started(program, *clients)
+            program.stop()
+
+    @contextmanager
+    def api(self, qdrant: str, *more: str, **environment: str) -> Iterator[tuple[Program, httpx.Client]]:
+        """Run `agentmemory api` on the manifests."""
+        options = ("--source", "files", "--manifests", str(self.manifests), "--port", "0", *more)
+        program = Program(self.path / "api.log", *AGENTMEMORY, "api", *options, QDRANT_URL=qdrant, **environment)
+        with running(program), httpx.Client(base_url=program.wait_for(r"API (http://\S+)")[1], timeout=30) as client:
+            yield program, client
+
+    def run(self, *arguments: str) -> str:
+        """Run a command on the folder; return what it printed."""
+        done = CliRunner().invoke(command_line(open_jobs=open_jobs), [*arguments, "--manifests", str(self.manifests)])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path) -> Home:
+    return Home(tmp_path / "home")
+
+
+class TestUpgrade:
+    """What 4f95245 left goes on in the Qdrant that `dev` itself runs."""
+
+    def test_memories_snapshots_and_what_was_replaced_are_served_restored_and_taken_back(self, home: Home) -> None:
+        with home.dev(**AS_BEFORE) as stack:
+            stack.wait_served()
+            stack.store("first")
+            home.run("snapshot", "create", "bot", "--name", "old", "--wait")
+            home.run("restore", "bot", "--from", "old", "--name", "early", "--wait")
+            assert set(stack.owners().values()) == {FORMER}
+        assert not home.file.exists()
+        old_status = (home.manifests / ".status" / "agents.old.memorysnapshot.json").read_text()
+        assert json.loads(old_status)["status"]["owner"]["clusterId"] == FORMER
+
+        with home.dev() as stack:
+            stack.wait_served()
+            assert stack.contents() == ["first"]
+            stack.store("second")
+            verified = home.run("snapshot", "verify", "bot", "old", "--wait")
+            restored = home.run("restore", "bot", "--from", "old", "--wait")
+            then = stack.contents()
+            home.run("restore", "--rollback", "bot", "--wait")
+            now, owners = stack.contents(), stack.owners()
+
+        assert "has succeeded" in verified
+        assert "has succeeded (Restored)" in restored
+        assert (then, now) == (["first"], ["first", "second"])
+        assert set(owners.values()) == {home.id}
+        assert home.id != FORMER
+        listed = yaml.safe_load(home.run("snapshot", "list", "bot", "-o", "yaml"))["snapshots"]
+        assert [entry["verified"] for entry in listed if entry["name"] == "old"] == ["True"]
+
+    def test_a_scratch_collection_that_a_kill_left_goes(self, home: Home) -> None:
+        left = scratch_name(FORMER, "some uid")
+        with home.dev(**AS_BEFORE) as stack:
+            stack.wait_served()
+            body = {"vectors": {"size": 8, "distance": "Cosine"}}
+            stack.qdrant.put(f"/collections/{left}", json=body).raise_for_status()
+
+        with home.dev() as stack:
+            stack.wait_served()
+            assert left not in stack.owners()
+
+    def test_on_a_server_of_ones_own_the_former_id_may_be_anybodys(self, home: Home, tmp_path: pathlib.Path) -> None:
+        with dev_qdrant(tmp_path / "qdrant") as url:
+            with home.dev("--qdrant", url, **AS_BEFORE) as stack:
+                stack.wait_served()
+                stack.store("mine")
+            with home.dev("--qdrant", url) as stack:
+                stack.program.wait_for("CollectionNotOwned")
+                assert stack.api.get(AGENT).status_code == 503
+                assert set(stack.owners().values()) == {FORMER}
+            with home.dev("--qdrant", url, **AS_BEFORE) as stack:
+                stack.wait_served()
+                assert stack.contents() == ["mine"]
+
+
+class TestSharedServer:
+    """Two people with the same manifests and one Qdrant."""
+
+    def test_the_second_is_refused_and_serves_nothing(self, tmp_path: pathlib.Path) -> None:
+        ada, bob = Home(tmp_path / "ada"), Home(tmp_path / "bob")
+        with dev_qdrant(tmp_path / "qdrant") as url:
+            with ada.dev("--qdrant", url) as stack:
+                stack.wait_served()
+                stack.store("ada's")
+            with bob.dev("--qdrant", url) as stack:
+                stack.program.wait_for("CollectionNotOwned")
+                refused = [stack.api.get(AGENT), stack.api.get(f"{AGENT}/memories", params={"user_id": "ada"})]
+                owners = stack.owners()
+
+        assert [answer.status_code for answer in refused] == [503, 503]
+        assert "ada's" not in "".join(answer.text for answer in refused)
+        assert set(owners.values()) == {ada.id}
+        assert ada.id != bob.id
+
+    def test_an_api_on_files_serves_the_collections_of_its_own_data_folder(self, tmp_path: pathlib.Path) -> None:
+        ada, bob = Home(tmp_path / "ada"), Home(tmp_path / "bob")
+        with dev_qdrant(tmp_path / "qdrant") as url:
+            with ada.dev("--qdrant", url) as stack:
+                stack.wait_served()
+                stack.store("ada's")
+            with ada.api(url, "--data", str(ada.data)) as (_, client):
+                wait_until(lambda: client.get(AGENT).status_code == 200, seconds=20, what="the agent")
+            with ada.api(url, AGENTMEMORY_CLUSTER_ID=ada.id) as (_, client):
+                wait_until(lambda: client.get(AGENT).status_code == 200, seconds=20, what="the agent")
+            with bob.api(url, "--data", str(bob.data)) as (program, client):
+                program.wait_for("which cluster this is, is not known: .*cluster-id is not there")
+                assert client.get("/readyz").status_code == 503
+                assert client.get(AGENT).status_code == 503
+                bob.data.mkdir()
+                bob.file.write_text("somebody-else\n")
+                # Asked again, it is known: and the collection is another's.
+                wait_until(lambda: client.get("/readyz").status_code == 200, seconds=30, what="readiness")
+                answer = client.get(AGENT)
+
+        assert answer.status_code == 503
+        assert "see the object's Ready condition" in answer.json()["detail"]
+
+
+class TestFile:
+    """The id is whole or not there, and nobody's but the owner's to read."""
+
+    def test_it_is_kept_from_start_to_start_and_read_by_nobody_else(self, home: Home) -> None:
+        with home.dev() as stack:
+            stack.wait_served()
+            first, owners = home.id, stack.owners()
+        with home.dev() as stack:
+            stack.wait_served()
+
+        assert home.id == first
+        assert set(owners.values()) == {first}
+        assert stat.S_IMODE(home.file.stat().st_mode) == 0o600
+        assert [path.name for path in home.data.glob("cluster-id*")] == ["cluster-id"]
+
+    def test_lost_it_leaves_the_collections_alone_and_the_start_says_what_to_write(self, home: Home) -> None:
+        with home.dev() as stack:
+            stack.wait_served()
+            stack.store("kept")
+            before = home.id
+        home.file.unlink()
+
+        with home.dev() as stack:
+            said = stack.program.wait_for("write (.+) into the file cluster-id")[1]
+            stack.program.wait_for("CollectionNotOwned")
+            refused, owners = stack.api.get(AGENT).status_code, stack.owners()
+        home.file.write_text(said)
+        with home.dev() as stack:
+            stack.wait_served()
+            kept = stack.contents()
+
+        assert (said, refused, set(owners.values()), kept) == (before, 503, {before}, ["kept"])
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"\xff\xfe\x00", b"two words", b"x" * 5000], ids=lambda content: content[:8]
+    )
+    def test_corrupted_it_ends_the_start_with_the_way_out(self, home: Home, content: bytes) -> None:
+        home.data.mkdir()
+        home.file.write_bytes(content)
+
+        done = start(home)
+
+        assert done.returncode == 1
+        assert "cluster-id holds no id: write the one back" in done.stderr
+        assert home.file.read_bytes() == content
+
+    def test_a_disk_without_room_ends_the_start_with_the_way_out_and_leaves_no_half_of_it(self, home: Home) -> None:
+        done = start(home, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)))
+
+        assert done.returncode == 1
+        assert "cluster-id, which names this data folder" in done.stderr
+        assert "name another --data, or set AGENTMEMORY_CLUSTER_ID" in done.stderr
+        assert not home.file.exists()
+
+        with home.dev("--qdrant", "http://127.0.0.1:9"):
+            assert home.id
+
+    def test_several_first_starts_at_once_agree(self, home: Home) -> None:
+        code = (
+            "import sys, pathlib; from agentmemory_operator.adapters.folder.cluster_id import keep_cluster_id as keep"
+        )
+        command = [sys.executable, "-c", f"{code}; print(keep(pathlib.Path(sys.argv[1])))", str(home.data)]
+        with ThreadPoolExecutor(8) as pool:
+            runs = [pool.submit(subprocess.run, command, capture_output=True, text=True, cwd=ROOT) for _ in range(8)]
+            said = {run.result().stdout.strip() for run in runs}
+
+        assert said == {home.id}
+
+
+def start(home: Home, **how: Any) -> subprocess.CompletedProcess[str]:
+    """Start the stack on a server of one's own, and wait for its end."""
+    options = ["--manifests", str(home.manifests), "--data", str(home.data), "--port", "0"]
+    command = [*AGENTMEMORY, "dev", *options, "--qdrant", "http://127.0.0.1:9"]
+    environment = clean_environment() | {"PYTHONDONTWRITEBYTECODE": "1", "HOME": os.environ.get("HOME", "/")}
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60, **how)

@@ -1,0 +1,835 @@
+"""A tenant writes the addresses: nothing of another's is reached, no redirect followed, no answer is too large."""
+
+import asyncio
+import base64
+import contextlib
+import gzip
+import pathlib
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from typing import Any, ClassVar
+
+import pytest
+
+from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
+from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession
+from agentmemory_operator.adapters.http.https_files import HttpsFiles
+from agentmemory_operator.adapters.http.httpx_transport import HostTransport, client_of
+from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
+from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.connections.rules.egress import EgressPolicy, parse_allowed
+from agentmemory_operator.connections.rules.hosts import Address
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    OutcomeUnknown,
+    RequestInvalid,
+    SpecInvalid,
+    StorageRejected,
+    StoreRejected,
+    StoreUnavailable,
+)
+from agentmemory_operator.ports.objects import AccessKey, Bucket
+from tests.support.web.http_server import Authority
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PACKAGE = ROOT / "operator" / "agentmemory_operator"
+KEY = "s3cr3t-key-4711"
+TEXT = "the user's PIN is 4711"
+
+Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+@dataclass(slots=True)
+class Listener:
+    """A server of a few lines that writes down what it is sent.
+
+    Attributes:
+        answer: writes what it answers each request.
+    """
+
+    answer: Answer
+    port: int = 0
+    received: list[bytes] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = re.search(rb"(?i)content-length: (\d+)", head)
+            self.received.append(head + (await reader.readexactly(int(size[1])) if size else b""))
+            await self.answer(writer)
+            await writer.drain()
+        writer.close()
+
+
+@contextlib.asynccontextmanager
+async def listening(answer: Answer, *, host: str = "127.0.0.1") -> AsyncIterator[Listener]:
+    listener = Listener(answer)
+    server = await asyncio.start_server(listener.handle, host, 0)
+    listener.port = server.sockets[0].getsockname()[1]
+    try:
+        yield listener
+    finally:
+        server.close()
+
+
+def answering(status: int, body: bytes = b"", *headers: str) -> Answer:
+    """Return what answers each request so."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        lines = [f"HTTP/1.1 {status} x", f"Content-Length: {len(body)}", "Connection: close", *headers, "", ""]
+        writer.write("\r\n".join(lines).encode() + body)
+
+    return answer
+
+
+def embedder_at(url: str, egress: Egress = USUAL, **options: Any) -> OpenAIEmbedder:
+    given = {"model": "m", "dimensions": 8, "api_key": KEY, "base_url": f"{url}/v1", "timeout_s": 5}
+    return OpenAIEmbedder(OpenAIOptions(**(given | options)), egress=egress)
+
+
+def bucket_at(url: str) -> Bucket:
+    return Bucket(name="bucket", region="us-east-1", endpoint=url, access_key=AccessKey("ACCESS-ID", KEY))
+
+
+async def ask_collections(url: str, egress: Egress = USUAL) -> None:
+    store = QdrantCollections(url, api_key=KEY, egress=egress)
+    try:
+        await store.count("a")
+    finally:
+        await store.close()
+
+
+async def ask_points(url: str, egress: Egress = USUAL) -> None:
+    store = QdrantPoints(url, api_key=KEY, egress=egress)
+    try:
+        await store.scroll("a", {"limit": 1, "filter": {"must": [{"key": "userId", "match": {"value": TEXT}}]}})
+    finally:
+        await store.close()
+
+
+async def write_points(url: str, egress: Egress = USUAL) -> None:
+    store = QdrantPoints(url, api_key=KEY, egress=egress)
+    try:
+        await store.set_payload("a", {"content": TEXT}, {"must": []})
+    finally:
+        await store.close()
+
+
+async def list_snapshots(url: str, egress: Egress = USUAL) -> None:
+    store = QdrantSnapshots(url, api_key=KEY, egress=egress)
+    try:
+        await store.files("a")
+    finally:
+        await store.close()
+
+
+async def download_snapshot(url: str, egress: Egress = USUAL) -> None:
+    store = QdrantSnapshots(url, api_key=KEY, egress=egress)
+    try:
+        async with store.download("a", "b") as content:
+            async for _ in content:
+                pass
+    finally:
+        await store.close()
+
+
+async def ask_nodes(url: str, egress: Egress = USUAL) -> None:
+    """The node alone has the address; nobody asks the cluster's."""
+    store = QdrantShardSnapshots("http://127.0.0.1:9", (url,), api_key=KEY, egress=egress)
+    try:
+        await store._replicas.inactive("a")
+    finally:
+        await store.close()
+
+
+async def embed(url: str, egress: Egress = USUAL) -> None:
+    embedder = embedder_at(url, egress)
+    try:
+        await embedder.embed([TEXT])
+    finally:
+        await embedder.aclose()
+
+
+async def list_bucket(url: str, egress: Egress = USUAL) -> None:
+    objects = S3Objects(bucket_at(url), egress=egress)
+    try:
+        async for _ in objects.list("a"):
+            pass
+    finally:
+        await objects.close()
+
+
+async def read_object(url: str, egress: Egress = USUAL) -> None:
+    objects = S3Objects(bucket_at(url), egress=egress)
+    try:
+        async with objects.get("a") as content:
+            async for _ in content:
+                pass
+    finally:
+        await objects.close()
+
+
+async def fetch_file(url: str, egress: Egress = USUAL) -> None:
+    async with HttpsFiles(egress).open(f"{url}/a.snapshot") as content:
+        async for _ in content:
+            pass
+
+
+CLIENTS = [
+    *(ask_collections, ask_points, write_points, list_snapshots, download_snapshot, ask_nodes),
+    *(embed, list_bucket, read_object, fetch_file),
+]
+EVERY_CLIENT = pytest.mark.parametrize("ask", CLIENTS, ids=lambda ask: ask.__name__)
+
+
+class TestRedirects:
+    @EVERY_CLIENT
+    @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+    async def test_nobody_follows_one_with_body_or_key(
+        self, ask: Callable[[str], Awaitable[None]], status: int
+    ) -> None:
+        async with (
+            listening(answering(200, b'{"result": {}, "data": []}')) as thief,
+            listening(answering(status, b"", f"Location: {thief.url}/loot")) as server,
+        ):
+            with pytest.raises(AgentMemoryError) as raised:
+                await ask(server.url)
+
+        assert thief.received == []
+        assert len(server.received) == 1
+        assert re.search(f"answered {status}|leads on to", str(raised.value))
+
+    async def test_a_write_that_is_led_elsewhere_was_not_made_and_only_a_person_can_help(self) -> None:
+        async with listening(answering(307, b"", "Location: http://127.0.0.1:9/")) as server:
+            with pytest.raises(StoreRejected, match=r"answered 307, .* give the URL of the server itself"):
+                await write_points(server.url)
+
+    async def test_a_storage_that_leads_elsewhere_gets_the_signature_alone(self) -> None:
+        async with listening(answering(307, b"", "Location: http://127.0.0.1:9/")) as server:
+            with pytest.raises(StorageRejected, match="correct region or endpoint"):
+                await list_bucket(server.url)
+
+    async def test_where_a_file_is_led_on_to_is_told_only_as_a_host(self) -> None:
+        async with listening(answering(302, b"", "Location: https://user:pass@a\x1b[31m.example/secret")) as server:
+            with pytest.raises(StorageRejected) as raised:
+                await fetch_file(server.url)
+
+        assert "leads on to another address" in str(raised.value)
+
+
+PAGE = b"<html>internal admin page\x1b[31m root:hunter2\r\n</html>"
+SECRETS = ("hunter2", "root", "\x1b", "\n", KEY, TEXT, "ACCESS-ID")
+
+
+class TestWords:
+    @EVERY_CLIENT
+    @pytest.mark.parametrize("status", [400, 404, 500])
+    @pytest.mark.parametrize(
+        "body",
+        [
+            PAGE,
+            b'{"error": "root:hunter2"}',
+            b'{"status": "root:hunter2"}',
+            b'{"status": {"error": {"root": "hunter2"}}}',
+            b'{"error": {"message": "root:hunter2 ' + TEXT.encode() + b'", "code": "root hunter2"}}',
+            b"<Page><Code>Root</Code><Message>root:hunter2</Message></Page>",
+            b"<Error><Code>root:hunter2</Code><Message>root:hunter2</Message></Error>",
+            b"<?xml version='1.0' encoding='root'?><Error/>",
+            b"\xff\xfe\x00root:hunter2",
+            b"[" * 100_000,
+        ],
+        ids=["page", "error", "status", "object", "openai", "xml", "code", "encoding", "bytes", "deep"],
+    )
+    async def test_what_is_no_envelope_of_the_service_s_own_is_not_repeated(
+        self, ask: Callable[[str], Awaitable[None]], status: int, body: bytes, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(asyncio, "sleep", _no_sleep)
+        async with listening(answering(status, body)) as server:
+            try:
+                await ask(server.url)
+            except AgentMemoryError as exc:
+                said = str(exc)
+            else:
+                said = ""
+
+        assert [secret for secret in SECRETS if secret in said] == []
+
+    @pytest.mark.parametrize("ask", [ask_collections, ask_points])
+    async def test_qdrant_s_own_words_are_told_as_one_printable_line(
+        self, ask: Callable[[str], Awaitable[None]]
+    ) -> None:
+        words = f"Wrong input: \\u001b[31mvector\\n{KEY} " + "x" * 1_000
+        body = f'{{"status": {{"error": "{words}"}}, "time": 0.0}}'.encode()
+        async with listening(answering(400, body)) as server:
+            with pytest.raises(StoreRejected) as raised:
+                await ask(server.url)
+
+        # Those about points are for their caller alone.
+        told = raised.value.words or str(raised.value)
+        assert re.search(r"Wrong input: vector \.\.\. x{100}", told)
+        assert told.isprintable()
+        assert len(told) <= 230
+        assert KEY not in told
+
+    async def test_what_speaks_no_http_is_not_repeated(self) -> None:
+        async def greet(writer: asyncio.StreamWriter) -> None:
+            writer.write(b"SSH-2.0-OpenSSH_9.2 hunter2\r\n")
+
+        for ask in CLIENTS:
+            async with listening(greet) as server:
+                with pytest.raises(AgentMemoryError) as raised:
+                    await ask(server.url)
+
+            assert "hunter2" not in str(raised.value)
+
+    async def test_a_refused_text_is_not_repeated_by_whoever_refuses_it(self) -> None:
+        body = f'{{"error": {{"message": "bad input: {TEXT}", "type": "invalid_request_error"}}}}'.encode()
+        async with listening(answering(400, body)) as server:
+            with pytest.raises(RequestInvalid, match=r"\(400 invalid_request_error\)") as raised:
+                await embed(server.url)
+
+        assert TEXT not in str(raised.value)
+
+    async def test_nor_does_it_stand_in_the_traceback(self) -> None:
+        body = f'{{"error": {{"message": "bad input: {TEXT}"}}}}'.encode()
+        for status in (400, 401, 404, 413, 422):
+            async with listening(answering(status, body)) as server:
+                with pytest.raises(AgentMemoryError) as raised:
+                    await embed(server.url)
+
+            assert TEXT not in "".join(traceback.format_exception(raised.value))
+
+    @pytest.mark.parametrize("asked", ["9" * 400, "²", "-1", "nan", "inf", "1e999"])
+    async def test_a_pause_without_end_is_not_kept(self, asked: str) -> None:
+        async with listening(answering(503, b"", f"Retry-After: {asked}")) as server:
+            with pytest.raises(StoreUnavailable) as raised:
+                await ask_collections(server.url)
+
+        assert 0 <= raised.value.retry_after_s <= 3600
+
+
+async def _no_sleep(_: float) -> None:
+    return
+
+
+SIZE_MIB = 600
+# What a client may take of it: the caps of points are the largest.
+GROWTH_MIB = 40
+
+CHILD = """
+import asyncio, contextlib, pathlib, resource, sys
+sys.path[:0] = [{root!r}, {package!r}]
+from tests.security import test_egress as world
+
+def most():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+
+async def main():
+    ask = getattr(world, {ask!r})
+    with contextlib.suppress(world.AgentMemoryError, OSError):
+        await ask("http://127.0.0.1:9")
+    for url in {urls!r}:
+        before, told = most(), "answered"
+        try:
+            await ask(url)
+        except world.AgentMemoryError as exc:
+            told = f"{{type(exc).__name__}}: {{exc}}"
+        print(most() - before, told)
+
+asyncio.run(main())
+"""
+
+
+def _flood(connection: socket.socket, how: str, status: int) -> None:
+    """Send 600 MiB, or as much as is taken."""
+    block, blocks = b"[]," * (1 << 18), SIZE_MIB * (1 << 20) // (3 << 18)
+    with contextlib.suppress(OSError), connection:
+        connection.settimeout(30)
+        connection.recv(1 << 16)
+        connection.sendall(f"HTTP/1.1 {status} x\r\n".encode())
+        match how:
+            case "length":
+                connection.sendall(f"Content-Length: {len(block) * blocks}\r\n\r\n".encode())
+                frame = block
+            case "chunked":
+                connection.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
+                frame = b"%x\r\n%s\r\n" % (len(block), block)
+            case "until closed":
+                connection.sendall(b"Connection: close\r\n\r\n")
+                frame = block
+            case "both":
+                connection.sendall(b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n")
+                frame = b"%x\r\n%s\r\n" % (len(block), block)
+            case "headers":
+                frame = b"".join(b"X-%d: %s\r\n" % (number, b"y" * 4_000) for number in range(200))
+            case _:
+                frame = b"X-Long: " + block
+        for _ in range(blocks):
+            connection.sendall(frame)
+
+
+@contextlib.contextmanager
+def flooding(how: str, status: int) -> Iterator[str]:
+    """Serve 600 MiB to each request."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    threading.Thread(target=_flood, args=(connection, how, status), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+
+
+class TestSizes:
+    @pytest.mark.parametrize("ask", ["ask_collections", "ask_points", "write_points", "embed", "list_bucket"])
+    def test_an_answer_of_600_mib_leaves_memory_as_it_is(self, ask: str) -> None:
+        ways = [(200, how) for how in ("length", "chunked", "until closed", "both", "headers", "one header")]
+        ways.append((400, "chunked"))
+        with contextlib.ExitStack() as stack:
+            urls = [stack.enter_context(flooding(how, status)) for status, how in ways]
+            script = CHILD.format(root=str(ROOT), package=str(ROOT / "operator"), ask=ask, urls=urls)
+            done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=100, cwd=ROOT)
+
+        assert done.returncode == 0, done.stderr[-2_000:]
+        for (status, how), line in zip(ways, done.stdout.splitlines(), strict=True):
+            grown, told = line.split(" ", 1)
+            assert int(grown) < GROWTH_MIB, (status, how, line)
+            assert not told.startswith("answered"), (status, how)
+            if status == 200 and how in ("length", "chunked", "until closed"):
+                assert "is larger than" in told or "OutcomeUnknown" in told, (how, told)
+
+    async def test_a_write_whose_answer_is_too_large_may_have_been_made(self) -> None:
+        async with listening(answering(200, b" " * (9 << 20))) as server:
+            with pytest.raises(OutcomeUnknown):
+                await write_points(server.url)
+
+    @pytest.mark.parametrize("status", [200, 400])
+    @pytest.mark.parametrize("header", ["Content-Encoding: gzip", "Content-Type: text/plain; charset=zlib_codec"])
+    async def test_a_small_answer_is_not_unpacked_into_a_large_one(self, status: int, header: str) -> None:
+        packed = gzip.compress(bytes(200 << 20)) if "gzip" in header else zlib.compress(bytes(40 << 20))
+        async with listening(answering(status, packed, header)) as server:
+            tracemalloc.start()
+            with pytest.raises(SpecInvalid if status == 200 else RequestInvalid):
+                await embed(server.url)
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+
+        assert most < 10 << 20
+
+    @pytest.mark.parametrize("body", [b'{"data":[' + b"{}," * 1_300_000 + b"{}]}", b"[" * 4_000_000, b'"' * 4_000_000])
+    async def test_an_answer_within_its_bound_keeps_the_process_busy_for_no_second(self, body: bytes) -> None:
+        async with listening(answering(200, body, "Content-Type: application/json")) as server:
+            began = time.process_time()
+            with pytest.raises(SpecInvalid, match="no list of 1 embeddings"):
+                await embed(server.url)
+
+        assert time.process_time() - began < 1
+
+    @pytest.mark.parametrize(("numbers", "texts"), [(3072, 2048), (8, 1), (65_536, 16)])
+    async def test_the_largest_embeddings_there_are_still_come(self, numbers: int, texts: int) -> None:
+        vector = base64.b64encode(b"\x00\x00\x80\x3f" * numbers).decode()
+        rows = ",".join(f'{{"object":"embedding","index":{n},"embedding":"{vector}"}}' for n in range(texts))
+        async with listening(answering(200, f'{{"object":"list","data":[{rows}]}}'.encode())) as server:
+            embedder = embedder_at(server.url, dimensions=numbers, batch_size=2048, timeout_s=60)
+            vectors = await embedder.embed(["x"] * texts)
+            await embedder.aclose()
+
+        assert (len(vectors), len(vectors[0])) == (texts, numbers)
+
+    async def test_a_page_of_a_thousand_large_vectors_still_comes(self) -> None:
+        vector = ",".join(["-0.012345678901234567"] * 3_072)
+        points = ",".join(
+            f'{{"id":{n},"payload":{{"content":"{"x" * 2_000}"}},"vector":[{vector}]}}' for n in range(1_000)
+        )
+        body = f'{{"result":{{"points":[{points}],"next_page_offset":null}},"status":"ok"}}'.encode()
+        async with listening(answering(200, body)) as server:
+            store = QdrantPoints(server.url, timeout_s=60)
+            found, _ = await store.scroll("a", {"limit": 1_000, "with_payload": True, "with_vector": True})
+            await store.close()
+
+        assert len(found) == 1_000
+
+
+def egress(
+    listed: str = "",
+    *,
+    is_in_cluster: bool = False,
+    api_servers: Sequence[tuple[str, int]] = (),
+    names: dict[str, list[str]] | None = None,
+) -> Egress:
+    """Return a policy, and what its names lead to."""
+
+    async def resolve(host: str, _: int) -> list[Address]:
+        found = (names or {}).get(host.lower())
+        if not found:
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return [ip_address(address) for address in found]
+
+    policy = EgressPolicy(allowed=parse_allowed(listed), is_in_cluster=is_in_cluster)
+    return Egress(policy, api_servers=api_servers, resolve=resolve)
+
+
+class TestAddresses:
+    @EVERY_CLIENT
+    @pytest.mark.parametrize(
+        "host",
+        [
+            *("169.254.169.254", "[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[64:ff9b::a9fe:a9fe]"),
+            *("[fd00:ec2::254]", "100.100.100.200", "168.63.129.16", "0.0.0.0", "[::]", "[fe80::1]", "224.0.0.1"),
+            *("metadata.google.internal", "evil.example.com", "EVIL.example.com"),
+        ],
+    )
+    async def test_no_client_connects_to_an_address_that_is_never_connected_to(
+        self, ask: Callable[[str, Egress], Awaitable[None]], host: str
+    ) -> None:
+        refusing = egress(names={"evil.example.com": ["169.254.169.254", "::ffff:169.254.169.254"]})
+
+        with pytest.raises(SpecInvalid, match=r"is not connected to") as raised:
+            await ask(f"https://{host}:6333", refusing)
+
+        assert raised.value.reason == "HostNotAllowed"
+        assert re.match(r"(spec\.(url|nodes|embedding\.baseURL)|endpoint|source\.url): ", str(raised.value))
+
+    @EVERY_CLIENT
+    async def test_the_address_behind_a_name_is_not_told(self, ask: Callable[[str, Egress], Awaitable[None]]) -> None:
+        with pytest.raises(SpecInvalid) as raised:
+            await ask(
+                "http://inner.example.com:6333", egress("10.0.0.0/8", names={"inner.example.com": ["192.168.7.9"]})
+            )
+
+        assert "192.168.7.9" not in str(raised.value)
+        assert "AGENTMEMORY_ALLOWED_HOSTS" in str(raised.value)
+
+    @EVERY_CLIENT
+    @pytest.mark.parametrize("host", ["2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "127.1", "127.0.0.1."])
+    async def test_another_spelling_of_an_address_is_no_way_around(
+        self, ask: Callable[[str, Egress], Awaitable[None]], host: str
+    ) -> None:
+        """Of a system's resolver: it reads them all as 127.0.0.1, where it reads them."""
+        in_pod = Egress(EgressPolicy(is_in_cluster=True))
+        async with listening(answering(200)) as server:
+            with pytest.raises(AgentMemoryError):
+                await ask(f"http://{host}:{server.port}", in_pod)
+
+        assert server.received == []
+
+    @EVERY_CLIENT
+    async def test_loopback_in_a_pod_has_to_be_named(self, ask: Callable[[str, Egress], Awaitable[None]]) -> None:
+        async with listening(answering(404)) as server:
+            for host in ("127.0.0.1", "localhost"):
+                url, names = f"http://{host}:{server.port}", {"localhost": ["127.0.0.1"]}
+                with pytest.raises(SpecInvalid, match="loopback"):
+                    await ask(url, egress(is_in_cluster=True, names=names))
+                with pytest.raises(SpecInvalid, match="loopback"):
+                    await ask(url, egress("0.0.0.0/0", is_in_cluster=True, names=names))
+                assert server.received == []
+
+                with contextlib.suppress(AgentMemoryError):
+                    await ask(url, egress("127.0.0.1", is_in_cluster=True, names=names))
+                assert server.received.pop()
+                with contextlib.suppress(AgentMemoryError):
+                    await ask(url, egress(names=names))
+                assert server.received.pop()
+                server.received.clear()
+
+    @EVERY_CLIENT
+    @pytest.mark.parametrize("api", ["127.0.0.1", "api.example.com"])
+    async def test_the_api_server_is_refused_by_address_and_port_and_its_neighbour_is_not(
+        self, ask: Callable[[str, Egress], Awaitable[None]], api: str
+    ) -> None:
+        names = {"api.example.com": ["127.0.0.1"], "tenant.example.com": ["127.0.0.1"]}
+        async with listening(answering(404)) as server, listening(answering(404)) as neighbour:
+            beside = egress(api_servers=[(api, server.port)], names=names)
+            for host in ("127.0.0.1", "tenant.example.com", "api.example.com"):
+                with pytest.raises(SpecInvalid, match="API server"):
+                    await ask(f"http://{host}:{server.port}", beside)
+                with contextlib.suppress(AgentMemoryError):
+                    await ask(f"http://{host}:{neighbour.port}", beside)
+
+        assert server.received == []
+        assert len(neighbour.received) >= 3
+
+    async def test_of_several_addresses_only_the_permitted_ones_are_connected_to(self) -> None:
+        async with listening(answering(200, b'{"result": {"count": 3}}')) as server:
+            mixed = egress(names={"q.example.com": ["169.254.169.254", "fe80::1", "127.0.0.1"]})
+            store = QdrantCollections(f"http://q.example.com:{server.port}", egress=mixed)
+            assert await store.count("a") == 3
+            await store.close()
+
+        assert len(server.received) == 1
+
+    async def test_a_name_that_is_listed_by_no_pattern_is_not_looked_up(self) -> None:
+        asked: list[str] = []
+
+        async def resolve(host: str, _: int) -> list[Address]:
+            asked.append(host)
+            return [ip_address("127.0.0.1")]
+
+        policy = EgressPolicy(allowed=parse_allowed("*.infra.svc"))
+        with pytest.raises(SpecInvalid, match="does not list it"):
+            await ask_collections("http://exfiltrated-data.evil.example:6333", Egress(policy, resolve=resolve))
+
+        assert asked == []
+
+    async def test_a_name_without_an_address_is_away_and_not_refused(self) -> None:
+        with pytest.raises(StoreUnavailable, match="its host has no address"):
+            await ask_collections("http://nowhere.example.com:6333", egress())
+
+
+class TestRebinding:
+    """A name whose owner answers another address each time."""
+
+    @EVERY_CLIENT
+    async def test_the_connection_goes_to_the_address_that_was_checked(
+        self, ask: Callable[[str, Egress], Awaitable[None]]
+    ) -> None:
+        asked: list[str] = []
+
+        async def resolve(host: str, _: int) -> list[Address]:
+            asked.append(host)
+            return [ip_address("127.0.0.1" if len(asked) == 1 else "127.0.0.2")]
+
+        policy = EgressPolicy(allowed=parse_allowed("127.0.0.1"), is_in_cluster=True)
+        async with (
+            listening(answering(404)) as server,
+            _also_at("127.0.0.2", server.port, answering(200, b'{"result": {}}')) as inner,
+        ):
+            with contextlib.suppress(AgentMemoryError):
+                await ask(f"http://rebound.example.com:{server.port}", Egress(policy, resolve=resolve))
+
+        assert server.received
+        assert inner.received == []
+
+    async def test_no_second_lookup_is_made_for_a_connection_and_none_for_a_kept_one(self) -> None:
+        asked: list[str] = []
+
+        async def resolve(host: str, _: int) -> list[Address]:
+            asked.append(host)
+            return [ip_address("127.0.0.1")]
+
+        async def kept(writer: asyncio.StreamWriter) -> None:
+            writer.write(b'HTTP/1.1 200 x\r\nContent-Length: 24\r\n\r\n{"result": {"count": 3}}')
+
+        listener = Listener(kept)
+
+        async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError):
+                while True:
+                    head = await reader.readuntil(b"\r\n\r\n")
+                    size = re.search(rb"(?i)content-length: (\d+)", head)
+                    await reader.readexactly(int(size[1]) if size else 0)
+                    listener.received.append(head)
+                    await kept(writer)
+            writer.close()
+
+        server = await asyncio.start_server(handle, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        store = QdrantPoints(f"http://q.example.com:{port}", egress=Egress(EgressPolicy(), resolve=resolve))
+        for _ in range(20):
+            assert await store.count("a", None) == 3
+        await store.close()
+        server.close()
+
+        assert len(listener.received) == 20
+        assert asked == ["q.example.com"]
+
+    async def test_an_address_that_aiohttp_finds_by_itself_is_refused_by_the_socket(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The last line: whatever a later version of the client does before it opens a socket."""
+        import aiohttp
+
+        async def elsewhere(self: Any, host: str, port: int, traces: Any = None) -> list[dict[str, Any]]:
+            found = {"hostname": host, "host": "127.0.0.1", "port": port, "family": socket.AF_INET}
+            return [found | {"proto": 0, "flags": 0}]
+
+        monkeypatch.setattr(aiohttp.TCPConnector, "_resolve_host", elsewhere)
+        refusing = egress("10.0.0.0/8", names={"q.example.com": ["10.0.0.5"]})
+        async with listening(answering(200)) as server:
+            for ask in CLIENTS:
+                with pytest.raises(AgentMemoryError, match=r"reached|broke off"):
+                    await ask(f"http://q.example.com:{server.port}", refusing)
+
+        assert server.received == []
+
+
+@contextlib.asynccontextmanager
+async def _also_at(host: str, port: int, answer: Answer) -> AsyncIterator[Listener]:
+    listener = Listener(answer, port=port)
+    server = await asyncio.start_server(listener.handle, host, port)
+    try:
+        yield listener
+    finally:
+        server.close()
+
+
+class TestProxies:
+    """Behind one only names are checked."""
+
+    @pytest.mark.parametrize("ask", [embed, list_bucket])
+    async def test_a_proxy_of_the_environment_is_still_gone_through(
+        self, ask: Callable[[str, Egress], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with listening(answering(404)) as proxy:
+            monkeypatch.setenv("HTTP_PROXY", f"http://user:pass@127.0.0.1:{proxy.port}")
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            monkeypatch.delenv("no_proxy", raising=False)
+            with contextlib.suppress(AgentMemoryError):
+                await ask("http://embedder.example.com", egress(is_in_cluster=True))
+
+        assert proxy.received[0].split(b" ")[1].startswith(b"http://embedder.example.com/")
+        assert b"Proxy-Authorization: Basic dXNlcjpwYXNz" in proxy.received[0]
+
+    @pytest.mark.parametrize("ask", [embed, list_bucket])
+    @pytest.mark.parametrize(
+        "host", ["169.254.169.254", "metadata.google.internal", "localhost", "api.example.com", "other.example.com"]
+    )
+    async def test_names_and_addresses_that_are_refused_are_not_asked_of_it(
+        self, ask: Callable[[str, Egress], Awaitable[None]], host: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        refusing = egress("*.good.example", is_in_cluster=True, api_servers=[("api.example.com", 80)])
+        async with listening(answering(404)) as proxy:
+            monkeypatch.setenv("HTTP_PROXY", proxy.url)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            monkeypatch.delenv("no_proxy", raising=False)
+            with pytest.raises(SpecInvalid, match="is not connected to"):
+                await ask(f"http://{host}", refusing)
+
+        assert proxy.received == []
+
+    @pytest.mark.parametrize("ask", [ask_collections, ask_points])
+    async def test_qdrant_is_never_asked_through_one(
+        self, ask: Callable[[str, Egress], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with listening(answering(404)) as proxy, listening(answering(404)) as server:
+            monkeypatch.setenv("HTTP_PROXY", proxy.url)
+            monkeypatch.delenv("NO_PROXY", raising=False)
+            with contextlib.suppress(AgentMemoryError):
+                await ask(server.url, USUAL)
+
+        assert (len(proxy.received), len(server.received)) == (0, 1)
+
+
+class TestOneWayOut:
+    """All clients go through the one policy."""
+
+    # Whatever else talks, to whom, and why no tenant has a say in it.
+    ELSEWHERE: ClassVar = {
+        "adapters/http/egress.py": "the policy",
+        "adapters/http/httpx_transport.py": "a client for libraries, which sends through the policy",
+        "adapters/embedding/openai_embedder.py": "OpenAI's client, with that one",
+        "adapters/kubernetes/transport.py": "the API server, of the pod or the kubeconfig",
+        "adapters/otlp_tracer.py": "the collector, of the environment",
+        "client/clients.py": "the caller's own API",
+        "client/exchange.py": "the caller's own API",
+    }
+    OPENS = re.compile(
+        r"ClientSession\(|TCPConnector\(|httpx\.(Async)?Client\(|httpx\.(get|post|request|stream)\(|import openai|"
+        r"urlopen|import requests|create_connection|open_connection|http\.client|import httpx|trust_env|"
+        r"OTLPSpanExporter\("
+    )
+
+    def test_no_other_module_opens_a_connection(self) -> None:
+        opening = {
+            str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if self.OPENS.search(path.read_text())
+        }
+
+        assert opening - set(self.ELSEWHERE) == set()
+
+    def test_no_module_of_the_package_lets_a_redirect_be_followed(self) -> None:
+        following = re.compile(r"allow_redirects=True|follow_redirects=True|max_redirects")
+
+        assert [path for path in PACKAGE.rglob("*.py") if following.search(path.read_text())] == []
+
+    def test_openai_s_client_is_made_with_our_transport(self) -> None:
+        made = {path.name: path.read_text() for path in PACKAGE.rglob("*.py") if "AsyncOpenAI(" in path.read_text()}
+
+        assert set(made) == {"openai_embedder.py"}
+        assert "http_client=cast(Any, client_of(self._host, self._where))" in made["openai_embedder.py"]
+        assert isinstance(client_of(HostSession(USUAL, "http://a", field="f"), "http://a")._transport, HostTransport)
+
+    async def test_openai_s_client_opens_no_connection_by_itself(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise AssertionError("a connection of the library's own")
+
+        for library in ("httpcore", "httpcore2"):
+            for pool in ("AsyncConnectionPool", "AsyncHTTPProxy"):
+                monkeypatch.setattr(f"{library}.{pool}.__init__", refuse)
+        async with listening(answering(200, b'{"data": [{"embedding": [0, 0, 0, 0, 0, 0, 0, 1]}]}')) as server:
+            embedder = embedder_at(server.url)
+            assert await embedder.embed([TEXT]) == [[0.0] * 7 + [1.0]]
+            await embedder.aclose()
+
+        assert len(server.received) == 1
+
+    @pytest.mark.parametrize("name", ["Authorization", "authorization", "AUTHORIZATION"])
+    async def test_what_openai_s_client_finds_in_the_environment_goes_to_no_tenant_s_address(
+        self, name: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for variable in ("API_KEY", "ADMIN_KEY", "ORG_ID", "PROJECT_ID", "WEBHOOK_SECRET"):
+            monkeypatch.setenv(f"OPENAI_{variable}", "hunter2")
+        monkeypatch.setenv("OPENAI_CUSTOM_HEADERS", f"{name}: Bearer hunter2\nX-Gateway: hunter2\nHost: hunter2")
+        monkeypatch.setenv("OPENAI_BASE_URL", "http://hunter2.example.com")
+        async with listening(answering(200, b'{"data": []}')) as server:
+            with pytest.raises(SpecInvalid, match="no list of 1 embeddings"):
+                await embed(server.url)
+
+        [request] = server.received
+        assert b"hunter2" not in request
+        assert f"Authorization: Bearer {KEY}".encode() in request
+        assert {line.split(b":")[0] for line in request.split(b"\r\n\r\n")[0].split(b"\r\n")[1:]} == {
+            *(b"Host", b"Authorization", b"Accept", b"Accept-Encoding", b"Content-Type", b"User-Agent"),
+            b"Content-Length",
+        }
+
+    def test_what_is_composed_hands_the_policy_of_the_environment_to_every_client(self) -> None:
+        sources = {path.name: path.read_text() for path in (PACKAGE / "main").glob("*.py")}
+
+        for name in ("operator.py", "api.py", "development.py"):
+            assert "egress_of(settings)" in sources[name]
+        opened = re.findall(r"(?<!\w)Stores\(stack(?:[^()]|\([^()]*\))*\)", "".join(sources.values()))
+        assert len(opened) >= 4
+        assert all("egress=" in call for call in opened), opened
+
+
+class TestTrust:
+    async def test_a_certificate_is_checked_against_the_name_and_not_the_address(self, tmp_path: pathlib.Path) -> None:
+        import ssl
+
+        authority = Authority(tmp_path)
+        for host, is_trusted in (("q.example.com", True), ("other.example.com", False)):
+            files = authority.issue(host=host)
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(files.certificate, files.key)
+            listener = Listener(answering(200, b'{"result": {"count": 3}}'))
+            server = await asyncio.start_server(listener.handle, "127.0.0.1", 0, ssl=context)
+            url = f"https://q.example.com:{server.sockets[0].getsockname()[1]}"
+            names = egress(names={"q.example.com": ["127.0.0.1"]})
+            store = QdrantCollections(url, ca_pem=authority.pem, egress=names)
+            if is_trusted:
+                assert await store.count("a") == 3
+            else:
+                with pytest.raises(StoreUnavailable, match="certificate is refused"):
+                    await store.count("a")
+            await store.close()
+            server.close()

@@ -1,0 +1,169 @@
+"""What the shipped roles let a tenant do, and what not: the API server is asked for each verb on each resource."""
+
+from collections.abc import Iterator, Mapping
+
+import pytest
+
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import NAMESPACE, RBAC, documents, shell
+from tests.support.cluster.tenants import KEY_REF, Platform, Tenant, bind
+from tests.support.cluster.workspace import AGENT, CONNECTION, PLURALS, Workspace
+from tests.support.pages import commands_of
+from tests.support.patience import wait_until
+from tests.support.spec.documents import Document
+
+VERBS = ("get", "list", "watch", "create", "update", "patch", "delete")
+READS = ("get", "list", "watch")
+RESOURCES = tuple(plural + part for plural in PLURALS.values() for part in ("", "/status"))
+TEAMS = ("agentmemories", "memorysnapshots", "memoryrestores")
+# Role: resource: verbs; what is absent is refused.
+GIVEN = {
+    "agentmemory-view": dict.fromkeys(TEAMS, READS),
+    "agentmemory-edit": dict.fromkeys(TEAMS, VERBS),
+    "agentmemory-connections": {"qdrantconnections": VERBS},
+}
+# Group: resources that none of them opens.
+FOREIGN = {
+    "": ("secrets", "configmaps", "events", "serviceaccounts", "serviceaccounts/token"),
+    "coordination.k8s.io": ("leases",),
+    "rbac.authorization.k8s.io": ("roles", "rolebindings"),
+}
+AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
+
+
+@pytest.fixture(scope="module")
+def members(platform: Platform) -> Iterator[dict[str, Tenant]]:
+    """For each role a tenant who has nothing else."""
+    made = {role: Tenant.create(platform, "member", None) for role in GIVEN}
+    for role, tenant in made.items():
+        bind(tenant.account, role)
+        (resource, *_) = GIVEN[role]
+        wait_until(lambda: tenant.may("get", resource), seconds=5, what=role)  # noqa: B023
+    yield made
+    for tenant in made.values():
+        tenant.close()
+
+
+@pytest.mark.parametrize("role", GIVEN)
+def test_each_verb_on_each_resource_is_as_the_table_says(members: dict[str, Tenant], role: str) -> None:
+    asked = {(resource, verb): members[role].may(verb, resource) for resource in RESOURCES for verb in VERBS}
+
+    assert {key for key, is_given in asked.items() if is_given} == {
+        (resource, verb) for resource, verbs in GIVEN[role].items() for verb in verbs
+    }
+
+
+@pytest.mark.parametrize("role", GIVEN)
+def test_no_role_acts_outside_the_namespace_that_it_is_bound_in(members: dict[str, Tenant], role: str) -> None:
+    others = [tenant.namespace for name, tenant in members.items() if name != role] + [NAMESPACE, ""]
+
+    assert not [
+        (namespace, resource, verb)
+        for namespace in others
+        for resource in RESOURCES
+        for verb in VERBS
+        if members[role].may(verb, resource, namespace=namespace)
+    ]
+
+
+@pytest.mark.parametrize("role", GIVEN)
+def test_no_role_gives_anything_of_another_group(members: dict[str, Tenant], role: str) -> None:
+    """Above all no Secrets: neither its own namespace's, nor those that operator and API share."""
+    member = members[role]
+
+    assert not [
+        (namespace, group, resource, verb)
+        for namespace in (member.namespace, NAMESPACE)
+        for group, resources in FOREIGN.items()
+        for resource in resources
+        for verb in VERBS
+        if member.may(verb, resource, group=group, namespace=namespace)
+    ]
+
+
+def test_the_api_server_acts_as_it_answered(infra: Workspace, alpha: Tenant, beta: Tenant, slug: str) -> None:
+    """Real requests, one for each kind of refusal in the table."""
+    alpha.claim(infra, slug)
+
+    assert "403" in alpha.try_patch_status("AgentMemory", AGENT, {"observedGeneration": 9})
+    assert "403" in alpha.try_apply("QdrantConnection", CONNECTION, {"url": "http://qdrant:6333"})
+    assert alpha.http.get(f"/api/v1/namespaces/{infra.namespace}/secrets/{KEY_REF['name']}").status_code == 403
+    assert alpha.http.get(infra.path("QdrantConnection", CONNECTION)).status_code == 403
+    assert beta.http.get(alpha.seen.path("AgentMemory", AGENT)).status_code == 403
+    assert beta.http.delete(alpha.seen.path("AgentMemory", AGENT)).status_code == 403
+
+
+@pytest.mark.parametrize("rights", ["everything"])
+def test_all_rights_are_all_of_our_group_in_one_namespace(alpha: Tenant, beta: Tenant) -> None:
+    """The other hostile tenant of this folder can indeed do what its tests rely on."""
+    assert all(alpha.may(verb, resource) for resource in RESOURCES for verb in VERBS)
+    assert not any(alpha.may(verb, resource, namespace=beta.namespace) for resource in RESOURCES for verb in VERBS)
+    assert not alpha.may("get", "secrets", group="")
+
+
+def test_kubernetes_own_roles_take_the_teams_roles_in(control_plane: ControlPlane, platform: Platform) -> None:
+    """By their labels, as its controller does it; it does not run here, so the other tests bind the roles directly."""
+    shipped = {role["metadata"]["name"]: role["metadata"].get("labels", {}) for role in documents("ClusterRole")}
+
+    assert {name: labels_by(AGGREGATE, labels) for name, labels in shipped.items()} == {
+        "agentmemory-view": {"view"},
+        "agentmemory-edit": {"edit"},
+        "agentmemory-connections": set(),
+        "agentmemory-operator": set(),
+        "agentmemory-api": set(),
+        "agentmemory-secrets": set(),
+    }
+    # And each of Kubernetes' own goes on into the next.
+    for name, into in (("view", "edit"), ("edit", "admin")):
+        role = control_plane.http.get(f"{RBAC}/clusterroles/{name}").raise_for_status().json()
+        assert {f"{AGGREGATE}{name}": "true"} in selectors_of(role)
+        assert labels_by(AGGREGATE, role["metadata"]["labels"]) == {into}
+
+
+def test_the_role_for_connections_is_bound_by_the_command_of_the_page(
+    control_plane: ControlPlane, infra: Workspace, alpha: Tenant
+) -> None:
+    """docs/install.md, "Roles for teams", for a person in place of the group."""
+    (command,) = commands_of("install.md", "Roles for teams")
+    person = f"--serviceaccount={alpha.namespace}:{alpha.account.name}"
+
+    shell(control_plane, command.replace("-n infra", f"-n {infra.namespace}").replace("--group=platform", person))
+
+    wait_until(
+        lambda: alpha.may("patch", "qdrantconnections", namespace=infra.namespace), seconds=5, what="the role's effect"
+    )
+    assert not alpha.may("patch", "qdrantconnections/status", namespace=infra.namespace)
+
+
+def labels_by(prefix: str, labels: Mapping[str, str]) -> set[str]:
+    return {name.removeprefix(prefix) for name, value in labels.items() if name.startswith(prefix) and value == "true"}
+
+
+def selectors_of(role: Document) -> list[dict[str, str]]:
+    return [selector["matchLabels"] for selector in role["aggregationRule"]["clusterRoleSelectors"]]
+
+
+def test_a_tenant_with_the_shipped_role_gets_its_work_done(infra: Workspace, alpha: Tenant, slug: str) -> None:
+    """An agent on the platform's connection, a memory, a snapshot, its restore, and the end."""
+    alpha.create_served(infra, slug, "the printer is broken")
+    alpha.apply("MemorySnapshot", "monday", {"agentMemoryRef": {"name": AGENT}})
+    alpha.wait_condition("Verified", "True/Verified", name="monday", of="MemorySnapshot")
+    alpha.bot.store(slug, "it works again")
+
+    alpha.apply("MemoryRestore", "back", {"target": {"name": AGENT}, "source": {"snapshotRef": {"name": "monday"}}})
+
+    wait_until(lambda: alpha.bot.found(slug) == {"the printer is broken"}, seconds=20, what="the restored memories")
+    assert alpha.read("AgentMemory", AGENT)["status"]["access"]["qdrant"] == "Token"
+    alpha.delete()
+    alpha.seen.wait_gone()
+
+
+def test_a_tenants_bot_is_let_into_no_agent_that_does_not_name_it(
+    infra: Workspace, alpha: Tenant, beta: Tenant, slug: str
+) -> None:
+    alpha.create_served(infra, slug, "the printer is broken")
+
+    assert alpha.bot.found(slug) == {"the printer is broken"}
+    assert beta.bot.answer_of(slug) == 404
+    assert beta.bot.search(slug).status_code == 404
+    assert beta.bot.store(slug, "an advertisement").status_code == 404

@@ -1,0 +1,352 @@
+"""A tenant who may write AgentMemories and connections, and read no Secret, has none of them sent to itself.
+
+The platform has put a Secret into the tenant's namespace, for its own Qdrant, service and storage. The tenant names it,
+and a listener of its own in the place of each: as a server, a node, a service for embeddings, a storage; at once, or
+after the value was handed over to the API; by specs, by a status, by what its own Qdrant tells.
+"""
+
+import base64
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from agentmemory_operator.connections.rules.secret_hosts import HOSTS
+from tests.support.cluster.tenants import QDRANT_KEY, Platform, Rights, Tenant, create_secret, handed_over
+from tests.support.cluster.workspace import AGENT, MERGE, Workspace, conditions_of
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
+from tests.support.spec.documents import Document
+from tests.support.web.http_server import serve
+from tests.support.web.s3_server import BUCKET
+from tests.support.web.services import FakeOpenAI
+
+SECRET, MODEL_KEY = "platform", "sk-of-the-platform"
+API_KEY, OPENAI = {"name": SECRET, "key": "api-key"}, {"name": SECRET, "key": "openai"}
+VALUES = {
+    "api-key": QDRANT_KEY,
+    "openai": MODEL_KEY,
+    "access-key-id": "AKIDOFTHEPLATFORM",
+    "secret-access-key": "secret-of-the-platform",
+    "session-token": "session-of-the-platform",
+}
+SHOWN = ("api-key", "authorization", "x-amz-security-token")
+# What the client of a service sends without any key.
+NO_KEY = "Bearer none"
+SIZE = 8
+NOT_USABLE = "True/SecretNotUsable"
+LOOKED_AGAIN_S = 7.0
+
+
+@dataclass(slots=True)
+class Listener:
+    """Takes what it is sent; answers 404, and as a service for embeddings would."""
+
+    url: str = ""
+    requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+    def app(self) -> Starlette:
+        methods = ["GET", "PUT", "POST", "DELETE", "PATCH", "HEAD"]
+        return Starlette(routes=[Route("/{path:path}", self._take, methods=methods)])
+
+    @property
+    def keys(self) -> set[str]:
+        """What it was shown of keys."""
+        shown = {head.get(name, "") for _, head in self.requests for name in SHOWN}
+        return shown - {"", NO_KEY}
+
+    async def _take(self, request: Request) -> Response:
+        self.requests.append((f"{request.method} {request.url.path}", dict(request.headers)))
+        body = await request.body()
+        if request.url.path.endswith("/embeddings") and body:
+            rows = [{"object": "embedding", "index": n, "embedding": [1.0] * SIZE} for n, _ in enumerate(_texts(body))]
+            return JSONResponse({"object": "list", "data": rows, "model": "m"})
+        return JSONResponse({"status": {"error": "no"}}, 404)
+
+
+def _texts(body: bytes) -> list[Any]:
+    return list(json.loads(body)["input"])
+
+
+@pytest.fixture
+def rights() -> Rights:
+    """Connections and statuses too."""
+    return "everything"
+
+
+@pytest.fixture
+def listener() -> Iterator[Listener]:
+    made = Listener()
+    with serve(made.app()) as url:
+        made.url = url
+        yield made
+
+
+@pytest.fixture
+def secret(alpha: Tenant, platform: Platform) -> str:
+    """The platform's Secret, for its own Qdrant alone; the tenant may not read it."""
+    create_secret(alpha.seen, SECRET, hosts=platform.qdrant_url.removeprefix("http://"), **VALUES)
+    assert alpha.http.get(f"/api/v1/namespaces/{alpha.namespace}/secrets/{SECRET}").status_code == 403
+    return SECRET
+
+
+def is_refused(tenant: Tenant, name: str = AGENT, kind: str = "AgentMemory") -> bool:
+    """Tell whether the last generation is told that the Secret is not for there."""
+    found = tenant.seen.get(name, kind) or {}
+    return any(value.endswith("/SecretNotUsable") for value in conditions_of(found).values())
+
+
+def assert_refused_and_not_sent(
+    listener: Listener,
+    refused: Callable[[], bool],
+    *,
+    meanwhile: Callable[[], object] = lambda: None,
+    seconds: int = 30,
+) -> None:
+    """Wait for the one or the other."""
+
+    def decided() -> bool:
+        meanwhile()
+        return bool(listener.keys) or refused()
+
+    wait_until(decided, seconds=seconds, what="a refusal")
+    for _ in range(5):
+        meanwhile()
+        time.sleep(0.1)
+    assert listener.keys == set()
+
+
+def openai_at(url: str) -> Document:
+    return {"provider": "openai", "model": "m", "dimensions": SIZE, "baseURL": f"{url}/v1", "secretRef": OPENAI}
+
+
+def s3_at(url: str, **more: Any) -> Document:
+    return {"endpoint": url, "bucket": BUCKET, "secretRef": {"name": SECRET}} | more
+
+
+@pytest.mark.usefixtures("secret")
+class TestConnection:
+    def test_a_server_of_the_tenants_own_gets_no_key(self, alpha: Tenant, listener: Listener) -> None:
+        alpha.apply("QdrantConnection", "mine", {"url": listener.url, "apiKeySecretRef": API_KEY})
+
+        assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "mine", "QdrantConnection"))
+
+        told = alpha.wait_condition("Stalled", NOT_USABLE, name="mine", of="QdrantConnection")["message"]
+        assert f"kubectl -n {alpha.namespace} annotate secret {SECRET}" in told
+        assert listener.requests == []
+
+    def test_nor_does_a_node_beside_the_platforms_server(
+        self, alpha: Tenant, listener: Listener, platform: Platform, slug: str, infra: Workspace
+    ) -> None:
+        spec = {"url": platform.qdrant_url, "nodes": [listener.url], "apiKeySecretRef": API_KEY}
+        alpha.apply("QdrantConnection", "mine", spec)
+        alpha.claim(infra, slug, connectionRef={"name": "mine"})
+        alpha.apply("MemorySnapshot", "s", {"agentMemoryRef": {"name": AGENT}})
+
+        assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "mine", "QdrantConnection"))
+
+    def test_a_url_that_changes_after_the_handover_gets_nothing_of_the_api(
+        self, alpha: Tenant, listener: Listener, platform: Platform, slug: str, infra: Workspace
+    ) -> None:
+        alpha.apply("QdrantConnection", "mine", {"url": platform.qdrant_url, "apiKeySecretRef": API_KEY})
+        alpha.create_served(infra, slug, "one", connectionRef={"name": "mine"})
+
+        alpha.apply("QdrantConnection", "mine", {"url": listener.url, "apiKeySecretRef": API_KEY})
+
+        refused = lambda: is_refused(alpha, "mine", "QdrantConnection")  # noqa: E731 - it reads as an argument
+        assert_refused_and_not_sent(listener, refused, meanwhile=lambda: alpha.bot.search(slug))
+        assert listener.requests == []
+
+
+@pytest.mark.usefixtures("secret")
+class TestEmbedding:
+    def test_a_service_of_the_tenants_own_gets_no_key_of_the_api(
+        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace
+    ) -> None:
+        alpha.claim(infra, slug, embedding=openai_at(listener.url))
+
+        assert_refused_and_not_sent(listener, lambda: is_refused(alpha), meanwhile=lambda: ask(alpha, slug))
+        told = alpha.wait_condition("Stalled", NOT_USABLE)["message"]
+        assert listener.url.removeprefix("http://") in told
+
+    def test_nor_of_the_operator_that_embeds_anew(
+        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace
+    ) -> None:
+        embedding = {"provider": "wordllama", "dimensions": 64}
+        alpha.claim(infra, slug, embedding=embedding)
+        alpha.wait_ready()
+        wait_until(lambda: ask(alpha, slug) == 200, seconds=15, what="the agent in the API")
+        stored = alpha.bot.http.post(f"{slug}/memories", json={"user_id": "u", "content": "the printer is broken"})
+        assert stored.status_code == 201, stored.text
+
+        alpha.claim(infra, slug, embedding=openai_at(listener.url), changePolicy="Apply")
+
+        assert_refused_and_not_sent(listener, lambda: is_refused(alpha))
+
+    def test_a_url_that_changes_after_the_handover_gets_nothing(
+        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace
+    ) -> None:
+        service = FakeOpenAI()
+        with serve(service.app()) as url:
+            list_hosts(alpha, f"{url.removeprefix('http://')}")
+            alpha.claim(infra, slug, embedding=openai_at(url))
+            alpha.wait_ready()
+            wait_until(lambda: ask(alpha, slug) == 200, seconds=15, what="an answer")
+            assert f"Bearer {MODEL_KEY}" in service.keys
+
+            alpha.claim(infra, slug, embedding=openai_at(listener.url))
+
+            assert_refused_and_not_sent(listener, lambda: is_refused(alpha), meanwhile=lambda: ask(alpha, slug))
+
+    def test_what_a_status_and_a_qdrant_of_the_tenants_own_name_gets_nothing(
+        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace, qdrant_url: str
+    ) -> None:
+        """The status said which Secret the embedding in force needs, and the collection where it goes."""
+        alpha.apply("QdrantConnection", "mine", {"url": qdrant_url})
+        alpha.claim(infra, slug, connectionRef={"name": "mine"}, embedding={"provider": "wordllama", "dimensions": 64})
+        alpha.wait_ready()
+
+        mark(qdrant_url, slug, {"provider": "openai", "model": "m", "dimensions": 64, "baseUrl": f"{listener.url}/v1"})
+        ends = time.monotonic() + 20
+        while time.monotonic() < ends and not listener.keys:
+            alpha.patch_status("AgentMemory", AGENT, {"effective": {"embedding": {"secret": f"{SECRET}/openai"}}})
+            alpha.annotate(reconcile_requested_at=str(time.monotonic()))
+            assert handed_values(alpha.platform, slug).isdisjoint(VALUES.values())
+            ask(alpha, slug)
+            time.sleep(0.5)
+
+        assert listener.keys == set()
+
+
+@pytest.mark.usefixtures("secret")
+class TestStorage:
+    def test_a_storage_of_the_tenants_own_gets_no_key_with_a_copy(
+        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace
+    ) -> None:
+        alpha.create_served(infra, slug, "one", snapshots={"storage": {"s3": s3_at(listener.url)}})
+
+        alpha.apply("MemorySnapshot", "s", {"agentMemoryRef": {"name": AGENT}, "verify": "None"})
+
+        assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "s", "MemorySnapshot"))
+
+    @pytest.mark.parametrize("kind", ["MemoryRestore", "MemorySnapshot"])
+    def test_nor_where_a_snapshot_is_taken_from_there(
+        self, alpha: Tenant, listener: Listener, slug: str, infra: Workspace, kind: str
+    ) -> None:
+        alpha.create_served(infra, slug, "one")
+        place = {"s3": s3_at(listener.url, key="a.snapshot", sha256="0" * 64)}
+        spec: Document = {"target": {"name": AGENT}, "source": place}
+        if kind == "MemorySnapshot":
+            spec = {"agentMemoryRef": {"name": AGENT}, "import": place}
+
+        alpha.apply(kind, "s", spec)
+
+        assert_refused_and_not_sent(listener, lambda: is_refused(alpha, "s", kind))
+
+    def test_nor_where_a_status_says_that_a_copy_lies_there(self, alpha: Tenant, listener: Listener, slug: str) -> None:
+        alpha.apply("MemorySnapshot", "s", {"agentMemoryRef": {"name": "nobody"}, "deletionPolicy": "Delete"})
+        alpha.wait_condition("Succeeded", "Unknown/AgentMemoryNotFound", name="s", of="MemorySnapshot")
+        # Until a second look the operator goes by what it wrote itself.
+        time.sleep(LOOKED_AGAIN_S)
+
+        lies = {"type": "S3", "endpoint": listener.url, "bucket": BUCKET, "secret": SECRET, "key": f"{slug}/a.snapshot"}
+        alpha.patch_status("MemorySnapshot", "s", {"locations": [lies]})
+        time.sleep(1)
+        alpha.delete("s", "MemorySnapshot")
+
+        gone = lambda: alpha.seen.get("s", "MemorySnapshot") is None  # noqa: E731 - it reads as an argument
+        assert_refused_and_not_sent(listener, gone)
+
+
+def test_what_is_told_says_nothing_of_the_secret_but_that_it_is_there(
+    alpha: Tenant, listener: Listener, secret: str
+) -> None:
+    """Neither its keys, nor where it may go: the command reads that by itself."""
+    list_hosts(alpha, "vault.internal.example")
+    for name, key in (("one", "api-key"), ("two", "no-such-key")):
+        ref = {"name": secret, "key": key}
+        alpha.apply("QdrantConnection", name, {"url": listener.url, "apiKeySecretRef": ref})
+
+    told = {
+        alpha.wait_condition("Stalled", NOT_USABLE, name=name, of="QdrantConnection")["message"]
+        for name in ("one", "two")
+    }
+
+    (message,) = told
+    assert "internal" not in message
+    assert not any(value in message for value in VALUES.values())
+
+
+class TestCommands:
+    """Whoever runs a command reads Secrets with rights of their own: where they ask for it, the Secret is asked too."""
+
+    @pytest.mark.parametrize("verb", ["orphans", "cleanup"])
+    @pytest.mark.parametrize("is_typed", [False, True], ids=["the object's URL", "a URL that is typed"])
+    def test_a_connection_of_the_tenants_gets_the_key_only_where_a_person_typed_where_to(
+        self, alpha: Tenant, listener: Listener, secret: str, slug: str, infra: Workspace, verb: str, *, is_typed: bool
+    ) -> None:
+        alpha.apply("QdrantConnection", "mine", {"url": listener.url, "apiKeySecretRef": API_KEY})
+        alpha.claim(infra, slug, connectionRef={"name": "mine"})
+        named = {
+            "orphans": ["--connection", f"{alpha.namespace}/mine"],
+            "cleanup": [AGENT, "--dry-run", "-n", alpha.namespace],
+        }
+        typed = ["--qdrant", listener.url] if is_typed else []
+        environment = {
+            "KUBECONFIG": str(alpha.platform.control_plane.kubeconfig),
+            "AGENTMEMORY_SECRET_HOSTS": "Require",
+        }
+
+        done = subprocess.run(
+            [*AGENTMEMORY, verb, *named[verb], *typed],
+            cwd=ROOT,
+            env=clean_environment() | environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+        assert done.returncode != 0
+        assert listener.keys == ({QDRANT_KEY} if is_typed else set())
+        assert ("annotate secret" in " ".join((done.stdout + done.stderr).split())) is not is_typed
+
+
+def ask(tenant: Tenant, slug: str) -> int:
+    """Search for words, which have to be embedded; return the status."""
+    return tenant.bot.http.post(f"{slug}/search", json={"user_id": "u", "query": "the printer"}).status_code
+
+
+def list_hosts(tenant: Tenant, hosts: str) -> None:
+    """Add to what the Secret lists, as who keeps it does."""
+    path = f"/api/v1/namespaces/{tenant.namespace}/secrets/{SECRET}"
+    kubernetes = tenant.platform.control_plane.http
+    listed = kubernetes.get(path).json()["metadata"]["annotations"][HOSTS]
+    body = {"metadata": {"annotations": {HOSTS: f"{listed}, {hosts}"}}}
+    kubernetes.patch(path, json=body, headers=MERGE).raise_for_status()
+
+
+def handed_values(platform: Platform, slug: str) -> set[str]:
+    """Return everything that the API was given for an agent."""
+    answer = handed_over(platform, slug)
+    if answer.status_code == 404:
+        return set()
+    return {base64.b64decode(value).decode() for value in answer.json().get("data", {}).values()}
+
+
+def mark(url: str, slug: str, embedding: Document) -> None:
+    """Say in a collection's metadata what its vectors are made by, as whoever runs its server may."""
+    with httpx.Client(base_url=url, timeout=30) as qdrant:
+        physical = f"agent_memory_{slug}__1"
+        marker = qdrant.get(f"/collections/{physical}").json()["result"]["config"]["metadata"]["agentmemory"]
+        embedding = embedding | {"secretName": SECRET, "secretKey": "openai"}
+        body = {"metadata": {"agentmemory": marker | {"embedding": embedding}}}
+        qdrant.patch(f"/collections/{physical}", json=body).raise_for_status()

@@ -1,0 +1,98 @@
+"""What version 4f95245 left goes on working: objects, markers without a connection, an installation without claims."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from agentmemory_operator.adapters.kubernetes.claims import LABEL, PARTS, PREFIX, claims_in
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.fixtures import operator
+from tests.support.cluster.operators import LEADING
+from tests.support.cluster.workspace import Workspace, conditions_of, marker_of
+from tests.support.patience import wait_until
+from tests.support.programs import Program
+
+__all__ = ["operator"]
+
+# Outside a pod the claims lie in the namespace `default`.
+CLAIMS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.fixture
+def workspaces(control_plane: ControlPlane, qdrant_url: str) -> Iterator[list[Workspace]]:
+    """Three namespaces."""
+    made = [Workspace(control_plane, control_plane.create_namespace(), qdrant_url) for _ in range(3)]
+    yield made
+    for workspace in made:
+        workspace.clean()
+
+
+def age(control_plane: ControlPlane, *workspaces: Workspace) -> None:
+    """Make of an installation what 4f95245 would have left: no claims, no marker that names its connection."""
+    for part in PARTS:
+        control_plane.http.delete(f"{CLAIMS}/{PREFIX}{part}").raise_for_status()
+    for workspace in workspaces:
+        marker = marker_of(workspace)
+        del marker["connection"]
+        # Metadata is merged key by key, and within a key replaced.
+        body = {"metadata": {"agentmemory": marker}}
+        workspace.qdrant.patch(f"/collections/{workspace.physical}", json=body).raise_for_status()
+        assert "connection" not in marker_of(workspace)
+
+
+def test_an_upgrade_serves_what_was_there_and_takes_freed_names_from_nobody(
+    control_plane: ControlPlane, operator: Program, workspaces: list[Workspace]
+) -> None:
+    served, left, taker = workspaces
+    for workspace in (served, left):
+        workspace.create_ready()
+        workspace.store_points(3)
+    left.delete()
+    left.wait_gone()
+    operator.stop()
+    age(control_plane, served, left)
+    before = served.collection()
+    assert before is not None
+    thief = Workspace(control_plane, taker.namespace, taker.qdrant_url, claims=left.slug)
+    thief.connect()
+    thief.create()
+    operator.restart(LEADING)
+
+    # What the status said before the restart is no answer.
+    wait_until(lambda: marker_of(served).get("connection"), seconds=15, what="a pass of the new operator")
+    found = served.wait_ready(seconds=15)
+    thief.wait_condition("Stalled", "True/SlugTaken", seconds=15)
+
+    assert conditions_of(found)["Ready"] == "True/Serving"
+    assert served.stored() == 3
+    assert marker_of(served)["connection"] == f"{served.namespace}/main"
+    after = served.collection()
+    assert after is not None
+    assert {key: after["config"][key] for key in ("params", "hnsw_config", "quantization_config")} == {
+        key: before["config"][key] for key in ("params", "hnsw_config", "quantization_config")
+    }
+    kept = claims_in(control_plane.http.get(CLAIMS, params={"labelSelector": LABEL}).json()["items"])
+    assert [kept.namespace_of(one.slug) for one in (served, left)] == [served.namespace, left.namespace]
+    left.create()
+    left.wait_ready(seconds=15)
+    assert left.stored() == 3
+    thief.qdrant.close()
+
+
+def test_claims_that_somebody_deletes_are_there_again_after_the_next_start(
+    control_plane: ControlPlane, operator: Program, workspaces: list[Workspace]
+) -> None:
+    (workspace, *_) = workspaces
+    workspace.create_ready()
+    workspace.store_points(1)
+    workspace.delete()
+    workspace.wait_gone()
+    control_plane.http.delete(f"{CLAIMS}/{PREFIX}{PARTS[0]}").raise_for_status()
+
+    operator.restart(LEADING)
+
+    def is_kept() -> bool:
+        items = control_plane.http.get(CLAIMS, params={"labelSelector": LABEL}).json()["items"]
+        return len(items) == len(PARTS) and any(workspace.slug in item.get("data", {}) for item in items)
+
+    wait_until(is_kept, seconds=15, what="the whole set")

@@ -1,0 +1,143 @@
+"""Canaries: values that nobody else would write, planted in a run, and the search for what became of them.
+
+A canary is looked for by the first and the last 12 characters of each way to write it, so a value that was cut off is
+found too. A vector is looked for by each of its numbers.
+"""
+
+import base64
+import json
+import random
+import re
+import struct
+import urllib.parse
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+PIECE = 12
+# Signed tokens, whosever they are: header and claims of a JSON Web Token.
+TOKEN = re.compile(r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}")
+A_TOKEN = "a JSON Web Token"
+SHOWN_BESIDE = 60
+_RANDOM = random.SystemRandom()
+
+
+def word(syllables: int = 6) -> str:
+    """Return letters that can be spoken and mean nothing: no rule for secrets takes them for one."""
+    return "".join(_RANDOM.choice("bdfgklmnprstvz") + _RANDOM.choice("aeiou") for _ in range(syllables))
+
+
+class Leak(NamedTuple):
+    """A canary where it must not be."""
+
+    canary: str
+    place: str
+    beside: str
+
+    def __str__(self) -> str:
+        return f"{self.canary} in {self.place}: …{self.beside}…"
+
+
+@dataclass(slots=True)
+class Canaries:
+    """What was planted, by its name.
+
+    Attributes:
+        forms: name: every piece that gives it away.
+    """
+
+    forms: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def secret(self, name: str) -> str:
+        """Plant a key: one word."""
+        return self.plant(name, f"{word()}-{name.replace(' ', '-')}-{word()}")
+
+    def text(self, name: str) -> str:
+        """Plant something said: words, with characters that JSON and URLs write in other ways."""
+        return self.plant(name, f'{word(4)} "{word(2)}"/é {name} {word(2)}\\&{word(4)}')
+
+    def identifier(self, name: str) -> str:
+        """Plant a name that bears no special characters."""
+        return self.plant(name, f"{word()}.{word()}")
+
+    def plant(self, name: str, value: str) -> str:
+        """Plant a value; two canaries of one name are told apart by nobody."""
+        assert len(value) >= PIECE, f"{name}: too short to tell it from anything else"
+        self.forms[name] = self.forms.get(name, frozenset()) | frozenset(forms_of(value))
+        return value
+
+    def vector(self, name: str, size: int) -> list[float]:
+        """Plant a vector of length 1, as a server stores it."""
+        drawn = [_RANDOM.uniform(0.2, 1.0) for _ in range(size)]
+        length = sum(number * number for number in drawn) ** 0.5
+        return self.plant_vector(name, [number / length for number in drawn])
+
+    def plant_vector(self, name: str, vector: Sequence[float]) -> list[float]:
+        """Plant the numbers of a vector, and of what single precision makes of it."""
+        packed = struct.pack(f"<{len(vector)}f", *vector)
+        short = struct.unpack(f"<{len(vector)}f", packed)
+        numbers = {repr(number)[: PIECE - 2] for number in (*vector, *short)}
+        self.forms[name] = frozenset(numbers | {form for shift in range(3) for form in _pieces(_base64(packed, shift))})
+        return list(vector)
+
+    def found_in(self, text: str, place: str, *, besides: Iterable[str] = ()) -> list[Leak]:
+        """Return what a text gives away.
+
+        Args:
+            place: what the text is, for the report.
+            besides: names of canaries that it may hold.
+        """
+        allowed = frozenset(besides)
+        leaks = [
+            Leak(name, place, _around(text, at))
+            for name, forms in self.forms.items()
+            if name not in allowed and (at := _first(text, forms)) >= 0
+        ]
+        token = TOKEN.search(text)
+        if token and A_TOKEN not in allowed:
+            leaks.append(Leak(A_TOKEN, place, _around(text, token.start())))
+        return leaks
+
+    def named_in(self, *texts: str) -> frozenset[str]:
+        """Return the names of the canaries that are in these texts: a request may be answered with its own."""
+        return frozenset(leak.canary for text in texts for leak in self.found_in(text, ""))
+
+    def search(self, evidence: Mapping[str, str]) -> list[Leak]:
+        """Return what was given away in any place."""
+        return [leak for place, text in evidence.items() for leak in self.found_in(text, place)]
+
+
+def forms_of(value: str) -> set[str]:
+    """Return every piece that gives a value away: its beginning and its end, in each way to write it."""
+    said = json.dumps(value)[1:-1]
+    ways = (
+        value,
+        said,
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        json.dumps(said)[1:-1],
+        urllib.parse.quote(value, safe=""),
+        urllib.parse.quote_plus(value),
+        repr(value)[1:-1],
+        value.encode().hex(),
+    )
+    encoded = (_base64(value.encode(), shift) for shift in range(3))
+    both = (way for text in encoded for way in (text, text.replace("+", "-").replace("/", "_")))
+    return {piece for way in (*ways, *both) for piece in _pieces(way)}
+
+
+def _base64(data: bytes, shift: int) -> str:
+    """Return what is sure of the encoding where so many bytes stand before the value."""
+    start, end = -(-shift * 8 // 6), (shift + len(data)) * 8 // 6
+    return base64.b64encode(b"\0" * shift + data).decode()[start:end]
+
+
+def _pieces(text: str) -> set[str]:
+    return {text[:PIECE], text[-PIECE:]}
+
+
+def _first(text: str, forms: Iterable[str]) -> int:
+    return next((at for form in forms if (at := text.find(form)) >= 0), -1)
+
+
+def _around(text: str, at: int) -> str:
+    return text[max(at - SHOWN_BESIDE, 0) : at + SHOWN_BESIDE].replace("\n", " ")

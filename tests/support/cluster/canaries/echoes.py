@@ -1,0 +1,137 @@
+"""An embedder and a Qdrant that fail, and repeat in their answers what they were sent."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.support.web.services import embedding_of
+
+METHODS = ["GET", "PUT", "POST", "PATCH", "DELETE"]
+Answering = Callable[[str, Mapping[str, str]], Response]
+"""What answers a request, from its body and headers."""
+
+
+def _echo_of(body: str, headers: Mapping[str, str]) -> str:
+    """Return the worst of a request within few characters: its key, and what it says, the longest first."""
+    key = headers.get("authorization", headers.get("api-key", ""))
+    try:
+        said = sorted(_texts_in(json.loads(body)), key=len, reverse=True)
+    except ValueError:
+        said = [body]
+    return f"not taken from {key}: {' '.join(said)}"
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    match value:
+        case str():
+            yield value
+        case dict():
+            for name, inner in value.items():
+                yield from (name, *_texts_in(inner))
+        case list():
+            for inner in value:
+                yield from _texts_in(inner)
+
+
+def openai_error(status: int) -> Answering:
+    """Return what repeats a request in an error as OpenAI words it."""
+    return lambda body, headers: JSONResponse(
+        {"error": {"message": _echo_of(body, headers), "type": "t", "param": body, "code": body}}, status
+    )
+
+
+def qdrant_error(status: int) -> Answering:
+    """Return what repeats a request in an error as Qdrant words it."""
+    return lambda body, headers: JSONResponse({"status": {"error": _echo_of(body, headers)}, "time": 0.0}, status)
+
+
+def page(status: int) -> Answering:
+    """Return what repeats a request in a page, as a gateway may."""
+    return lambda body, headers: Response(f"<pre>{_echo_of(body, headers)}</pre>", status, media_type="text/html")
+
+
+def key_first(status: int) -> Answering:
+    """Return what says the key alone, as OpenAI does of a wrong one."""
+
+    def answer(_: str, headers: Mapping[str, str]) -> Response:
+        key = headers.get("authorization", headers.get("api-key", ""))
+        message = f"refused: {key.removeprefix('Bearer ')}"
+        return JSONResponse({"error": {"message": message}, "status": {"error": message}}, status)
+
+    return answer
+
+
+# The first is tried again until the time is over.
+EMBEDDER_FAULTS = (openai_error(500), openai_error(400), page(400), key_first(400), key_first(401))
+QDRANT_FAULTS = (qdrant_error(400), qdrant_error(500), page(403), page(200), key_first(401))
+
+
+@dataclass(slots=True)
+class EchoingEmbedder:
+    """An embedding service; with `answering` set it fails, and repeats what it was sent.
+
+    Attributes:
+        answering: what answers in its place.
+        answered: how many requests that was.
+    """
+
+    size: int
+    answering: Answering | None = None
+    answered: int = 0
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/embeddings", self._embed, methods=["POST"])])
+
+    async def _embed(self, request: Request) -> Response:
+        body = (await request.body()).decode()
+        if self.answering is not None:
+            self.answered += 1
+            return self.answering(body, request.headers)
+        asked = json.loads(body)
+        rows = [
+            {"object": "embedding", "index": place, "embedding": embedding_of(text, self.size)}
+            for place, text in enumerate(asked["input"])
+        ]
+        return JSONResponse({"object": "list", "data": rows, "model": asked["model"], "usage": {"total_tokens": 1}})
+
+
+@dataclass(slots=True)
+class EchoingProxy:
+    """What stands before a Qdrant server; some calls it refuses, and repeats what it was sent.
+
+    Attributes:
+        faults: what method and path match: what answers in the server's place.
+        answered: what they match: how many requests that was.
+    """
+
+    target: str
+    faults: dict[str, Answering] = field(default_factory=dict)
+    answered: Counter[str] = field(default_factory=Counter)
+    url: str = ""
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/{path:path}", self._pass, methods=METHODS)])
+
+    async def _pass(self, request: Request) -> Response:
+        body = await request.body()
+        path = quote(request.url.path)
+        for pattern, answering in [*self.faults.items()]:
+            if re.search(pattern, f"{request.method} {path}"):
+                self.answered[pattern] += 1
+                return answering(body.decode(errors="replace"), request.headers)
+        async with httpx.AsyncClient(base_url=self.target, timeout=30, verify=False) as client:
+            kept = {name: value for name, value in request.headers.items() if name in ("content-type", "api-key")}
+            answer = await client.request(
+                request.method, f"{path}?{request.url.query}".rstrip("?"), content=body, headers=kept
+            )
+        return Response(answer.content, answer.status_code, media_type=answer.headers.get("content-type"))

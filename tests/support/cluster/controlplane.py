@@ -1,0 +1,242 @@
+"""A real etcd and kube-apiserver on loopback, for tests.
+
+There is no controller manager, unless a test starts one (`start_controllers`): without, namespaces do not finish
+terminating, nothing is garbage collected and no role is aggregated. No service account is made by itself in any case.
+Everything lives in one temporary folder and dies with the test process.
+"""
+
+import atexit
+import base64
+import contextlib
+import os
+import pathlib
+import secrets
+import shutil
+import signal
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Self
+
+import httpx
+import yaml
+
+from tests.support.patience import Patience
+from tests.support.programs import die_with_parent, free_port
+from tests.support.spec.documents import Document
+from tests.support.web.http_server import well
+
+ADMIN_TOKEN = "admin-token"
+READY_TIMEOUT_S = 30.0
+ESTABLISHED_S = 30.0
+LOG_TAIL_CHARS = 2000
+P256_ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+
+
+class ControlPlaneError(Exception):
+    """A server that did not start, with the end of its log."""
+
+
+def signing_key() -> str:
+    """Return a fresh P-256 private key as PEM; the API server derives the public half from it (RFC 5915)."""
+    number = (1 + secrets.randbelow(P256_ORDER - 1)).to_bytes(32, "big")
+    curve = bytes.fromhex("a00a06082a8648ce3d030107")
+    der = b"\x30\x31\x02\x01\x01\x04\x20" + number + curve
+    return f"-----BEGIN EC PRIVATE KEY-----\n{base64.encodebytes(der).decode()}-----END EC PRIVATE KEY-----\n"
+
+
+class ControlPlane:
+    """etcd and kube-apiserver as processes, reached as the admin `system:masters`.
+
+    Use as a context manager, or call `start` and `stop`. RBAC is on. The server's certificate is in `ca_file`.
+    """
+
+    def __init__(self, assets: pathlib.Path) -> None:
+        self.assets = assets
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="controlplane-"))
+        self.etcd_url = f"http://127.0.0.1:{free_port()}"
+        self.port = free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
+        self.token = ADMIN_TOKEN
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.ca_file = self.folder / "certs" / "apiserver.crt"
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._http: httpx.Client | None = None
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes by the name of their program."""
+        return {name: process.pid for name, process in self._processes.items()}
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *exc: object) -> None:
+        self.stop()
+
+    @property
+    def http(self) -> httpx.Client:
+        """The admin's client; its base address is `url`."""
+        if self._http is None:
+            raise ControlPlaneError("the control plane is not started; call start() first")
+        return self._http
+
+    def start(self) -> Self:
+        """Start both servers and return when the API server is ready (about 3 s)."""
+        atexit.register(self.stop)
+        try:
+            self._write_files()
+            self._start_etcd()
+            self.start_apiserver()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Kill both servers and remove the folder; a second call does nothing."""
+        atexit.unregister(self.stop)
+        if self._http is not None:
+            self._http.close()
+            self._http = None
+        for name in list(reversed(self._processes)):
+            self._kill(name)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def start_apiserver(self) -> None:
+        """Start the API server over the data that etcd holds, at the same address as before."""
+        self._run(
+            "kube-apiserver",
+            f"--etcd-servers={self.etcd_url}",
+            f"--cert-dir={self.ca_file.parent}",
+            f"--secure-port={self.port}",
+            "--bind-address=127.0.0.1",
+            "--authorization-mode=RBAC",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={self.folder / 'service-account.key'}",
+            f"--service-account-signing-key-file={self.folder / 'service-account.key'}",
+            "--service-cluster-ip-range=10.0.0.0/24",
+            "--disable-admission-plugins=ServiceAccount",
+        )
+        self._wait("kube-apiserver", self._is_ready)
+
+    def start_controllers(self, assets: pathlib.Path) -> None:
+        """Start the controllers that end namespaces, collect garbage and aggregate roles; they take some seconds."""
+        self._run(
+            "kube-controller-manager",
+            f"--kubeconfig={self.kubeconfig}",
+            "--controllers=namespace-controller,garbage-collector-controller,clusterrole-aggregation-controller",
+            "--leader-elect=false",
+            "--secure-port=0",
+            assets=assets,
+        )
+
+    def kill_apiserver(self) -> None:
+        """Kill the API server as a crash does; etcd keeps the data."""
+        self._kill("kube-apiserver")
+
+    def restart_apiserver(self) -> None:
+        """Kill the API server and start it again with the same data and address."""
+        self.kill_apiserver()
+        self.start_apiserver()
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as the admin; the caller looks at `returncode`, `stdout` and `stderr`."""
+        environment = os.environ | {
+            "KUBECONFIG": str(self.kubeconfig),
+            "KUBECACHEDIR": str(self.folder / "kubectl"),
+            "KUBERC": "off",
+        }
+        command = [str(self.assets / "kubectl"), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, timeout=60)
+
+    def apply(self, *documents: Document) -> subprocess.CompletedProcess[str]:
+        """Run `kubectl apply` on the documents."""
+        return self.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(documents))
+
+    def apply_crds(self, folder: pathlib.Path) -> None:
+        """Apply every definition in a folder and return when all are served."""
+        applied = self.kubectl("apply", "-f", str(folder))
+        if applied.returncode:
+            raise ControlPlaneError(f"kubectl apply -f {folder}: {applied.stdout}{applied.stderr}")
+        patience = Patience(ESTABLISHED_S)
+        # A definition without any condition yet is an error to `kubectl wait`, not something to wait for.
+        while (waited := self.kubectl("wait", "--for=condition=Established", "-f", str(folder))).returncode:
+            if patience.is_over:
+                raise ControlPlaneError(f"{folder} is not served: {waited.stdout}{waited.stderr}")
+            time.sleep(0.1)
+
+    def create_namespace(self, prefix: str = "test-") -> str:
+        """Create a namespace with a name of its own and return the name."""
+        answer = self.http.post("/api/v1/namespaces", json={"metadata": {"generateName": prefix}})
+        return str(well(answer).json()["metadata"]["name"])
+
+    def log_tail(self, name: str) -> str:
+        """Return the end of a server's log: `etcd`, `kube-apiserver` or `kube-controller-manager`."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(errors="replace")[-LOG_TAIL_CHARS:] if path.exists() else "(no log)"
+
+    def _write_files(self) -> None:
+        (self.folder / "service-account.key").write_text(signing_key())
+        (self.folder / "tokens.csv").write_text(f'{self.token},admin,admin,"system:masters"\n')
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)}}],
+            "users": [{"name": "admin", "user": {"token": self.token}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "admin", "namespace": "default"}}],
+        }
+        self.kubeconfig.write_text(yaml.safe_dump(config))
+
+    def _start_etcd(self) -> None:
+        self._run(
+            "etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            "--unsafe-no-fsync",
+            f"--listen-client-urls={self.etcd_url}",
+            f"--advertise-client-urls={self.etcd_url}",
+            f"--listen-peer-urls=http://127.0.0.1:{free_port()}",
+        )
+        with httpx.Client(base_url=self.etcd_url, trust_env=False) as client:
+            self._wait("etcd", lambda: client.get("/health").status_code == 200)
+
+    def _run(self, name: str, *flags: str, assets: pathlib.Path | None = None) -> None:
+        command = [str((assets or self.assets) / name), *flags]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self._processes[name] = subprocess.Popen(
+                command, stdout=log, stderr=log, start_new_session=True, preexec_fn=die_with_parent()
+            )
+
+    def _kill(self, name: str) -> None:
+        process = self._processes.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+    def _is_ready(self) -> bool:
+        if self._http is None and self.ca_file.exists():
+            self._http = httpx.Client(
+                base_url=self.url,
+                verify=ssl.create_default_context(cafile=str(self.ca_file)),
+                headers={"Authorization": f"Bearer {self.token}"},
+                timeout=30,
+                trust_env=False,
+            )
+        return self._http is not None and self._http.get("/readyz").status_code == 200
+
+    def _wait(self, name: str, holds: Callable[[], bool]) -> None:
+        patience = Patience(READY_TIMEOUT_S)
+        while not patience.is_over:
+            if (code := self._processes[name].poll()) is not None:
+                raise ControlPlaneError(
+                    f"{name} ended with {code} while starting; its log ends:\n{self.log_tail(name)}"
+                )
+            with contextlib.suppress(httpx.TransportError, ssl.SSLError):
+                if holds():
+                    return
+            time.sleep(0.05)
+        raise ControlPlaneError(f"{name} not ready after {READY_TIMEOUT_S:.0f} s; its log ends:\n{self.log_tail(name)}")

@@ -1,0 +1,353 @@
+"""The operator's own parts, composed so that the process kills itself at a chosen step; run as a module.
+
+A step lies before and after each call of one AgentMemory that changes something, in Qdrant or in Kubernetes; payload
+indexes are created one by one, a step each. It also lets a test shorten the waiting times and set the wall clock.
+
+Each line of standard input is an `Order` as JSON. An operator is forked for it, its process id is printed, and when it
+has ended its exit code; then the next line is read. The imports are paid once: a start takes a tenth of a second.
+"""
+
+import asyncio
+import importlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
+from agentmemory_operator.adapters.kubernetes.lease import KubernetesLease, own_namespace
+from agentmemory_operator.adapters.kubernetes.transport import (
+    OPERATOR,
+    Configuration,
+    KubernetesTransport,
+    load_configuration,
+)
+from agentmemory_operator.adapters.qdrant.calls import CallWatch
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.collections.announce import Announcing
+from agentmemory_operator.collections.rules.changes import Change, CreateIndexes
+from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.resolve import Server as QdrantServer
+from agentmemory_operator.connections.rules.handover import HandedOver
+from agentmemory_operator.connections.secret_hosts import GuardedSecrets
+from agentmemory_operator.controllers.agent_memory import Periods
+from agentmemory_operator.entrypoints.logs import configure_logging
+from agentmemory_operator.entrypoints.operator.operating import operate
+from agentmemory_operator.main.embedding import RebuildEmbedders
+from agentmemory_operator.main.operator import Operator, OperatorPorts
+from agentmemory_operator.main.stores import Stores
+from agentmemory_operator.ports.base import Json, Writing
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.kubernetes import Event, HandoverStore
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.ports.snapshots import SnapshotStore
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
+from agentmemory_operator.runtime.leadership import Leadership
+from agentmemory_operator.runtime.metrics import NO_TRACES, call_counter
+from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.naming import alias_of
+from tests.support.programs import die_with_parent
+
+DAY_S = 86_400
+# No API relies on a reading here, and a restore is begun anew after each kill.
+Announcing.__init__.__kwdefaults__["announce_s"] = 0.1
+# What is done once is counted with the agent that it is for.
+VICTIMS = (AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
+OF_SNAPSHOTS = frozenset({"create", "delete_file", "create_placeholder", "recover", "upload", "write_metadata"})
+OF_POINTS = frozenset({"upsert", "set_payload", "batch", "delete"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One run.
+
+    Attributes:
+        victim: slug, and namespace, of the AgentMemory whose steps are counted.
+        crash_at: the step at which the process kills itself; 0 is never.
+        crash_in: the step of a rebuild from whose beginning on steps are counted; empty counts them from the start.
+        lease_namespace: where the lease lies; empty works without one.
+        periods: fields of `Periods`.
+    """
+
+    victim: str = ""
+    crash_at: int = 0
+    crash_in: str = ""
+    lease_namespace: str = ""
+    periods: dict[str, float] = field(default_factory=dict)
+
+
+class Steps:
+    """Counts the steps of one AgentMemory, and ends the process at one of them."""
+
+    def __init__(self, order: "Order") -> None:
+        self._alias = alias_of(order.victim)
+        self._victim = order.victim
+        self._crash_at = order.crash_at
+        self._passed = 0
+        self._waits_for = order.crash_in
+
+    def hear(self, metadata: Any) -> None:
+        """Hear of what is written into a collection's metadata: steps of a rebuild are told there."""
+        record = metadata.get(REBUILD_KEY) if isinstance(metadata, Mapping) else None
+        if record and record.get("step") == self._waits_for:
+            self._waits_for = ""
+
+    def take(self) -> None:
+        """Come to the next step."""
+        self._passed += not self._waits_for
+        if self._passed == self._crash_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def for_collection(self, physical: str) -> Callable[[], None]:
+        """Return what a call on a collection runs before and after."""
+        return self.take if physical.partition("__")[0] == self._alias else _pass
+
+    def for_object(self, kind: str, metadata: Metadata) -> Callable[[], None]:
+        """Return what a call on an object runs before and after."""
+        return self.take if kind in VICTIMS and metadata.namespace == self._victim else _pass
+
+
+class CrashingCollections:
+    """Passes the calls of ports.CollectionStore on."""
+
+    def __init__(self, store: CollectionStore, steps: Steps) -> None:
+        self._store = store
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass what changes nothing on."""
+        return getattr(self._store, name)
+
+    async def apply(self, physical: str, change: Change) -> None:
+        parts: Sequence[Change] = (change,)
+        if isinstance(change, CreateIndexes):
+            parts = [CreateIndexes((index,)) for index in change.indexes]
+        step = self._steps.for_collection(physical)
+        for part in parts:
+            step()
+            await self._store.apply(physical, part)
+            step()
+
+    async def delete(self, physical: str) -> None:
+        step = self._steps.for_collection(physical)
+        step()
+        await self._store.delete(physical)
+        step()
+
+
+class CrashingCalls:
+    """Passes the calls of a port on; those that change a collection, named by the first argument, have steps."""
+
+    def __init__(self, store: object, steps: Steps, changes: frozenset[str]) -> None:
+        self._store = store
+        self._steps = steps
+        self._changes = changes
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._store, name)
+        if name not in self._changes:
+            return call
+
+        async def change(physical: str, *args: Any, **more: Any) -> Any:
+            step = self._steps.for_collection(physical)
+            if name == "write_metadata" and args:
+                self._steps.hear(args[0])
+            step()
+            answer = await call(physical, *args, **more)
+            step()
+            return answer
+
+        return change
+
+
+class CrashingCluster:
+    """Implements ports.Cluster."""
+
+    def __init__(self, cluster: KubernetesCluster, steps: Steps) -> None:
+        self._cluster = cluster
+        self._steps = steps
+
+    async def cluster_id(self) -> str:
+        return await self._cluster.cluster_id()
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        return await self._cluster.labels(namespace)
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        return await self._cluster.read_object(kind, namespace, name)
+
+    async def write_status(self, kind: str, metadata: Metadata, status: Json) -> str:
+        step = self._steps.for_object(kind, metadata)
+        step()
+        version = await self._cluster.write_status(kind, metadata, status)
+        step()
+        return version
+
+    async def write_finalizers(self, kind: str, metadata: Metadata, finalizers: Sequence[str]) -> None:
+        step = self._steps.for_object(kind, metadata)
+        step()
+        await self._cluster.write_finalizers(kind, metadata, finalizers)
+        step()
+
+    async def create_object(self, document: Json) -> bool:
+        step = self._steps.for_object(document["kind"], Metadata.model_validate(document["metadata"]))
+        step()
+        is_new = await self._cluster.create_object(document)
+        step()
+        return is_new
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        step = self._steps.for_object(kind, metadata)
+        step()
+        await self._cluster.delete_object(kind, metadata)
+        step()
+
+    async def post_event(self, kind: str, metadata: Metadata, event: Event) -> None:
+        step = self._steps.for_object(kind, metadata)
+        step()
+        await self._cluster.post_event(kind, metadata, event)
+        step()
+
+
+class CrashingHandover:
+    """Implements ports.HandoverStore."""
+
+    def __init__(self, store: HandoverStore, steps: Steps) -> None:
+        self._store = store
+        self._steps = steps
+
+    async def read(self, slug: str) -> HandedOver | None:
+        return await self._store.read(slug)
+
+    async def write(self, handed: HandedOver) -> None:
+        step = self._steps.for_collection(alias_of(handed.slug))
+        step()
+        await self._store.write(handed)
+        step()
+
+    async def delete(self, handed: HandedOver) -> None:
+        step = self._steps.for_collection(alias_of(handed.slug))
+        step()
+        await self._store.delete(handed)
+        step()
+
+    async def list_all(self) -> list[HandedOver]:
+        return await self._store.list_all()
+
+
+def _pass() -> None:
+    """Do nothing: the call is another object's."""
+
+
+class WallClock:
+    """The wall clock of this process, which jumps a day ahead at SIGUSR1 and a day back at SIGUSR2."""
+
+    def __init__(self) -> None:
+        self._real_s, self._real_ns = time.time, time.time_ns
+        self._ahead_s = 0
+
+    def install(self) -> None:
+        """Take the place of what the process reads."""
+        time.time = lambda: self._real_s() + self._ahead_s
+        time.time_ns = lambda: self._real_ns() + self._ahead_s * 1_000_000_000
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGUSR1, self._jump, DAY_S)
+        loop.add_signal_handler(signal.SIGUSR2, self._jump, -DAY_S)
+
+    def _jump(self, seconds: int) -> None:
+        self._ahead_s += seconds
+
+
+async def main(order: Order) -> None:
+    """Run the operator as `main.run_operator` does."""
+    WallClock().install()
+    steps, settings = Steps(order), Settings.from_env(os.environ)
+    configuration = await load_configuration(OPERATOR)
+    async with AsyncExitStack() as stack:
+        leadership = await lead(order, configuration, stack)
+        before_write = leadership.check if leadership else _pass
+        writing: Writing = leadership.writing if leadership else nullcontext
+        cluster = KubernetesCluster(configuration, before_write=before_write, writing=writing)
+        stack.push_async_callback(cluster.close)
+        counted = call_counter().add
+        watch = CallWatch(before_write=before_write, count_call=counted, tracer=NO_TRACES, writing=writing)
+        if leadership:
+            watch = replace(watch, after_move=leadership.confirm, doubt=leadership.give_up)
+        stores = Stores(stack, watch=watch)
+
+        def open_store(endpoint: Endpoint) -> CollectionStore:
+            return cast(CollectionStore, CrashingCollections(stores.collections(endpoint), steps))
+
+        periods = Periods(**order.periods)
+        transport = KubernetesTransport(configuration)
+        stack.push_async_callback(transport.close)
+        secrets = GuardedSecrets(cluster, settings.secret_hosts)
+        # Kept apart from the steps that are counted; tests/unit/collections/test_claims.py has its own interruptions.
+        claims = KubernetesTransport(configuration, before_write=before_write)
+        stack.push_async_callback(claims.close)
+        ports = OperatorPorts(
+            cluster=CrashingCluster(cluster, steps),
+            secrets=secrets,
+            claim_store=KubernetesClaims(claims, order.lease_namespace or own_namespace()),
+            handover_store=CrashingHandover(KubernetesHandover(transport, own_namespace()), steps),
+            collections=open_store,
+            points=stores.points,
+            server=lambda endpoint: crashing_server(stores.server(endpoint), steps),
+            objects=S3Objects,
+            embedder=RebuildEmbedders(settings, secrets).open,
+        )
+        operator = Operator(ports, settings, periods=periods)
+        await operate(operator, cluster, configuration, leadership=leadership)
+
+
+def crashing_server(server: QdrantServer, steps: Steps) -> QdrantServer:
+    """Return the server with the steps of the victim counted."""
+    snapshots = cast(SnapshotStore, CrashingCalls(server.snapshots, steps, OF_SNAPSHOTS))
+    points = cast(PointStore, CrashingCalls(server.points, steps, OF_POINTS))
+    collections = cast(CollectionStore, CrashingCollections(server.collections, steps))
+    return replace(server, collections=collections, snapshots=snapshots, points=points)
+
+
+async def lead(order: Order, configuration: Configuration, stack: AsyncExitStack) -> Leadership | None:
+    """Return the leadership by the lease that the order names."""
+    if not order.lease_namespace:
+        return None
+    lease = KubernetesLease(configuration, order.lease_namespace)
+    stack.push_async_callback(lease.close)
+    return Leadership(lease, f"test_{os.getpid()}")
+
+
+def nurse() -> None:
+    """Fork an operator for each order, one at a time."""
+    # `operate` imports it late; here kopf is to be paid for once.
+    importlib.import_module("agentmemory_operator.entrypoints.operator.handlers")
+    for line in sys.stdin:
+        order = Order(**json.loads(line))
+        pid = os.fork()
+        if pid == 0:
+            ask_to_die_with_parent()
+            asyncio.run(main(order))
+            os._exit(0)
+        print(pid, flush=True)
+        _, status = os.waitpid(pid, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+def ask_to_die_with_parent() -> None:
+    """Leave no operator behind a test that was killed."""
+    if ask := die_with_parent():
+        ask()
+
+
+if __name__ == "__main__":
+    configure_logging("info", "text")
+    nurse()

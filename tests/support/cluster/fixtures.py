@@ -1,0 +1,106 @@
+"""Fixtures that need a cluster, for the folders whose conftest imports them."""
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
+from tests.controlplane.build import find_assets
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import SERVING, ForkedOperator, Nursery, start_api, start_operator
+from tests.support.cluster.workspace import PLURALS, Workspace, remove_objects
+from tests.support.patience import wait_until
+from tests.support.programs import Program, running, start_qdrant
+from tests.support.web.qdrant_proxy import Proxy, proxying
+
+CRDS = pathlib.Path(__file__).resolve().parents[3] / "crds"
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    """A real API server with the project's kinds; one for each test process."""
+    assets = find_assets(os.environ)
+    if assets is None:
+        pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 5 minutes)")
+    with ControlPlane(assets) as started:
+        started.apply_crds(CRDS)
+        for plural in PLURALS.values():
+            path = f"/apis/{API_VERSION}/{plural}"
+            wait_until(lambda path=path: started.http.get(path).status_code == 200, seconds=20, what=path)
+        yield started
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cleared(control_plane: ControlPlane) -> None:
+    """No object of an earlier module is left: a dead connection would hold up the first set of claims."""
+    remove_objects(control_plane)
+
+
+@pytest.fixture(scope="session")
+def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A development Qdrant server; one for each test process."""
+    program, url = start_qdrant(tmp_path_factory.mktemp("qdrant"))
+    with running(program):
+        yield url
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane) -> str:
+    """A namespace no other test has seen; it stays, because nothing here would finish its deletion."""
+    return control_plane.create_namespace()
+
+
+@pytest.fixture
+def workspace(control_plane: ControlPlane, namespace: str, qdrant_url: str) -> Iterator[Workspace]:
+    """The namespace and the Qdrant server; the namespace's objects go with the test."""
+    made = Workspace(control_plane, namespace, qdrant_url)
+    yield made
+    made.clean()
+
+
+@pytest.fixture
+def proxy(qdrant_url: str) -> Iterator[Proxy]:
+    """A proxy in front of the Qdrant server that writes down the calls."""
+    with proxying(qdrant_url) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """`agentmemory operator` as people run it; one for each module, because it watches the whole cluster."""
+    with running(start_operator(control_plane, tmp_path_factory.mktemp("operator"))) as program:
+        yield program
+        # In good order, so that the next module's need not wait for the end of the lease.
+        program.stop()
+
+
+@pytest.fixture(scope="module")
+def nursery(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Starts operators, one at a time."""
+    made = Nursery(control_plane, tmp_path_factory.mktemp("operators"))
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="module")
+def quick_operator(nursery: Nursery, request: pytest.FixtureRequest) -> ForkedOperator:
+    """The operator, looking again after the module's `PERIODS`, where people wait half a minute."""
+    return nursery.start(periods=request.module.PERIODS)
+
+
+@pytest.fixture(scope="module")
+def api_program(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Program]:
+    """`agentmemory api` on the cluster; whoever calls may do everything."""
+    program, _ = start_api(control_plane, tmp_path_factory.mktemp("api"))
+    with running(program):
+        yield program
+
+
+@pytest.fixture(scope="module")
+def api(api_program: Program) -> Iterator[httpx.Client]:
+    """A client of it."""
+    with httpx.Client(base_url=api_program.wait_for(SERVING)[1], timeout=30) as client:
+        yield client

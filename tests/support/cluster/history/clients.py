@@ -1,0 +1,287 @@
+"""Clients that write down what they asked and were answered; none knows more of the agent than its answers."""
+
+import random
+import threading
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from tests.support.cluster.history.journal import BUSY, Entry, HistoryJournal, outcome_of
+from tests.support.cluster.history.model import Kind, Operation
+from tests.support.cluster.witness.witness import unit_vector_of
+
+# Longer than the API holds a write for a move, shorter than a run.
+PATIENCE_S = 12.0
+# What a search answers at most, and so more than a user ever has.
+PAGE = 100
+MEMORIES_OF_A_USER = 24
+USERS_AT_ONCE = 4
+KEYS = ("weather", "menu")
+PAUSE_S = 0.3
+# No connection: the request was never sent.
+UNSENT = 0
+# Nothing was done; another attempt may be.
+REFUSALS = frozenset({UNSENT, BUSY, 503})
+ALLOWED = frozenset({200, 201, 204, 404, 409, BUSY, 503, 504})
+SHARES = {
+    "store": 16,
+    "store_keyed": 14,
+    "supersede": 34,
+    "delete": 9,
+    "forget": 1.2,
+    "search": 16,
+    "listed": 10,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A memory that an answer told of."""
+
+    user: str
+    content: str
+    id: str
+    is_keyed: bool = False
+
+
+@dataclass(slots=True)
+class Pool:
+    """What all clients know, so that they come in each other's way."""
+
+    chance: random.Random
+    users: list[str] = field(default_factory=list)
+    known: dict[str, list[Known]] = field(default_factory=dict)
+    everybody: list[str] = field(default_factory=list)
+    _count: int = 0
+    _stored: dict[str, int] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def user(self) -> str:
+        """Return one of those who are written for now."""
+        with self._lock:
+            while len(self.users) < USERS_AT_ONCE:
+                name = f"user-{len(self.everybody)}"
+                self.users.append(name)
+                self.everybody.append(name)
+            return self.chance.choice(self.users)
+
+    def any_user(self) -> str:
+        """Return somebody who has memories, mostly of those who are written for now."""
+        user = self.user()
+        with self._lock:
+            return self.chance.choice(self.everybody) if self.chance.random() < 0.3 else user
+
+    def content(self, user: str) -> str:
+        """Return a text that no other memory has; who has enough of them is written for no more."""
+        with self._lock:
+            self._count += 1
+            self._stored[user] = self._stored.get(user, 0) + 1
+            if self._stored[user] >= MEMORIES_OF_A_USER and user in self.users:
+                self.users.remove(user)
+            return f"{user} says {self._count}"
+
+    def learn(self, memory: Known) -> None:
+        """Take in what was stored."""
+        with self._lock:
+            self.known.setdefault(memory.user, []).append(memory)
+
+    def memory(self, *, is_plain: bool = False) -> Known | None:
+        """Return one to change: of the last, of which fewer are replaced already.
+
+        Args:
+            is_plain: it has no key, so that it can be named as replaced.
+        """
+        with self._lock:
+            known = [
+                [each for each in self.known.get(user, ()) if not (is_plain and each.is_keyed)] for user in self.users
+            ]
+            candidates = [memory for memories in known for memory in memories[-4:]]
+            return self.chance.choice(candidates) if candidates else None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request that has ended; `status` is None where no answer came, and no body where it says nothing."""
+
+    process: str
+    begun: float
+    ended: float
+    status: int | None
+    body: Any = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    status: int | None
+    body: Any
+    note: str
+
+    @property
+    def is_done(self) -> bool:
+        return self.status is not None and 200 <= self.status < 300
+
+    @property
+    def is_final(self) -> bool:
+        """Tell whether to send it again is of no use."""
+        return self.is_done or (self.status is not None and 400 <= self.status < 500 and self.status != BUSY)
+
+
+class Asker:
+    """Sends requests to any of the API's processes and writes down what came of them."""
+
+    def __init__(self, urls: Sequence[str], agent: str, journal: HistoryJournal, chance: random.Random) -> None:
+        self._urls = [f"{url}/v1/agents/{agent}" for url in urls]
+        self._journal, self._chance = journal, chance
+        self._http = httpx.Client(timeout=PATIENCE_S)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def store(self, user: str, content: str, *, tries: int = 1, **more: Any) -> Known | None:
+        """Store a memory; return it where that was acknowledged.
+
+        Args:
+            tries: how often it is sent, under one Idempotency-Key, while nobody knows what came of it.
+        """
+        body = {"user_id": user, "content": content, "type": "note", "vector": unit_vector_of(content)} | more
+        headers = {"Idempotency-Key": str(uuid.uuid4())}
+        asked = self._send("POST", "/memories", tries=tries, json=body, headers=headers)
+        known, follows = None, more.get("supersedes")
+        if asked.status in (200, 201):
+            known, follows = Known(user, content, asked.body["id"], "key" in more), asked.body["supersedes"]
+            self._journal.name(known.id, content)
+        self._write(Kind.STORE, user, asked, content=content, chain=more.get("key", ""), target_id=follows)
+        return known
+
+    def delete(self, memory: Known) -> None:
+        """Delete a memory."""
+        asked = self._send("DELETE", f"/memories/{memory.id}", params={"user_id": memory.user})
+        self._write(Kind.DELETE, memory.user, asked, target_id=memory.id)
+
+    def forget(self, user: str) -> None:
+        """Forget a user."""
+        self._write(Kind.FORGET, user, self._send("POST", "/forget", json={"user_id": user}))
+
+    def search(self, user: str, *, process: int | None = None) -> bool:
+        """Search among everything of a user; tell whether that was answered."""
+        body = {"user_id": user, "vector": unit_vector_of(user), "top_k": PAGE}
+        return self._read(Kind.SEARCH, user, self._send("POST", "/search", process=process, json=body))
+
+    def listed(self, user: str, *, process: int | None = None) -> bool:
+        """List everything of a user, earlier versions too; tell whether that was answered."""
+        parameters = {"user_id": user, "include_superseded": "true", "limit": PAGE}
+        return self._read(Kind.LIST, user, self._send("GET", "/memories", process=process, params=parameters))
+
+    def _read(self, kind: Kind, user: str, asked: Asked) -> bool:
+        rows = asked.body["results"] if asked.status == 200 else []
+        for row in rows:
+            self._journal.name(row["id"], row["content"])
+        self._write(kind, user, asked, found=frozenset(row["content"] for row in rows))
+        return asked.status == 200
+
+    def _send(self, method: str, path: str, *, tries: int = 1, process: int | None = None, **request: Any) -> Asked:
+        begun, doubt = time.monotonic(), None
+        for number in range(tries):
+            time.sleep(PAUSE_S if number else 0)
+            place = self._chance.randrange(len(self._urls)) if process is None else process
+            tried = self._once(method, self._urls[place] + path, **request)
+            if tried.is_final:
+                break
+            # What one attempt may have done no refusal of a later one takes back.
+            doubt = doubt or (None if tried.status in REFUSALS else tried)
+        told = tried if tried.is_done else doubt or tried
+        return Asked(f"api-{place}", begun, time.monotonic(), told.status, told.body, told.note)
+
+    def _once(self, method: str, url: str, **request: Any) -> "_Tried":
+        try:
+            answer = self._http.request(method, url, **request)
+        except httpx.ConnectError as error:
+            return _Tried(UNSENT, None, repr(error))
+        except httpx.TransportError as error:
+            return _Tried(None, None, repr(error))
+        if answer.status_code not in ALLOWED:
+            self._journal.blame(f"{method} {url} was answered {answer.status_code} {answer.text[:300]}")
+        body = answer.json() if answer.content else None
+        note = str((body or {}).get("detail", "")) if answer.status_code >= 400 else ""
+        return _Tried(answer.status_code, body, note)
+
+    def _write(self, kind: Kind, user: str, asked: Asked, *, target_id: str | None = None, **more: Any) -> None:
+        operation = Operation(
+            kind=kind,
+            user=user,
+            begun=asked.begun,
+            ended=asked.ended,
+            outcome=outcome_of(kind, asked.status),
+            process=asked.process,
+            status={None: "no answer", UNSENT: "not sent"}.get(asked.status) or str(asked.status),
+            **more,
+        )
+        self._journal.add(Entry(operation, target_id, asked.note))
+
+
+class Client(threading.Thread):
+    """Does one thing after the other until it is told to stop."""
+
+    def __init__(
+        self, name: str, asker: Asker, pool: Pool, journal: HistoryJournal, *, seed: str, pace_s: float
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self._asker, self._pool, self._journal = asker, pool, journal
+        self._chance, self._pace_s = random.Random(seed), pace_s
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        names, shares = list(SHARES), list(SHARES.values())
+        while not self.is_over.wait(self._pace_s * self._chance.uniform(0.5, 1.5)):
+            name = self._chance.choices(names, shares)[0]
+            try:
+                getattr(self, name)()
+            except Exception as exc:
+                self._journal.blame(f"{self.name} died in {name}: {exc!r}")
+                raise
+        self._asker.close()
+
+    def store(self) -> None:
+        """Store a memory, now and then with more attempts."""
+        user = self._pool.user()
+        self._learn(self._asker.store(user, self._pool.content(user), tries=self._chance.choice((1, 1, 4))))
+
+    def store_keyed(self) -> None:
+        """Store what replaces the last under its key, which others do too."""
+        user = self._pool.user()
+        more = {"type": "fact", "key": self._chance.choice(KEYS), "tries": self._chance.choice((1, 1, 4))}
+        self._learn(self._asker.store(user, self._pool.content(user), **more))
+
+    def supersede(self) -> None:
+        """Replace a memory, which others may have replaced already."""
+        if (memory := self._pool.memory(is_plain=True)) is None:
+            self.store()
+            return
+        content, tries = self._pool.content(memory.user), self._chance.choice((1, 1, 1, 4))
+        self._learn(self._asker.store(memory.user, content, tries=tries, supersedes=memory.id))
+
+    def delete(self) -> None:
+        """Delete a memory."""
+        if memory := self._pool.memory():
+            self._asker.delete(memory)
+
+    def forget(self) -> None:
+        """Forget a user, who may be written for again."""
+        self._asker.forget(self._pool.user())
+
+    def search(self) -> None:
+        """Search, which counts an access of everything that is found."""
+        self._asker.search(self._pool.any_user())
+
+    def listed(self) -> None:
+        """List."""
+        self._asker.listed(self._pool.any_user())
+
+    def _learn(self, known: Known | None) -> None:
+        if known is not None:
+            self._pool.learn(known)

@@ -1,0 +1,179 @@
+"""What clients of an agent asked and were answered, one line an operation, by the one clock of the machine."""
+
+import json
+import pathlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tests.support.cluster.history.model import FOREVER, History, Kind, Operation, Outcome, Timeline, Violation
+from tests.support.cluster.history.rows import Kill
+
+# Of an answer: what the contract lets a caller take for "nothing was done".
+BUSY, AWAY = 429, 503
+EXCERPT_MAX = 30
+
+
+def outcome_of(kind: Kind, status: int | None) -> Outcome:
+    """Return what a status says; None is no answer at all."""
+    if status is not None and 200 <= status < 300:
+        return Outcome.OK
+    # Who forgets has to repeat what was broken off: a part may be done.
+    if status is not None and (status < 500 or (status == AWAY and kind is not Kind.FORGET)):
+        return Outcome.REFUSED
+    return Outcome.UNKNOWN
+
+
+@dataclass(slots=True)
+class Entry:
+    """One line; ids stand for what has no content yet."""
+
+    operation: Operation
+    target_id: str | None = None
+    note: str = ""
+
+
+@dataclass(slots=True)
+class HistoryJournal:
+    """Everything in the order in which it ended; threads write to it.
+
+    Attributes:
+        contents: by id, of every memory that an answer named; more than one where it was erased and came again.
+        faults: what was answered that no answer may be, whatever is broken.
+        events: what was done to the parts, and when.
+    """
+
+    begun: float = field(default_factory=time.monotonic)
+    entries: list[Entry] = field(default_factory=list)
+    contents: dict[str, list[str]] = field(default_factory=dict)
+    statuses: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    events: list[tuple[float, str]] = field(default_factory=list)
+    kills: list[Kill] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, entry: Entry) -> None:
+        """Write down an operation that has ended."""
+        with self._lock:
+            self.entries.append(entry)
+            self.statuses[f"{entry.operation.kind.value} {entry.operation.status}"] += 1
+
+    def name(self, memory_id: str, content: str) -> None:
+        """Note which memory has an id."""
+        with self._lock:
+            known = self.contents.setdefault(memory_id, [])
+            if content not in known:
+                known.append(content)
+
+    def blame(self, fault: str) -> None:
+        """Write down what should never be answered."""
+        with self._lock:
+            self.faults.append(f"{self.at(time.monotonic())} {fault}")
+
+    def tell(self, event: str) -> None:
+        """Write down what was done to the parts."""
+        with self._lock:
+            self.events.append((time.monotonic(), event))
+
+    def killed(self, process: str) -> None:
+        """Write down that a process ended without a word."""
+        with self._lock:
+            self.kills.append(Kill(process, time.monotonic()))
+
+    def at(self, moment: float) -> str:
+        """Return a moment in seconds from the beginning."""
+        return f"{moment - self.begun:8.3f}" if moment != FOREVER else "   never"
+
+    def history(self, timeline: Timeline) -> History:
+        """Return everything that was asked."""
+        return History([self._resolved(entry) for entry in self.entries], timeline)
+
+    def _resolved(self, entry: Entry) -> Operation:
+        if entry.target_id is None:
+            return entry.operation
+        # A memory that nobody was ever told of has no content here: its id stands for it.
+        return replace(entry.operation, targets=tuple(self.contents.get(entry.target_id, [entry.target_id])))
+
+    def same(self) -> dict[str, frozenset[str]]:
+        """Return by content the contents that had its id."""
+        return {content: frozenset(all_) for all_ in self.contents.values() for content in all_}
+
+    def write(self, path: pathlib.Path) -> None:
+        """Write all lines as JSON."""
+        with path.open("w") as lines:
+            for entry in self.entries:
+                lines.write(json.dumps(self._line(entry), ensure_ascii=False) + "\n")
+            for moment, event in self.events:
+                lines.write(json.dumps({"at": round(moment - self.begun, 3), "event": event}) + "\n")
+
+    def _line(self, entry: Entry) -> dict[str, Any]:
+        found = self._resolved(entry)
+        line = {
+            "begun": round(found.begun - self.begun, 3),
+            "ended": round(found.ended - self.begun, 3),
+            "kind": found.kind.value,
+            "outcome": found.outcome.value,
+            "status": found.status,
+            "process": found.process,
+            "user": found.user,
+            "content": found.content,
+            "targets": list(found.targets),
+            "chain": found.chain,
+            "found": sorted(found.found),
+            "note": entry.note,
+        }
+        return {name: value for name, value in line.items() if value not in ("", [])}
+
+    def excerpt(self, violation: Violation) -> str:
+        """Return what has to do with a violation: its memory, what follows it or is followed by it, and the moves."""
+        near = self._relatives(violation.content)
+        lines = [
+            (entry.operation.begun, self._shown(entry, near))
+            for entry in self.entries
+            if self._concerns(entry, near, violation)
+        ]
+        lines += [(moment, f"{self.at(moment)}           ** {event}") for moment, event in self.events]
+        lines.sort()
+        shown = [text for _, text in _around(lines, violation.at)]
+        return "\n".join([f"{self.at(violation.at)} {violation.what}: {violation.content!r}", *shown])
+
+    def _relatives(self, content: str) -> set[str]:
+        near = {content}
+        for _ in range(2):
+            for entry in self.entries:
+                found = self._resolved(entry)
+                if found.kind is Kind.STORE and found.targets and near & {found.content, *found.targets}:
+                    near |= {found.content, *found.targets}
+        return near
+
+    def _concerns(self, entry: Entry, near: set[str], violation: Violation) -> bool:
+        found = self._resolved(entry)
+        if found.kind is Kind.FORGET:
+            return found.user == violation.user
+        if found.kind in (Kind.STORE, Kind.DELETE):
+            return bool(near & {found.content, *found.targets})
+        return found.user == violation.user and abs(found.begun - violation.at) < 3
+
+    def _shown(self, entry: Entry, near: set[str]) -> str:
+        found = self._resolved(entry)
+        what = sorted(found.found & near) if found.kind in (Kind.SEARCH, Kind.LIST) else found.content
+        after = f" of {list(found.targets)}" if found.targets else ""
+        told = f"{found.kind.value} {found.status} {found.process} {what}{after} {entry.note[:80]}"
+        return f"{self.at(found.begun)} {self.at(found.ended)} {told}"
+
+
+def _around(lines: list[tuple[float, str]], at: float) -> Iterable[tuple[float, str]]:
+    """Return the lines nearest to a moment, in order."""
+    nearest = sorted(lines, key=lambda line: abs(line[0] - at))[:EXCERPT_MAX]
+    return sorted(nearest)
+
+
+def each_once(violations: Iterable[Violation], by: Callable[[Violation], object]) -> list[Violation]:
+    """Return the first of those that say the same of one memory."""
+    found: dict[object, Violation] = {}
+    for violation in violations:
+        found.setdefault(by(violation), violation)
+    return list(found.values())

@@ -1,0 +1,316 @@
+"""What the answers to many clients may look like while an agent's memories are restored beneath them.
+
+Pure: a history is a list of operations, each with the time it was sent, the time its answer came, and what the answer
+says of it. An operation that was acknowledged took effect between the two; one that was refused (4xx, 503) never did;
+of any other it is not known whether it did, nor when.
+
+What is live has a lineage: the stretches of time whose operations it holds. A restore makes it the lineage of the
+snapshot, and what comes from then on; a rollback that of the collection before the restore as it was left, and what
+comes from then on. A rebuild changes none of it: it carries everything over. When exactly a snapshot was cut or an
+alias moved is known within a span; an operation that overlaps it lies before or after it.
+
+A memory is named by its content, which no other has.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, IntEnum
+from typing import Any
+
+FOREVER = float("inf")
+
+
+class Kind(Enum):
+    """What is done."""
+
+    STORE = "store"
+    DELETE = "delete"
+    FORGET = "forget"
+    SEARCH = "search"
+    LIST = "list"
+
+
+class Outcome(Enum):
+    """What the answer says."""
+
+    OK = "ok"
+    REFUSED = "refused"
+    UNKNOWN = "unknown"
+
+
+class Sure(IntEnum):
+    """How sure it is that something took effect."""
+
+    NO = 0
+    PERHAPS = 1
+    YES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Within it something happened, at one moment; seconds of one monotonic clock."""
+
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One request, with all its repetitions under one Idempotency-Key.
+
+    Attributes:
+        process: that answered, or did not.
+        content: of what is stored.
+        targets: of what a deletion deletes, or a store replaces, as it asked or was told: one of these, for the first
+            memory of an identity has the id of its predecessor that was erased.
+        chain: the key of an identity whose stores replace each other; empty where they do not.
+        found: contents that a search or a list answered.
+        status: the last answer's.
+    """
+
+    kind: Kind
+    user: str
+    begun: float
+    ended: float
+    outcome: Outcome
+    process: str = ""
+    content: str = ""
+    targets: tuple[str, ...] = ()
+    chain: str = ""
+    found: frozenset[str] = frozenset()
+    status: str = ""
+
+    @property
+    def until(self) -> float:
+        """When it had taken effect at the latest, if it ever did."""
+        return FOREVER if self.outcome is Outcome.UNKNOWN else self.ended
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A stretch of time in which a collection was written to; `ended` is None while it still is."""
+
+    begun: Span
+    ended: Span | None = None
+
+    def holds(self, operation: Operation) -> Sure:
+        """Tell whether it has an operation."""
+        if operation.outcome is Outcome.REFUSED:
+            return Sure.NO
+        ended = self.ended or Span(FOREVER, FOREVER)
+        if operation.until < self.begun.first or operation.begun > ended.last:
+            return Sure.NO
+        is_within = operation.begun >= self.begun.last and operation.ended <= ended.first
+        return Sure.YES if is_within and operation.outcome is Outcome.OK else Sure.PERHAPS
+
+
+Lineage = tuple[Segment, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Era:
+    """What was live from one move to the next.
+
+    Attributes:
+        calm: when what moved it said that it is done: until then it may show what was erased since its cut.
+    """
+
+    begun: Span
+    calm: float
+    lineage: Lineage
+    name: str = "the beginning"
+
+
+class Timeline:
+    """The eras of an agent, from its beginning on."""
+
+    def __init__(self, begun: float) -> None:
+        span = Span(begun, begun)
+        self.eras = [Era(begun=span, calm=begun, lineage=(Segment(span),))]
+        self._snapshots: dict[str, Lineage] = {}
+        self._replaced: list[Lineage] = []
+
+    def snapshot(self, name: str, cut: Span) -> None:
+        """Note that a snapshot was made of what is live."""
+        self._snapshots[name] = _cut(self.eras[-1].lineage, cut)
+
+    def restore(self, name: str, moved: Span, *, calm: float) -> None:
+        """Note that a snapshot was restored."""
+        self._replaced.append(_cut(self.eras[-1].lineage, moved))
+        self._add(self._snapshots[name], moved, calm, f"restore of {name}")
+
+    def roll_back(self, moved: Span, *, calm: float) -> None:
+        """Note that the last restore was taken back."""
+        self._add(self._replaced.pop(), moved, calm, "rollback")
+
+    def during(self, begun: float, ended: float) -> list[Era]:
+        """Return the eras of which something that took from then till then may have seen."""
+        ends = [era.begun.last for era in self.eras[1:]] + [FOREVER]
+        return [era for era, end in zip(self.eras, ends, strict=True) if era.begun.first <= ended and end >= begun]
+
+    def _add(self, lineage: Lineage, moved: Span, calm: float, name: str) -> None:
+        self.eras.append(Era(begun=moved, calm=calm, lineage=(*lineage, Segment(moved)), name=name))
+
+
+def _cut(lineage: Lineage, at: Span) -> Lineage:
+    return (*lineage[:-1], replace(lineage[-1], ended=at))
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """What no order of the operations explains.
+
+    Attributes:
+        content: the memory that it is about.
+    """
+
+    what: str
+    user: str
+    content: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """A look at an era: what began after `until` is not in it, what ended before `since` is."""
+
+    history: "History"
+    era: Era
+    since: float
+    until: float
+
+    def _placed(self, operation: Operation) -> Sure:
+        if operation.begun > self.until:
+            return Sure.NO
+        sure = max(segment.holds(operation) for segment in self.era.lineage)
+        return sure if operation.ended < self.since else min(sure, Sure.PERHAPS)
+
+    def _is_gone(self, store: Operation) -> Sure:
+        """Tell whether it was deleted or forgotten."""
+        found = [_among(each, self._placed(each)) for each in self.history.deletes[store.content]]
+        found += [self._forgotten(store, each) for each in self.history.forgets[store.user]]
+        return max(found, default=Sure.NO)
+
+    def _forgotten(self, store: Operation, forget: Operation) -> Sure:
+        """Tell whether it was forgotten, in whatever collection: that never returns."""
+        if forget.outcome is Outcome.REFUSED or forget.begun > self.until or forget.until < store.begun:
+            return Sure.NO
+        is_after = store.outcome is Outcome.OK and store.ended <= forget.begun and forget.outcome is Outcome.OK
+        return Sure.YES if is_after and forget.ended < self.since and self.since >= self.era.calm else Sure.PERHAPS
+
+    def exists(self, store: Operation) -> Sure:
+        """Tell whether a memory is there, as the newest version or as an earlier one."""
+        gone = self._is_gone(store)
+        if gone is Sure.YES:
+            return Sure.NO
+        return min(self._placed(store), Sure.YES if gone is Sure.NO else Sure.PERHAPS)
+
+    def answers(self, store: Operation) -> Sure:
+        """Tell whether a memory is the newest version."""
+        followers = self.history.followers(store)
+        if any(_among(each, self.exists(each)) is Sure.YES for each in followers):
+            return Sure.NO
+        later = max(map(self.exists, self.history.descendants(store)), default=Sure.NO)
+        # One that is under way, or was broken off, hides the head of its chain for a while.
+        beside = any(self.exists(each) is Sure.PERHAPS for each in self.history.beside(store))
+        return min(self.exists(store), Sure.PERHAPS if beside or later is not Sure.NO else Sure.YES)
+
+
+def _among(operation: Operation, sure: Sure) -> Sure:
+    """Return how sure it is that an operation had one of its targets."""
+    return sure if len(operation.targets) == 1 else min(sure, Sure.PERHAPS)
+
+
+@dataclass(slots=True)
+class History:
+    """Everything that was asked of an agent."""
+
+    operations: Sequence[Operation]
+    timeline: Timeline
+    stores: dict[str, Operation] = field(init=False)
+    deletes: Mapping[str, list[Operation]] = field(init=False)
+    forgets: Mapping[str, list[Operation]] = field(init=False)
+    _followers: Mapping[str, list[Operation]] = field(init=False)
+    _in_chain: Mapping[tuple[str, str], list[Operation]] = field(init=False)
+    _of_user: Mapping[str, list[Operation]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        stores = [each for each in self.operations if each.kind is Kind.STORE]
+        self.stores = {store.content: store for store in stores}
+        self.deletes = _grouped(self._all(Kind.DELETE), lambda each: each.targets)
+        self.forgets = _grouped(self._all(Kind.FORGET), lambda each: [each.user])
+        self._followers = _grouped(stores, lambda each: each.targets)
+        self._in_chain = _grouped(stores, lambda each: [(each.user, each.chain)] if each.chain else [])
+        self._of_user = _grouped(stores, lambda each: [each.user])
+
+    def followers(self, store: Operation) -> list[Operation]:
+        """Return what replaces a memory."""
+        return self._followers[store.content]
+
+    def descendants(self, store: Operation) -> list[Operation]:
+        """Return what may have come to replace a memory: followers, and theirs."""
+        waiting, found = self.followers(store)[:], dict[str, Operation]()
+        while waiting:
+            each = waiting.pop()
+            if each.content not in found and each is not store:
+                found[each.content] = each
+                waiting += self.followers(each)
+        return list(found.values())
+
+    def beside(self, store: Operation) -> list[Operation]:
+        """Return the other stores of a memory's key."""
+        return [each for each in self._in_chain[store.user, store.chain] if each is not store]
+
+    def of_user(self, user: str) -> list[Operation]:
+        """Return a user's stores."""
+        return self._of_user[user]
+
+    def reads(self) -> Iterator[Operation]:
+        """Yield the reads that were answered."""
+        for operation in self.operations:
+            if operation.kind in (Kind.SEARCH, Kind.LIST) and operation.outcome is Outcome.OK:
+                yield operation
+
+    def _all(self, kind: Kind) -> list[Operation]:
+        return [each for each in self.operations if each.kind is kind]
+
+    def expected(self, store: Operation, read: Operation) -> tuple[bool, bool]:
+        """Tell whether a read had to find a memory, and whether it could."""
+        found = []
+        for era in self.timeline.during(read.begun, read.ended):
+            view = _View(self, era, read.begun, read.ended)
+            found.append(view.answers(store) if read.kind is Kind.SEARCH else view.exists(store))
+        return min(found) is Sure.YES, max(found) is not Sure.NO
+
+
+def _grouped(
+    operations: Iterable[Operation], keys: Callable[[Operation], Iterable[Any]]
+) -> Mapping[Any, list[Operation]]:
+    found = defaultdict(list)
+    for each in operations:
+        for key in keys(each):
+            found[key].append(each)
+    return found
+
+
+def violations(history: History) -> list[Violation]:
+    """Return what is wrong with the answers to all reads."""
+    return [violation for read in history.reads() for violation in _of_read(history, read)]
+
+
+def _of_read(history: History, read: Operation) -> Iterator[Violation]:
+    if strange := sorted(read.found - {store.content for store in history.of_user(read.user)}):
+        yield Violation("nobody stored it for this user", read.user, strange[0], read.begun)
+    for store in history.of_user(read.user):
+        must, may = history.expected(store, read)
+        if must and store.content not in read.found:
+            yield Violation(f"a {read.kind.value} misses what has to be there", read.user, store.content, read.begun)
+        elif not may and store.content in read.found:
+            yield Violation(_why_not(store, read), read.user, store.content, read.begun)
+
+
+def _why_not(store: Operation, read: Operation) -> str:
+    if store.outcome is Outcome.REFUSED:
+        return f"a {read.kind.value} finds what was refused with {store.status}"
+    return f"a {read.kind.value} finds what cannot be there"

@@ -1,0 +1,200 @@
+"""The manifests of examples/install on a control plane: apply, log in as their accounts, run their containers."""
+
+import base64
+import contextlib
+import copy
+import functools
+import os
+import pathlib
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.workspace import MERGE
+from tests.support.pages import commands_of
+from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, free_port
+from tests.support.spec.documents import Document
+from tests.support.spec.golden import LOADER
+from tests.support.web.http_server import well
+
+MANIFESTS = ROOT / "examples" / "install"
+NAMESPACE = "agentmemory-system"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+# What the pod's own namespace says in a cluster.
+API_HERE = ("--lease-namespace", NAMESPACE, "--api-namespace", NAMESPACE)
+OPERATOR_HERE = API_HERE
+# What stands in for the cluster's Services is on this machine, and in a pod that would be the pod itself.
+ON_LOOPBACK = {"AGENTMEMORY_ALLOWED_HOSTS": "0.0.0.0/0,::/0,127.0.0.1"}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource for one account, and the role that gives it."""
+
+    account: str
+    verb: str
+    resource: str
+    role: str
+
+    def __str__(self) -> str:
+        return f"{self.account} {self.verb} {self.resource}"
+
+
+def documents(kind: str) -> list[Document]:
+    """Return the installed objects of a kind."""
+    return [copy.deepcopy(found) for found in _manifests() if found["kind"] == kind]
+
+
+@functools.cache
+def _manifests() -> tuple[Document, ...]:
+    """Read them once: tests are made of them, so every test process asks for them often while it collects."""
+    files = sorted(MANIFESTS.glob("*.yaml"))
+    return tuple(found for path in files for found in yaml.load_all(path.read_text(), Loader=LOADER))
+
+
+def rights() -> list[Right]:
+    """Return every right that the manifests give, one for each verb and resource."""
+    return sorted(
+        Right(subject["name"], verb, resource, binding["roleRef"]["name"])
+        for binding in (*documents("ClusterRoleBinding"), *documents("RoleBinding"))
+        for subject in binding["subjects"]
+        for rule in _role(binding["roleRef"]["name"])["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+    )
+
+
+def _role(name: str) -> Document:
+    return next(role for role in (*documents("ClusterRole"), *documents("Role")) if role["metadata"]["name"] == name)
+
+
+@contextlib.contextmanager
+def without(control_plane: ControlPlane, right: Right) -> Iterator[None]:
+    """Take one right away while the context is open."""
+    role = _role(right.role)
+    path = f"{RBAC}/clusterroles" if role["kind"] == "ClusterRole" else f"{RBAC}/namespaces/{NAMESPACE}/roles"
+    path = f"{path}/{right.role}"
+    kept = [
+        {**rule, "verbs": [verb], "resources": [resource]}
+        for rule in role["rules"]
+        for verb in rule["verbs"]
+        for resource in rule["resources"]
+        if (verb, resource) != (right.verb, right.resource)
+    ]
+    well(control_plane.http.patch(path, json={"rules": kept}, headers=MERGE))
+    try:
+        yield
+    finally:
+        well(control_plane.http.patch(path, json={"rules": role["rules"]}, headers=MERGE))
+
+
+def install(control_plane: ControlPlane) -> str:
+    """Install as docs/install.md says; return what the last command said."""
+    *_, last = [shell(control_plane, command) for command in commands_of("install.md", "Apply")]
+    return last
+
+
+def shell(control_plane: ControlPlane, command: str) -> str:
+    """Run a command line of the documentation as the admin; return what it said."""
+    environment = clean_environment() | {
+        "KUBECONFIG": str(control_plane.kubeconfig),
+        "KUBECACHEDIR": str(control_plane.folder / "kubectl"),
+        "KUBERC": "off",
+        "PATH": f"{control_plane.assets}{os.pathsep}{os.environ['PATH']}",
+    }
+    line = ["sh", "-c", command]
+    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+def kubeconfig_of(control_plane: ControlPlane, account: str, folder: pathlib.Path) -> pathlib.Path:
+    """Write a kubeconfig with a fresh token of an installed ServiceAccount."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
+    answer = well(control_plane.http.post(path, json={"spec": {"expirationSeconds": 3600}})).json()
+    config = yaml.safe_load(control_plane.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    file = folder / f"{account}.kubeconfig"
+    file.write_text(yaml.safe_dump(config))
+    return file
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """The only container of an installed Deployment."""
+
+    deployment: Document
+
+    @property
+    def account(self) -> str:
+        """Name of its ServiceAccount."""
+        return str(self._pod["serviceAccountName"])
+
+    @property
+    def spec(self) -> Document:
+        """The container as it stands in the manifest."""
+        (found,) = self._pod["containers"]
+        return dict(found)
+
+    @property
+    def _pod(self) -> Document:
+        return dict(self.deployment["spec"]["template"]["spec"])
+
+    def start(
+        self,
+        control_plane: ControlPlane,
+        folder: pathlib.Path,
+        *options: str,
+        ports: Mapping[int, int] | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> Program:
+        """Run its command as a process that thinks it is in the cluster, with its account's token.
+
+        Args:
+            options: stand for what Kubernetes would mount.
+            ports: declared port: the one to listen on instead.
+            more: variables on top of the manifest's.
+        """
+        swapped = {str(declared): str(port) for declared, port in (ports or {}).items()}
+        arguments = [swapped.get(argument, argument) for argument in self.spec["args"]]
+        environment = self.environment(control_plane)
+        # The host alone tells the settings "in a cluster"; without the port the login goes by the kubeconfig.
+        in_a_pod = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "HOME": "/nonexistent"}
+        environment = ON_LOOPBACK | environment | in_a_pod | dict(more or {})
+        kubeconfig = kubeconfig_of(control_plane, self.account, folder)
+        log = folder / f"{self.account}.log"
+        return Program(log, *AGENTMEMORY, *arguments, *options, KUBECONFIG=str(kubeconfig), **environment)
+
+    def environment(self, control_plane: ControlPlane) -> dict[str, str]:
+        """Return its variables; those from a Secret are read as the kubelet would."""
+        return {variable["name"]: _value_of(control_plane, variable) for variable in self.spec.get("env", ())}
+
+    def free_ports(self) -> dict[int, int]:
+        """Return a free port for each declared one."""
+        return {port["containerPort"]: free_port() for port in self.spec.get("ports", ())}
+
+    def probe_urls(self, ports: Mapping[int, int]) -> dict[str, str]:
+        """Return probe: URL, with the ports that `start` was given."""
+        named = {port["name"]: ports[port["containerPort"]] for port in self.spec.get("ports", ())}
+        probes = {name: probe for name, probe in self.spec.items() if name.endswith("Probe")}
+        return {
+            name: f"http://127.0.0.1:{named[probe['httpGet']['port']]}{probe['httpGet']['path']}"
+            for name, probe in probes.items()
+        }
+
+
+def container_of(name: str) -> Container:
+    """Return the container of an installed Deployment."""
+    return Container(next(found for found in documents("Deployment") if found["metadata"]["name"] == name))
+
+
+def _value_of(control_plane: ControlPlane, variable: Document) -> str:
+    if "value" in variable:
+        return str(variable["value"])
+    reference = variable["valueFrom"]["secretKeyRef"]
+    path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{reference['name']}"
+    data = well(control_plane.http.get(path)).json()["data"]
+    return base64.b64decode(data[reference["key"]]).decode()

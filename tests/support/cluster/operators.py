@@ -1,0 +1,169 @@
+"""Operator and API as processes against a real control plane."""
+
+import json
+import os
+import pathlib
+import select
+import signal
+import subprocess
+import sys
+import time
+
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, die_with_parent
+
+WATCHING = "watching QdrantConnection"
+LEADING = "leading: "
+SERVING = r"API (http://\S+)"
+
+
+def start_operator(
+    control_plane: ControlPlane,
+    folder: pathlib.Path,
+    *options: str,
+    name: str = "operator",
+    ready: str = LEADING,
+    **environment: str,
+) -> Program:
+    """Start `agentmemory operator` and return when it works, which takes until the lease of a killed one has ended.
+
+    Args:
+        ready: what to wait for in its log.
+    """
+    kubeconfig = str(control_plane.kubeconfig)
+    command = (*AGENTMEMORY, "operator", *options)
+    program = Program(folder / f"{name}.log", *command, KUBECONFIG=kubeconfig, **environment)
+    program.wait_for(ready)
+    return program
+
+
+def run_command(
+    control_plane: ControlPlane, *arguments: str, kubeconfig: pathlib.Path | None = None
+) -> tuple[int, str, str]:
+    """Run a command of ours against the cluster; return its exit status, output and errors."""
+    environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or control_plane.kubeconfig)}
+    done = subprocess.run(
+        [*AGENTMEMORY, *arguments], capture_output=True, text=True, cwd=ROOT, env=environment, timeout=60
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+class Nursery:
+    """Runs operators composed for a test, one at a time: `tests/support/cluster/crashing_operator.py`."""
+
+    def __init__(self, control_plane: ControlPlane, folder: pathlib.Path) -> None:
+        self._log = folder / "operators.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                (sys.executable, "-m", "tests.support.cluster.crashing_operator"),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                cwd=ROOT,
+                env=clean_environment() | {"KUBECONFIG": str(control_plane.kubeconfig)},
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+
+    @property
+    def log(self) -> str:
+        """Everything its operators wrote."""
+        return self._log.read_text(errors="replace")
+
+    def start(
+        self,
+        *,
+        victim: str = "",
+        crash_at: int = 0,
+        crash_in: str = "",
+        lease_namespace: str = "",
+        periods: dict[str, float] | None = None,
+    ) -> "ForkedOperator":
+        """Start an operator; the one before has to have ended.
+
+        Args:
+            victim: slug, and namespace, of the AgentMemory whose steps are counted.
+            crash_at: the step at which the process kills itself; 0 is never.
+            crash_in: the step of a rebuild from whose beginning on they are counted.
+            lease_namespace: where its lease lies; empty works without one.
+            periods: fields of `controllers.agent_memory.Periods`.
+        """
+        assert self._process.stdin is not None
+        order = {"victim": victim, "crash_at": crash_at, "crash_in": crash_in, "periods": periods or {}}
+        order |= {"lease_namespace": lease_namespace}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        return ForkedOperator(self, int(self.read_line()))
+
+    def has_line(self) -> bool:
+        """Tell whether there is something to read."""
+        assert self._process.stdout is not None
+        return bool(select.select([self._process.stdout], [], [], 0)[0])
+
+    def read_line(self) -> str:
+        """Return the next line; waits for it."""
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        """Kill everything that runs."""
+        self._process.kill()
+        self._process.communicate()
+
+
+class ForkedOperator:
+    """One operator of a nursery."""
+
+    def __init__(self, nursery: Nursery, pid: int) -> None:
+        self._nursery = nursery
+        self._pid = pid
+        self._code: int | None = None
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; -9 after a SIGKILL."""
+        if self._code is None and self._nursery.has_line():
+            self._code = int(self._nursery.read_line())
+        return self._code
+
+    @property
+    def log(self) -> str:
+        """Everything the nursery's operators wrote."""
+        return self._nursery.log
+
+    def pause(self) -> None:
+        """Stop the process where it is, until `go_on`."""
+        os.kill(self._pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a paused process run again."""
+        os.kill(self._pid, signal.SIGCONT)
+
+    def jump(self, days: int) -> None:
+        """Set its wall clock ahead, or back where `days` is negative."""
+        for _ in range(abs(days)):
+            os.kill(self._pid, signal.SIGUSR1 if days > 0 else signal.SIGUSR2)
+            # Signals of one kind that wait together are one.
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        """End it as a crash does; one that has ended is no error."""
+        if self.returncode is None:
+            os.kill(self._pid, signal.SIGKILL)
+            self._code = int(self._nursery.read_line())
+
+
+def start_api(control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = "none") -> tuple[Program, str]:
+    """Start `agentmemory api` on the objects of the cluster; return it and its URL when it serves.
+
+    Args:
+        auth: who may call.
+    """
+    program = Program(
+        folder / "api.log",
+        *(*AGENTMEMORY, "api", "--source", "kubernetes", "--port", "0"),
+        KUBECONFIG=str(control_plane.kubeconfig),
+        AGENTMEMORY_AUTH=auth,
+    )
+    return program, program.wait_for(SERVING)[1]

@@ -1,0 +1,128 @@
+"""The calls of a witness: repeated where the contract says that it is safe, blamed for what it does not allow."""
+
+import random
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from tests.support.cluster.witness.journal import Journal
+
+PATIENCE_S = 120.0
+PAUSE_S = 0.1
+# Of writes: what the contract allows at any time. A 503 has to say when to come again, and wrote nothing.
+REFUSED_FOR_NOW = (429, 503)
+UNKNOWN = 504
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a write came to.
+
+    Attributes:
+        status: None where it is not known whether it took effect.
+        was_repeated: an earlier attempt may have taken effect already.
+    """
+
+    status: int | None
+    body: Any = None
+    was_repeated: bool = False
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return self.status in (200, 201, 204)
+
+
+class WitnessCaller:
+    """Asks one agent of any of several API processes; one a thread."""
+
+    def __init__(self, urls: Sequence[str], agent: str, journal: Journal, *, seed: object) -> None:
+        self._urls = [f"{url}/v1/agents/{agent}" for url in urls]
+        self._journal = journal
+        self._chance = random.Random(str(seed))
+        self._http = httpx.Client(timeout=60)
+        self.is_over = threading.Event()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def write(self, method: str, path: str, *, is_repeatable: bool, **request: Any) -> Answer:
+        """Send a write until it is acknowledged or refused for good.
+
+        Args:
+            is_repeatable: it may be sent again where it is not known whether it took effect.
+        """
+        until, was_repeated = time.monotonic() + PATIENCE_S, False
+        while time.monotonic() < until:
+            begun = time.monotonic()
+            answer = self._send(method, path, **request)
+            status = self._judged(f"{method} {path}", answer, begun)
+            if answer is not None and status is not None and status not in REFUSED_FOR_NOW:
+                return Answer(status, answer.json() if answer.content else None, was_repeated)
+            if status is None:
+                if not is_repeatable or self.is_over.is_set():
+                    return Answer(None)
+                was_repeated = True
+            elif self.is_over.is_set():
+                return Answer(None if was_repeated else status, None, was_repeated)
+            time.sleep(PAUSE_S)
+        self._journal.blame(f"{method} {path}: not acknowledged within {PATIENCE_S:.0f} s")
+        return Answer(None)
+
+    def read(self, method: str, path: str, **request: Any) -> httpx.Response | None:
+        """Send a read once; None is an answer that says nothing, and was allowed to.
+
+        A read fails only while something is broken on purpose; anything else is a fault.
+        """
+        begun = time.monotonic()
+        answer = self._send(method, path, **request)
+        broken = self._journal.was_troubled(begun, "api")
+        if answer is None:
+            self._blame_unless(broken, f"{method} {path}: no answer")
+            return None
+        if answer.status_code in (200, 404):
+            return None if broken and answer.status_code == 404 else answer
+        away = self._journal.was_troubled(begun, "api", "store", "embedder")
+        self._blame_unless(away and answer.status_code == 503, f"{method} {path}: {shown(answer)}")
+        return None
+
+    def is_served(self, question: dict[str, Any]) -> bool:
+        """Tell whether a search is answered."""
+        answer = self._send("POST", "/search", json={"user_id": "nobody"} | question)
+        return answer is not None and answer.status_code == 200
+
+    def _send(self, method: str, path: str, **request: Any) -> httpx.Response | None:
+        try:
+            answer = self._http.request(method, self._chance.choice(self._urls) + path, **request)
+        except httpx.TransportError:
+            self._journal.note("lost")
+            return None
+        self._journal.note(answer.status_code)
+        return answer
+
+    def _judged(self, what: str, answer: httpx.Response | None, begun: float) -> int | None:
+        """Return the status of a write, None where its outcome is not known; blame what is not allowed."""
+        broken = self._journal.was_troubled(begun, "api")
+        if answer is None:
+            self._blame_unless(broken, f"{what}: no answer")
+            return None
+        status = answer.status_code
+        if status == UNKNOWN:
+            return None
+        if broken and status == 404:  # a process that has not read its objects yet
+            return 503
+        self._blame_unless(status < 500 or status == 503, f"{what}: {shown(answer)}")
+        self._blame_unless(status != 503 or "retry-after" in answer.headers, f"{what}: 503 without Retry-After")
+        return None if status >= 500 and status != 503 else status
+
+    def _blame_unless(self, is_well: bool, fault: str) -> None:
+        if not is_well:
+            self._journal.blame(fault)
+
+
+def shown(answer: httpx.Response) -> str:
+    """Return an answer in a line."""
+    return f"{answer.status_code} {answer.text[:300]}"

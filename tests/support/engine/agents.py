@@ -1,0 +1,346 @@
+"""Agents over a real engine, without the HTTP layer: their collection, their store, an embedder, the use cases."""
+
+import contextlib
+import random
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+import aiohttp
+
+from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.collections.rules.collection import (
+    KEYWORD_VECTOR,
+    METADATA_KEY,
+    Collection,
+    KeywordSource,
+    Marker,
+)
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    EmbedderUnavailable,
+    FieldError,
+    RequestInvalid,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.lifecycle.erase import Erasing
+from agentmemory_operator.lifecycle.forget import Forgetting
+from agentmemory_operator.memories.access_counts import AccessCounts
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.insert import StoredMemory
+from agentmemory_operator.memories.items import Items
+from agentmemory_operator.memories.remember import Remember
+from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.memories.stored import ListRequest, list_page
+from agentmemory_operator.memories.working import WorkingMemory
+from agentmemory_operator.ports.base import Vector
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.search.search import Recall, SearchRequest
+from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
+from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
+from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
+from tests.support.engine.fakes import FakeClock, FakeReranker
+from tests.support.engine.meanwhile import CrashingStore, Moment
+from tests.support.spec.documents import marker_for
+
+SIZE = 8
+EVERYTHING = Ranking(
+    weights=CORTEX.weights,
+    utility_norm=CORTEX.utility_norm,
+    limit=10,
+    score_threshold=-10,
+    min_similarity=-1,
+    types=CORTEX.types,
+)
+"""The cortex ranking without thresholds."""
+_SELECTED = frozenset(part.name for part in fields(Selection))
+
+
+def vector_of(seed: object, size: int = SIZE) -> list[float]:
+    """Return a vector that depends on the seed alone."""
+    generator = random.Random(str(seed))
+    return [generator.gauss(0, 1) for _ in range(size)]
+
+
+def search_request(user_id: str = "u", **more: Any) -> SearchRequest:
+    """Return a search; what of `more` belongs to the selection goes there."""
+    return SearchRequest(**_selected(more | {"user_id": user_id}))
+
+
+def list_request(user_id: str = "u", **more: Any) -> ListRequest:
+    """Return a list; what of `more` belongs to the selection goes there."""
+    return ListRequest(**_selected(more | {"user_id": user_id}))
+
+
+def _selected(given: dict[str, Any]) -> dict[str, Any]:
+    selection = Selection(**{name: value for name, value in given.items() if name in _SELECTED})
+    return {"selection": selection} | {name: value for name, value in given.items() if name not in _SELECTED}
+
+
+def settings_of(slug: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, generation: int = 1) -> AgentSettings:
+    return AgentSettings(
+        slug=slug,
+        namespace="agents",
+        name=slug,
+        preset="cortex",
+        generation=generation,
+        connection="main",
+        connection_namespace="agents",
+        ranking=ranking,
+        embedding=EmbeddingSettings(provider="none", model=None, dimensions=size),
+    )
+
+
+def agent_of(
+    settings: AgentSettings, store: PointStore, *, distance: str = "Cosine", keyword: KeywordSource | None = None
+) -> Agent:
+    """Return an agent whose callers send vectors."""
+    size = settings.embedding.dimensions
+    return Agent(
+        settings=settings,
+        store=store,
+        source=EmbeddingSource(provider="none", model=None, dimensions=size),
+        embedder=CallerVectors(size),
+        distance=distance,
+        clock=FakeClock(),
+        vectors=("", KEYWORD_VECTOR) if keyword else ("",),
+        keyword=keyword,
+    )
+
+
+@dataclass(slots=True)
+class World:
+    """One agent and what can be done with it, at a time that tests decide."""
+
+    agent: Agent
+    clock: FakeClock = field(default_factory=FakeClock)
+    reranker: FakeReranker = field(default_factory=FakeReranker)
+
+    def __post_init__(self) -> None:
+        self.agent = replace(self.agent, clock=self.clock)
+        self.remember = Remember()
+        self.counts = self.new_counts("w0")
+        self.working = WorkingMemory(self.counts)
+        self.recall = Recall(self.clock, self.counts, self.reranker)
+        self.items = Items(self.clock)
+        self.erasing = Erasing(self.clock, self.counts.forget)
+        self.forgetting = Forgetting(self.clock, self.erasing)
+
+    remember: Remember = field(init=False)
+    counts: AccessCounts = field(init=False)
+    working: WorkingMemory = field(init=False)
+    recall: Recall = field(init=False)
+    items: Items = field(init=False)
+    erasing: Erasing = field(init=False)
+    forgetting: Forgetting = field(init=False)
+
+    def dying(self, at: int, moment: Moment = "before") -> "World":
+        """Return the agent in another process, which dies at a call of the store."""
+        store: Any = CrashingStore(self.agent.store, at, moment)
+        return World(replace(self.agent, store=store), clock=self.clock)
+
+    def new_counts(self, writer: str) -> AccessCounts:
+        """Return the access counts of another process."""
+
+        async def open_agent(slug: str) -> Agent:
+            return self.agent
+
+        return AccessCounts(open_agent, self.clock, writer=writer)
+
+    def rank_by(self, ranking: Ranking) -> None:
+        """Change the object's ranking."""
+        self.agent = replace(self.agent, settings=replace(self.agent.settings, ranking=ranking))
+
+    def embed_by(self, embedder: Embedder) -> None:
+        """Let the agent embed content itself."""
+        source = EmbeddingSource(provider="fake", model=None, dimensions=embedder.dimensions)
+        self.agent = replace(self.agent, embedder=embedder, source=source)
+
+    async def add(self, content: str, *, user_id: str = "u", **more: Any) -> str:
+        """Store one memory, its vector drawn from its content; return its id."""
+        outcome = await self.try_add(content, user_id=user_id, **more)
+        if isinstance(outcome, AgentMemoryError):
+            raise outcome
+        return outcome.id
+
+    async def try_add(self, content: str, *, user_id: str = "u", **more: Any) -> StoredMemory | AgentMemoryError:
+        vector = more.pop("vector", vector_of(content))
+        memory = IncomingMemory(user_id=user_id, content=content, vector=vector, **more)
+        return (await self.remember.store(self.agent, [memory]))[0]
+
+    async def heads(self, user_id: str = "u") -> list[str]:
+        """Return the contents that answer, newest first."""
+        return [record.content for record in await self.rows(user_id)]
+
+    async def heads_at(self, time_ms: int, user_id: str = "u") -> list[str]:
+        """Return the contents that were true at a time."""
+        filter_ = visible(Selection(user_id=user_id, at_time=time_ms), self.clock.now_ms())
+        points, _ = await self.agent.store.scroll(self.agent.alias, {"filter": filter_, "with_payload": True})
+        return [point["payload"]["content"] for point in points]
+
+    async def rows(self, user_id: str = "u", **more: Any) -> list[Any]:
+        page = await list_page(self.agent, list_request(user_id=user_id, limit=1000, **more))
+        return list(page.records)
+
+
+@contextlib.asynccontextmanager
+async def open_world(
+    url: str,
+    *,
+    ranking: Ranking = EVERYTHING,
+    size: int = SIZE,
+    distance: str = "Cosine",
+    keyword: KeywordSource | None = None,
+) -> AsyncIterator[World]:
+    """Make a collection of a name of its own behind an alias, and remove it in the end."""
+    settings = settings_of(f"t-{uuid.uuid4().hex[:12]}", ranking=ranking, size=size)
+    async with QdrantPoints(url) as store:
+        await create_collection(url, settings, distance=distance)
+        if keyword:
+            await add_keyword(url, settings)
+        try:
+            yield World(agent_of(settings, store, distance=distance, keyword=keyword))
+            # It may be gone by now.
+            with contextlib.suppress(StoreUnavailable):
+                assert await unerased(store, settings.alias) == [], "tombstones have vectors"
+        finally:
+            await delete_collection(url, settings)
+
+
+async def outcome_of_crash(
+    world: World, at: int, moment: Moment, action: Callable[[World], Awaitable[object]], *, calls: int
+) -> object:
+    """Carry out `action` in a process that dies at a call; return its outcome, or the error it ended in.
+
+    Args:
+        calls: one more than the longest protocol has; checked where the last one is tried.
+    """
+    doomed = world.dying(at, moment)
+    store: Any = doomed.agent.store
+    try:
+        return await action(doomed)
+    except TransientError as error:
+        return error
+    finally:
+        assert at < calls - 1 or store.calls < calls, "a protocol has more calls: raise CALLS"
+
+
+async def create_collection(url: str, settings: AgentSettings, *, distance: str = "Cosine") -> None:
+    """Make the collection that the operator would make, as far as retrieval needs it."""
+    physical, size = f"{settings.alias}__1", settings.embedding.dimensions
+    marker = marker_for(settings.name, embedding={"provider": "none", "model": None, "dimensions": size})
+    body = {"vectors": {"size": size, "distance": distance}, "metadata": {METADATA_KEY: marker}}
+    await _call(url, "PUT", f"/collections/{physical}", body)
+    for name, schema in RETRIEVAL_INDEXES:
+        await _index(url, physical, name, schema)
+    alias = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
+    await _call(url, "POST", "/collections/aliases", {"actions": [alias]})
+
+
+async def create_copy(
+    url: str, settings: AgentSettings, *, keyword: KeywordSource | None, number: int = 2, **vectors: Any
+) -> str:
+    """Make another collection of the agent, as a restore or a rebuild would; return its name.
+
+    Args:
+        vectors: of its dense ones, in the words of the engine; the others are as the agent has them.
+    """
+    physical, size = f"{settings.alias}__{number}", settings.embedding.dimensions
+    shape = {"size": size, "distance": "Cosine"} | vectors
+    marker = marker_for(settings.name, embedding={"provider": "none", "model": None, "dimensions": shape["size"]})
+    body: dict[str, Any] = {"vectors": shape}
+    if keyword:
+        marker["keyword"] = asdict(keyword)
+        body["sparse_vectors"] = {KEYWORD_VECTOR: {"modifier": "idf"}}
+    await _call(url, "PUT", f"/collections/{physical}", body | {"metadata": {METADATA_KEY: marker}})
+    for name, schema in (*RETRIEVAL_INDEXES, *(KEYWORD_INDEXES if keyword else ())):
+        await _index(url, physical, name, schema)
+    return physical
+
+
+async def unerased(store: PointStore, collection: str) -> list[str]:
+    """Return the ids of tombstones that have vectors."""
+    has_vector = [{"has_vector": name} for name in ("", KEYWORD_VECTOR)]
+    filter_ = {"must": [{"key": "deletedAt", "range": {"gte": 0}}], "should": has_vector}
+    # No more in a page than the strictest limit of the tests allows.
+    body, found = {"filter": filter_, "limit": 7, "with_payload": False}, list[str]()
+    while True:
+        points, following = await store.scroll(collection, body)
+        found += [point["id"] for point in points]
+        if following is None:
+            return found
+        body = body | {"offset": following}
+
+
+async def move_alias(url: str, settings: AgentSettings, physical: str) -> None:
+    """Let the agent be served by another of its collections."""
+    action = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
+    await _call(url, "POST", "/collections/aliases", {"actions": [action]})
+
+
+async def add_keyword(url: str, settings: AgentSettings) -> None:
+    """Give the collection what the operator gives it for keywords."""
+    physical = f"{settings.alias}__1"
+    await _call(url, "PUT", f"/collections/{physical}/vectors/{KEYWORD_VECTOR}", {"sparse": {"modifier": "idf"}})
+    for name, schema in KEYWORD_INDEXES:
+        await _index(url, physical, name, schema)
+
+
+async def _index(url: str, physical: str, name: str, schema: str) -> None:
+    await _call(url, "PUT", f"/collections/{physical}/index?wait=true", {"field_name": name, "field_schema": schema})
+
+
+async def delete_collection(url: str, settings: AgentSettings, *, number: int = 1) -> None:
+    await _call(url, "DELETE", f"/collections/{settings.alias}__{number}")
+
+
+async def _call(url: str, method: str, path: str, body: Any = None) -> None:
+    async with aiohttp.request(method, url + path, json=body) as answer:
+        assert answer.status == 200, await answer.text()
+
+
+class FakeEmbedder:
+    """Draws a vector from a text, as the tests draw those of callers.
+
+    Attributes:
+        refused: what it refuses for good.
+        is_away: it does not answer.
+        texts: what it was asked for, call by call.
+    """
+
+    def __init__(self, *, size: int = SIZE, refused: str | None = None) -> None:
+        self.dimensions = size
+        self.refused = refused
+        self.is_away = False
+        self.texts: list[str] = []
+        self.calls = 0
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        self.calls += 1
+        if self.is_away:
+            raise EmbedderUnavailable("away")
+        if self.refused in texts:
+            raise RequestInvalid([FieldError("text", f"refused: {self.refused}")])
+        self.texts += texts
+        return [vector_of(text, self.dimensions) for text in texts]
+
+
+def collection_of(*, size: int = SIZE, keyword: KeywordSource | None = None, provider: str = "none") -> Collection:
+    """Return a collection of an agent, with its marker."""
+    marker = Marker(
+        cluster_id="c",
+        namespace="agents",
+        name="probe",
+        uid="uid-probe",
+        generation=1,
+        config_hash="",
+        preset_revision=1,
+        embedding=EmbeddingSource(provider=provider, model=None, dimensions=size),
+        keyword=keyword,
+    )
+    return Collection(size=size, distance="Cosine", has_keyword=keyword is not None, marker=marker)

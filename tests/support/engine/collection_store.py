@@ -1,0 +1,239 @@
+"""A collection store in memory that really changes, and replicas in small form.
+
+In `placed(3, "12", "2-3")` shard 1 is active on peer 2 and dead on peer 3.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from agentmemory_operator.collections.rules.capacity import Process
+from agentmemory_operator.collections.rules.changes import (
+    WAKING,
+    Change,
+    CreateCollection,
+    Rebuild,
+    SetAlias,
+)
+from agentmemory_operator.collections.rules.collection import Collection, Observed, Tenant
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
+from agentmemory_operator.collections.rules.replicas import ACTIVE, DEAD, CopyReplica, Move, Placement
+from agentmemory_operator.connections.rules.capabilities import ServerCapabilities
+from agentmemory_operator.controllers.rules.orphans import Holding
+from agentmemory_operator.errors import AgentMemoryError, StoreRejected, StoreUnavailable
+from tests.support.planted import Plantable, met
+from tests.support.spec.plans import apply_change, observed_of
+
+
+@dataclass(slots=True)
+class FakeCollectionStore(Plantable):
+    """Implements ports.CollectionStore in memory.
+
+    Attributes:
+        collections: by physical name.
+        aliases: alias -> physical name.
+        points: exact numbers by physical name.
+        types: numbers of memories by type by physical name.
+        records: of rebuilds, by the physical name of their targets.
+        lengths: characters of the contents by physical name.
+        states: by physical name; a collection that is not named is green, or yellow where everything `is_busy`.
+        error: raised by every call while it is set.
+        fails_after: number of changes after which every further one raises `error_on_change`.
+        ignored: types of changes that are accepted and not carried out.
+        calls: what was asked, as (method, detail).
+        placements: by physical name; a collection that is not named is of a server that is alone.
+        has_replica_calls: whether replicas can be moved, which is done at once.
+        moves: of replicas, in order.
+        told_process: what the server says of its process.
+        tenants: whose a collection is, by physical name, where its marker does not say it.
+    """
+
+    PLANTABLE = ("error", "fails_after", "ignored")
+
+    collections: dict[str, Collection] = field(default_factory=dict)
+    aliases: dict[str, str] = field(default_factory=dict)
+    points: dict[str, int] = field(default_factory=dict)
+    types: dict[str, dict[str, int]] = field(default_factory=dict)
+    records: dict[str, RebuildRecord] = field(default_factory=dict)
+    lengths: dict[str, list[int]] = field(default_factory=dict)
+    server_version: str = "1.18.3"
+    is_busy: bool = False
+    states: dict[str, str] = field(default_factory=dict)
+    error: AgentMemoryError | None = None
+    fails_after: int | None = None
+    error_on_change: AgentMemoryError = field(default_factory=lambda: AgentMemoryError("set error_on_change"))
+    ignored: tuple[type, ...] = ()
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    is_closed: bool = False
+    placements: dict[str, Placement] = field(default_factory=dict)
+    has_replica_calls: bool = True
+    moves: list[Move] = field(default_factory=list)
+    told_process: Process = field(default_factory=Process)
+    tenants: dict[str, Tenant] = field(default_factory=dict)
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+    async def server(self) -> ServerCapabilities:
+        self._called("server", "")
+        return ServerCapabilities(self.server_version, 1, False)
+
+    async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> Observed | None:
+        self._called("observe", alias)
+        physical = self.aliases.get(alias, alias if alias in self.collections else likely)
+        if physical not in self.collections:
+            return None
+        seen = observed_of(
+            self.collections[physical],
+            physical=physical,
+            is_aliased=alias in self.aliases,
+            points=self.points.get(physical, 0),
+            is_busy=self.is_busy,
+            state=self.states.get(physical),
+            record=self.records.get(physical),
+        )
+        return replace(seen, placement=self.placements.get(physical))
+
+    async def names(self) -> list[str]:
+        self._called("names", "")
+        return sorted(self.collections)
+
+    async def holdings(self) -> list[Holding]:
+        self._called("holdings", "")
+        return [
+            Holding(
+                physical=physical,
+                aliases=tuple(sorted(alias for alias, target in self.aliases.items() if target == physical)),
+                points=self.points.get(physical, 0),
+                size=collection.size,
+                distance=collection.distance,
+                marker=collection.marker,
+            )
+            for physical, collection in sorted(self.collections.items())
+        ]
+
+    async def apply(self, physical: str, change: Change) -> None:
+        if self.fails_after is not None and len(self.changes) >= self.fails_after:
+            met(self, "fails_after")
+            raise self.error_on_change
+        self._called("apply", type(change).__name__)
+        match change:
+            case _ if isinstance(change, self.ignored):
+                met(self, "ignored")
+            case CreateCollection(_, collection):
+                self._create(physical, collection)
+            case SetAlias(alias, _):
+                self._must_be_there(physical)
+                if alias in self.collections:
+                    raise StoreRejected(409, f"there is a collection {alias}")
+                self.aliases[alias] = physical
+            case Rebuild():
+                raise StoreRejected(400, f"{change.field} cannot change in place")
+            case _:
+                self._must_be_there(physical)
+                self.collections[physical] = apply_change(self.collections[physical], change)
+                if self.states.get(physical) == "grey" and isinstance(change, WAKING):
+                    self.states[physical] = "yellow"
+
+    def _create(self, physical: str, collection: Collection) -> None:
+        if physical in self.aliases:
+            raise StoreRejected(400, f"there is an alias {physical}")
+        known = self.collections.setdefault(physical, collection)
+        ours, theirs = collection.marker, known.marker
+        # One that an attempt made whose answer was lost is no error.
+        if known is not collection and (ours is None or theirs is None or not theirs.is_same_object(ours)):
+            raise StoreRejected(409, f"there is a collection {physical}")
+
+    def _must_be_there(self, physical: str) -> None:
+        if physical not in self.collections:
+            raise StoreUnavailable(f"{physical} went away meanwhile")
+
+    async def drop_index(self, physical: str, field: str) -> None:
+        self._called("drop_index", field)
+        self._must_be_there(physical)
+        live = self.collections[physical]
+        self.collections[physical] = replace(live, indexes=tuple(one for one in live.indexes if one[0] != field))
+
+    async def process(self) -> Process:
+        self._called("process", "")
+        return self.told_process
+
+    async def tenant_of(self, physical: str) -> Tenant | None:
+        self._called("tenant_of", physical)
+        marker = self.collections[physical].marker if physical in self.collections else None
+        return self.tenants.get(physical) or (Tenant(marker.cluster_id, marker.namespace) if marker else None)
+
+    async def placement(self, physical: str) -> Placement | None:
+        return self.placements.get(physical)
+
+    async def peers(self) -> int:
+        return max((len(placement.peers) for placement in self.placements.values()), default=1)
+
+    async def move_replica(self, physical: str, move: Move) -> bool:
+        self._called("move_replica", str(move))
+        placement = self.placements[physical]
+        if self.has_replica_calls:
+            self.moves.append(move)
+            self.placements[physical] = moved(placement, move)
+        else:
+            self.placements[physical] = replace(placement, can_move=False)
+        return self.has_replica_calls
+
+    async def count(self, physical: str) -> int:
+        self._called("count", physical)
+        return self.points.get(physical, 0)
+
+    async def count_unlisted(self, physical: str, types: Sequence[str]) -> Mapping[str, int]:
+        self._called("count_unlisted", physical)
+        return {name: count for name, count in self.types.get(physical, {}).items() if name not in types}
+
+    async def content_lengths(self, physical: str, limit: int) -> Sequence[int]:
+        self._called("content_lengths", physical)
+        return self.lengths.get(physical, [])[:limit]
+
+    async def delete(self, physical: str) -> None:
+        self._called("delete", physical)
+        self.collections.pop(physical, None)
+        self.points.pop(physical, None)
+        self.aliases = {alias: target for alias, target in self.aliases.items() if target != physical}
+
+    @property
+    def changes(self) -> list[str]:
+        """Names of the changes carried out, in order."""
+        return [detail for method, detail in self.calls if method == "apply"]
+
+    def _called(self, method: str, detail: str) -> None:
+        if self.error is not None:
+            met(self, "error")
+            raise self.error
+        self.calls.append((method, detail))
+
+
+def placed(peers: int, *shards: str) -> Placement:
+    """Return the placement of shards on so many peers; a digit is the peer of an active replica, after a dash dead."""
+    return Placement(peers=tuple(range(1, peers + 1)), shards=dict(enumerate(map(_states, shards))))
+
+
+def shown(placement: Placement) -> tuple[str, ...]:
+    """Return the shards in small form."""
+    return tuple(
+        "".join(f"{'' if state == ACTIVE else '-'}{peer}" for peer, state in sorted(states.items()))
+        for _, states in sorted(placement.shards.items())
+    )
+
+
+def moved(placement: Placement, move: Move, *, state: str = ACTIVE) -> Placement:
+    """Return the placement once a move is carried out; a new replica is in `state`."""
+    states = dict(placement.shards[move.shard])
+    if isinstance(move, CopyReplica):
+        states[move.target] = state
+    else:
+        del states[move.peer]
+    return replace(placement, shards={**placement.shards, move.shard: states})
+
+
+def _states(shard: str) -> dict[int, str]:
+    states: dict[int, str] = {}
+    for number, sign in enumerate(shard):
+        if sign != "-":
+            states[int(sign)] = DEAD if shard[number - 1 : number] == "-" else ACTIVE
+    return states

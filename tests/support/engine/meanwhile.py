@@ -1,0 +1,107 @@
+"""Stores with something at a chosen call: somebody else acts, once, and the call goes on; or the process dies."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.points import PointStore
+from tests.support.planted import met, note
+
+Moment = Literal["before", "after"]
+WRITES = frozenset({"upsert", "set_payload", "batch", "delete"})
+
+Calls = Callable[[str, tuple[Any, ...]], bool]
+"""Tells whether a call, by name and positional arguments, is the one that is meant."""
+
+
+class CrashingStore:
+    """Passes calls on until call number `at` (from 0), where the process dies."""
+
+    def __init__(self, store: PointStore, at: int, moment: Moment = "before") -> None:
+        self._store = store
+        self._at = at
+        self._moment = moment
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **more: Any) -> Any:
+            number, self.calls = self.calls, self.calls + 1
+            if number > self._at or (number == self._at and self._moment == "before"):
+                raise StoreUnavailable("the process died")
+            answer = await getattr(self._store, name)(*args, **more)
+            if number == self._at:
+                raise OutcomeUnknown("the process died")
+            return answer
+
+        return call
+
+
+def writes(name: str, arguments: tuple[Any, ...]) -> bool:
+    """Mean the first call that changes points, by whatever name."""
+    return name in WRITES
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What others do at a call.
+
+    Attributes:
+        at: the call that is meant.
+        act: what happens.
+        after: it happens once the call was carried out, and before its caller has the answer.
+    """
+
+    at: Calls
+    act: Callable[[], Awaitable[object]]
+    after: bool = False
+
+
+class Meanwhile:
+    """Passes calls on. Events happen in their order, each at the first call it means."""
+
+    def __init__(self, store: object, *events: Event) -> None:
+        self._store = store
+        self._events = list(events)
+        for event in events:
+            note(event, "at", f"an event at {event.at}")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether everything happened: a test that met no such call has shown nothing."""
+        return not self._events
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*arguments: Any, **more: Any) -> Any:
+            due = self._events.pop(0) if self._events and self._events[0].at(name, arguments) else None
+            if due:
+                met(due, "at")
+            if due and not due.after:
+                await due.act()
+            answer = await getattr(self._store, name)(*arguments, **more)
+            if due and due.after:
+                await due.act()
+            return answer
+
+        return call
+
+
+class Torn(Meanwhile):
+    """Reads the points of a call one after the other, the last first, as the engine may: an event comes between."""
+
+    _store: PointStore
+
+    async def retrieve(self, collection: str, ids: Sequence[str], **more: Any) -> list[Json]:
+        found: list[Json] = []
+        for id_ in reversed(ids):
+            found += await self._store.retrieve(collection, [id_], **more)
+            if self._events and self._events[0].at("retrieve", (collection, ids)):
+                event = self._events.pop(0)
+                met(event, "at")
+                await event.act()
+        return found
+
+
+class Killed(BaseException):
+    """The process was killed."""

@@ -1,0 +1,106 @@
+"""Passes over objects with everything that they work with: real parts over fakes, whose own queues nobody runs."""
+
+from typing import Any
+
+from agentmemory_operator.adapters.http.egress import UNCHECKED
+from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.claims import Claims
+from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.connections.handover import Handover
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.probe import Connections
+from agentmemory_operator.connections.resolve import Server, Servers
+from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.lifecycle.cleanup import Cleanup
+from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
+from agentmemory_operator.ports.base import Clock, Json
+from agentmemory_operator.ports.kubernetes import Cluster
+from agentmemory_operator.rebuilds.controller import Rebuilds
+from agentmemory_operator.rebuilds.reports import RebuildReports
+from agentmemory_operator.runtime.cache import ObjectTable
+from agentmemory_operator.snapshots.schedule import SnapshotSchedule
+from tests.support.engine.collection_store import FakeCollectionStore
+from tests.support.engine.fakes import FakeClaimStore, FakeSecrets
+from tests.support.job.schedule_world import NothingToRemove
+
+
+class NoFiles:
+    """What a deletion asks of ports.SnapshotStore, where no collection has a snapshot."""
+
+    def __init__(self, store: FakeCollectionStore) -> None:
+        self._store = store
+
+    async def close(self) -> None:
+        """Close nothing."""
+
+    async def collections(self) -> list[str]:
+        return [*self._store.collections]
+
+    async def metadata(self, physical: str) -> Json | None:
+        return {} if physical in self._store.collections else None
+
+    async def files(self, physical: str) -> list[Any]:
+        return []
+
+    async def create_placeholder(self, physical: str, owner: object = None) -> None:
+        """Keep nothing in reach: nothing is there."""
+
+
+def servers_over(table: ObjectTable, cluster: Cluster, store: FakeCollectionStore | None = None) -> Servers:
+    """Return whole servers; none does anything where no store is given."""
+
+    def open_server(endpoint: Endpoint) -> Server:
+        assert store is not None, "nothing here asks a whole server"
+        snapshots: Any = NoFiles(store)
+        points: Any = None
+        return Server(endpoint, store, snapshots, points)
+
+    return Servers(table, FakeSecrets(), open_server, cluster_id=cluster.cluster_id)
+
+
+def passes_over(
+    table: ObjectTable,
+    connections: Connections,
+    cluster: Cluster,
+    clock: Clock,
+    request: Any,
+    *,
+    periods: Periods,
+    handover: Handover | None = None,
+    servers: Servers | None = None,
+) -> Passes:
+    """Return the passes of an operator."""
+    servers, locks = servers or servers_over(table, cluster), AliasLocks()
+    claims, reports = (
+        Claims(FakeClaimStore(), table, connections, cluster.cluster_id, request),
+        RebuildReports(table, cluster, clock),
+    )
+
+    async def never(*_: Any) -> Any:
+        raise AssertionError("nothing here works on a queue of its own")
+
+    return Passes(
+        *(table, connections, cluster, clock, request),
+        periods=periods,
+        servers=servers,
+        claims=claims,
+        locks=locks,
+        asking=TakeoverRequests(table),
+        hosts=UNCHECKED,
+        handover=handover,
+        cleaning=Cleaning(*(table, never, cluster, clock), cleanup=Cleanup(clock), request=request),
+        snapshots=SnapshotSchedule(table, cluster, clock, request, NothingToRemove()),
+        rebuilds=Rebuilds(
+            table=table,
+            servers=servers,
+            cluster=cluster,
+            clock=clock,
+            request=request,
+            locks=locks,
+            open_embedder=never,
+            steps={},
+            abandon=never,
+            reports=reports,
+            claims=claims,
+        ),
+    )

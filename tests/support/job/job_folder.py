@@ -1,0 +1,90 @@
+"""A folder of manifests with one agent, on which commands work and whose other side a test plays."""
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from click.testing import Result
+from typer.testing import CliRunner
+
+from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.main.stores import open_jobs
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, Metadata
+from tests.support.command_line import command_line
+
+NAMESPACE = "agents"
+
+
+class JobFolder:
+    """A folder that `agentmemory dev` would watch.
+
+    Args:
+        agents: AgentMemories that it declares.
+    """
+
+    def __init__(self, path: Path, *, agents: tuple[str, ...] = ("bot",)) -> None:
+        self.path = path
+        (path / ".status").mkdir()
+        for name in agents:
+            self.declare("AgentMemory", name, {"connectionRef": {"name": "main"}})
+        self.stack = ManifestFolder(path)
+
+    def declare(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        """Write a manifest, as a person would."""
+        metadata = {"name": name, "namespace": NAMESPACE}
+        document = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+        (self.path / f"{kind}-{name}.yaml").write_text(yaml.safe_dump(document))
+
+    def run(self, *arguments: str) -> Result:
+        """Run a command on the folder."""
+        return CliRunner().invoke(command_line(open_jobs=open_jobs), [*arguments, "--manifests", str(self.path)])
+
+    def report(self, kind: str, name: str, **status: Any) -> None:
+        """Take in what is new and give an object a status."""
+        self.stack.scan()
+        asyncio.run(self.stack.write_status(kind, Metadata(name=name, namespace=NAMESPACE), status))
+
+    def label(self, kind: str, name: str, **labels: str) -> None:
+        """Give an object that a command has written labels, as the operator gives its own."""
+        path = self.path / f"{NAMESPACE}.{name}.{kind.lower()}.yaml"
+        document = yaml.safe_load(path.read_text())
+        document["metadata"]["labels"] = labels
+        path.write_text(yaml.safe_dump(document))
+        self.stack.scan()
+
+    def written(self, kind: str) -> dict[str, Any]:
+        """Return the one object of a kind that a command has written."""
+        (path,) = self.path.glob(f"*.{kind.lower()}.yaml")
+        found: dict[str, Any] = yaml.safe_load(path.read_text())
+        return found
+
+    @contextmanager
+    def answering(self, kind: str, *statuses: dict[str, Any]) -> Iterator[None]:
+        """Wait for an object of a kind that a command creates, and write these statuses one after the other."""
+        ended = threading.Event()
+
+        def play() -> None:
+            while not ended.is_set() and not (found := list(self.path.glob(f"*.{kind.lower()}.yaml"))):
+                time.sleep(0.01)
+            name = found[0].name.split(".")[1]
+            for status in statuses:
+                self.report(kind, name, **status)
+                time.sleep(0.1)
+
+        player = threading.Thread(target=play)
+        player.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            player.join()
+
+
+def condition(kind: str, status: str, reason: str = "Because", message: str = "told") -> dict[str, Any]:
+    """Return a condition."""
+    return {"type": kind, "status": status, "reason": reason, "message": message}

@@ -1,0 +1,146 @@
+"""An agent whose collection is rebuilt, over a real engine; its operator may be killed at every call."""
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+from itertools import count
+from typing import Any
+
+from agentmemory_operator.collections.announce import AliasLocks
+from agentmemory_operator.collections.rules.changes import SetAlias
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.main.rebuilds import abandon as give_up
+from agentmemory_operator.main.rebuilds import rebuild_steps
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.rebuilds.controller import Rebuilds, StepWork
+from agentmemory_operator.rebuilds.converge import Convergence
+from agentmemory_operator.rebuilds.drain import Drain
+from agentmemory_operator.rebuilds.move import Move
+from agentmemory_operator.rebuilds.reports import RebuildReports
+from agentmemory_operator.rebuilds.task import RebuildRun
+from agentmemory_operator.rebuilds.verify import RebuildVerification
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK_REBUILD, AgentMemory
+from tests.support.job.restore_world import RestoreWorld, Watched
+from tests.support.spec.documents import connection_document
+from tests.support.web.http_server import well
+
+POINTS = 10
+ANNOUNCE_S = 0.05
+TIMEOUT_S = 10
+
+
+async def copy_raw(task: RebuildRun) -> str:
+    """Copy every point as it is: what a test needs that is about something else."""
+    body = {"limit": 1000, "with_payload": True, "with_vector": True}
+    points, _ = await task.server.points.scroll(task.source_name, body)
+    await task.server.points.upsert(task.target_name, points, insert_only=True)
+    await task.note(copied=len(points))
+    return f"{len(points)} points"
+
+
+async def move_at_once(task: RebuildRun) -> str:
+    """Point the alias at the target."""
+    await task.server.collections.apply(task.target_name, SetAlias(task.alias, task.target_name))
+    await task.note(moved_ms=task.clock.now_ms())
+    return "moved"
+
+
+async def pass_over(task: RebuildRun) -> str:
+    """Do nothing."""
+    return "nothing"
+
+
+BARE_STEPS: Mapping[RebuildStep, StepWork] = dict.fromkeys(tuple(RebuildStep)[:-1], pass_over) | {
+    RebuildStep.COPY: copy_raw,
+    RebuildStep.MOVE: move_at_once,
+}
+
+
+class RebuildWorld(RestoreWorld):
+    """The agent, and what rebuilds its collection.
+
+    Args:
+        steps: what each step does.
+    """
+
+    def __init__(self, url: str, steps: Mapping[RebuildStep, StepWork] = BARE_STEPS) -> None:
+        self.steps = steps
+        self.embedders: dict[str | None, Embedder] = {}
+        super().__init__(url)
+        self.rebuilds = self.operator()
+
+    def operator(self) -> Rebuilds:
+        """Return what a new operator would work with."""
+        cluster: Any = Watched(self.cluster, self)
+        return Rebuilds(
+            table=self.table,
+            servers=self.servers,
+            cluster=cluster,
+            clock=self.clock,
+            request=self.requested.append,
+            locks=AliasLocks(),
+            open_embedder=self.open_embedder,
+            steps=self.steps,
+            abandon=self.abandon,
+            reports=RebuildReports(self.table, cluster, self.clock),
+        )
+
+    async def open_embedder(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
+        return self.embedders[source.model]
+
+    async def abandon(self, server: Server, record: RebuildRecord) -> None:
+        """Nothing was done to the source."""
+
+    async def rebuild(self, *, passes: int = 5) -> None:
+        """Bring the rebuild on until it has nothing to do soon."""
+        for _ in range(passes):
+            due_s = await self.rebuilds.run(self.memory)
+            if due_s is None or due_s > 10:
+                return
+
+    @property
+    def told(self) -> Json:
+        """What the status says of the rebuild."""
+        return dict(self.status(self.memory).get("rebuild") or {})
+
+
+class FullWorld(RebuildWorld):
+    """The agent, and an operator that waits for nothing longer than it must here."""
+
+    def __init__(self, url: str, *, verify: StepWork | None = None) -> None:
+        locks, converge = AliasLocks(), Convergence(look_s=0.02)
+        move = Move(locks, lambda task: False, announce_s=ANNOUNCE_S)
+        quick = {
+            RebuildStep.CONVERGE: converge,
+            RebuildStep.VERIFY: move.announced_beside(verify or RebuildVerification(converge)),
+            RebuildStep.MOVE: move,
+            # Requests are over at the second look.
+            RebuildStep.DRAIN: Drain(monotonic=partial(next, count(0, TIMEOUT_S)), sleep=asyncio.sleep),
+        }
+        super().__init__(url, rebuild_steps(locks, lambda key: False) | quick)
+
+    async def abandon(self, server: Server, record: RebuildRecord) -> None:
+        await give_up(server, record)
+
+    async def begin(self, **changes: Any) -> None:
+        """Make the agent, and ask for a Rebuild of its collection: of its distance, or for what is given."""
+        self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
+        await self.create_agent(POINTS, changePolicy="Apply")
+        self.change(**(changes or {"index": {"distance": "Dot"}}))
+
+    def put(self, number: int, **payload: Any) -> None:
+        """Write a memory by the alias, as the API does."""
+        self.clock.move(ms=10)
+        row = {"userId": "u", "type": "fact", "updatedAt": self.clock.now_ms()} | payload
+        body = {"points": [{"id": number, "vector": [1, 0, 0, number], "payload": row}]}
+        well(self.http.put(f"/collections/{self.alias}/points?wait=true", json=body))
+
+    def rows(self, collection: str | None = None) -> dict[int, Any]:
+        answer = self.http.post(f"/collections/{collection or self.alias}/points/scroll", json={"limit": 1000})
+        return {point["id"]: point["payload"] for point in answer.json()["result"]["points"]}
+
+    def roll_back(self) -> None:
+        self.annotate(self.memory, {ROLLBACK_REBUILD: self.aliases()[self.alias]})

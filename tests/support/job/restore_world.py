@@ -1,0 +1,251 @@
+"""An agent, a snapshot of it, and what restores it, over a real engine; it may be killed at every call."""
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from agentmemory_operator.adapters.http.https_files import HttpsFiles
+from agentmemory_operator.adapters.s3.objects import S3Objects
+from agentmemory_operator.collections.announce import AliasLocks, Announcing
+from agentmemory_operator.collections.claims import Claims
+from agentmemory_operator.collections.scratch import Scratch
+from agentmemory_operator.collections.takeover import TakeoverRequests
+from agentmemory_operator.connections.buckets import Storages
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
+from agentmemory_operator.lifecycle.erasure_replay import Erasures
+from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.restores.controller import RestorePasses
+from agentmemory_operator.restores.in_place import InPlace
+from agentmemory_operator.restores.previous_sweeper import PreviousSweeper
+from agentmemory_operator.restores.sources import RestoreSources
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.snapshots.copies import Copies
+from agentmemory_operator.spec.times import render_second
+from tests.support.engine.fakes import FakeClaimStore
+from tests.support.engine.meanwhile import Killed
+from tests.support.job.job_world import NAMESPACE, JobWorld
+from tests.support.planted import Plants
+from tests.support.web.http_server import well
+
+POINTS = 10
+SNAPSHOT = {"snapshotRef": {"name": "before"}}
+PLACEHOLDER: Json = {
+    "vectors": {"size": 1, "distance": "Dot"},
+    "metadata": {"agentmemory": {"placeholder": True}},
+}
+CHANGING = {
+    *("apply", "delete", "recover", "upload", "write_metadata", "create_placeholder", "delete_file"),
+    *("write_status", "write_finalizers", "post_event", "create_object", "save"),
+}
+
+
+class Watched:
+    """Passes calls on; those that change something are moments at which the operator may be killed."""
+
+    def __init__(self, inner: object, world: "RestoreWorld") -> None:
+        self._inner, self._world = inner, world
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in CHANGING:
+            return found
+        return self._world.watched(name, found)
+
+
+class RestoreWorld(JobWorld):
+    """The agent, a snapshot of it, and what restores it."""
+
+    def __init__(self, url: str, *, nodes: Sequence[str] = ()) -> None:
+        super().__init__(url, nodes=nodes)
+        self.crash_at, self.calls = 0, 0
+        self.fails, self.after = {}, {}
+        self.announcing = Announcing(announce_s=0)
+        self.claim_store: Any = Watched(FakeClaimStore(stored=self.table.claims), self)
+        self.restores = self.passes()
+
+    def watched(self, name: str, call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return the call with a moment before and one after it."""
+
+        async def carried_out(*args: Any, **more: Any) -> Any:
+            self._moment()
+            if failure := self._fails.meet(name):
+                raise failure
+            answer = await call(*args, **more)
+            if happens := self._after.meet(name):
+                happens()
+            self._moment()
+            return answer
+
+        return carried_out
+
+    @property
+    def fails(self) -> dict[str, Exception]:
+        """What calls that change something raise, by their name."""
+        return self._fails
+
+    @fails.setter
+    def fails(self, planted: dict[str, Exception]) -> None:
+        self._fails = Plants("fails", planted)
+
+    @property
+    def after(self) -> dict[str, Callable[[], None]]:
+        """What happens after such calls were carried out, by their name."""
+        return self._after
+
+    @after.setter
+    def after(self, planted: dict[str, Callable[[], None]]) -> None:
+        self._after = Plants("after", planted)
+
+    def _moment(self) -> None:
+        self.calls += 1
+        if self.calls == self.crash_at:
+            raise Killed
+
+    def open_server(self, endpoint: Endpoint) -> Server:
+        opened = super().open_server(endpoint)
+        collections: Any = Watched(opened.collections, self)
+        snapshots: Any = Watched(opened.snapshots, self)
+        return replace(opened, collections=collections, snapshots=snapshots)
+
+    def erasures(self, storages: Storages) -> RestoredErasures:
+        erasures = Erasures(self.clock)
+        parts = (self.table, self.servers, storages, erasures, self.clock)
+        mirror = ErasureMirror(*parts, cluster_id=self.cluster.cluster_id)
+        return RestoredErasures(self.table, self.servers, erasures, mirror)
+
+    def keep_claims(self) -> Claims:
+        """Return what a new operator keeps the claims with."""
+        connections: Any = None
+        return Claims(self.claim_store, self.table, connections, self.cluster.cluster_id, self.requested.append)
+
+    def sweeper(self) -> PreviousSweeper:
+        """Return what looks after collections that were replaced."""
+        erasures = self.erasures(Storages(self.secrets, S3Objects))
+        return PreviousSweeper(self.table, self.servers, self.clock, self.cluster.cluster_id, erasures)
+
+    def passes(self) -> RestorePasses:
+        """Return what a new operator would work with."""
+        storages = Storages(self.secrets, S3Objects)
+        restored = self.erasures(storages)
+        cluster: Any = Watched(self.cluster, self)
+        return RestorePasses(
+            table=self.table,
+            servers=self.servers,
+            cluster=cluster,
+            clock=self.clock,
+            request=self.requested.append,
+            sources=RestoreSources(self.table, self.servers, Copies(storages), HttpsFiles()),
+            locks=AliasLocks(),
+            in_place=InPlace(
+                *(self.table, cluster, Scratch(self.cluster.cluster_id), self.requested.append, restored),
+                claims=self.keep_claims(),
+                announcing=self.announcing,
+            ),
+            erasures=restored,
+            asking=TakeoverRequests(self.table),
+            announcing=self.announcing,
+        )
+
+    async def snapshot(self, name: str = "before", **changes: Any) -> None:
+        """Take a snapshot, and apply the MemorySnapshot that tells of it."""
+        physical = self.aliases()[self.alias]
+        file = await self.with_server(lambda server: server.snapshots.create(physical))
+        key = self.apply(MEMORY_SNAPSHOT, name, agentMemoryRef={"name": self.agent})
+        count = self.count()
+        status = {
+            "conditions": [{"type": "Succeeded", "status": "True", "reason": "SnapshotTaken", "message": ""}],
+            "agent": self.agent,
+            "connection": {"namespace": NAMESPACE, "name": "main"},
+            "physical": physical,
+            "sha256": file.sha256,
+            "points": {"before": count, "after": count},
+            "qdrantVersion": "1.18.3",
+            "locations": [{"type": "Qdrant", "physical": physical, "name": file.name}],
+            "startTime": "2026-01-01T00:00:00Z",
+        }
+        self.table.put(self.must_get(key) | {"status": status | changes})
+
+    def restore(self, name: str = "undo", *, annotations: dict[str, str] | None = None, **spec: Any) -> Key:
+        """Apply a MemoryRestore."""
+        asked = {"target": {"name": self.agent}, "source": SNAPSHOT} | spec
+        return self.apply(MEMORY_RESTORE, name, annotations=annotations, **asked)
+
+    async def run(self, key: Key, *, passes: int = 12) -> None:
+        """Do passes until none is due soon."""
+        for _ in range(passes):
+            due_s = await self.restores.run(key)
+            if due_s is None or due_s > 1:
+                return
+
+    def count(self, collection: str | None = None) -> int:
+        answer = self.http.post(f"/collections/{collection or self.alias}/points/count", json={"exact": True})
+        return int(well(answer).json()["result"]["count"])
+
+    def aliases(self) -> dict[str, str]:
+        found = self.http.get("/aliases").json()["result"]["aliases"]
+        return {item["alias_name"]: item["collection_name"] for item in found if self.agent in item["alias_name"]}
+
+    def metadata(self, collection: str) -> Json:
+        found: Json = self.http.get(f"/collections/{collection}").json()["result"]["config"]["metadata"]
+        return found
+
+    def message(self, key: Key, kind: str) -> str:
+        found = [item for item in self.status(key)["conditions"] if item["type"] == kind]
+        return str(found[0]["message"])
+
+    def change(self, **spec: Any) -> None:
+        """Change the AgentMemory."""
+        document = self.must_get(self.memory)
+        self.table.put(document | {"spec": document["spec"] | spec})
+
+    def tell_rebuild(self, **told: Any) -> None:
+        """Let the AgentMemory's status tell of a rebuild."""
+        document = self.must_get(self.memory)
+        self.table.put(document | {"status": (document.get("status") or {}) | {"rebuild": told}})
+
+    def annotate(self, key: Key, annotations: dict[str, str]) -> None:
+        document = self.must_get(key)
+        self.table.put(document | {"metadata": document["metadata"] | {"annotations": annotations}})
+
+    def created(self, key: Key) -> None:
+        """Let an object have been created now."""
+        document, stamp = self.must_get(key), {"creationTimestamp": render_second(self.clock.now_ms() / 1000)}
+        self.table.put(document | {"metadata": document["metadata"] | stamp})
+
+    def remark(self, owner: Json) -> None:
+        """Write another owner into the collection."""
+        marker = self.metadata(self.alias)["agentmemory"] | owner
+        body = {"metadata": {"agentmemory": marker}}
+        well(self.http.patch(f"/collections/{self.physical}", json=body))
+
+    def check_untouched(self, key: Key) -> None:
+        """Fail unless a refused restore left the live collection as it was, and nothing beside it."""
+        assert self.collections() == [self.physical]
+        assert self.aliases() == {self.alias: self.physical}
+        assert self.count() == POINTS + 5
+        assert not self.must_get(key)["metadata"].get("finalizers")
+
+    @property
+    def memory(self) -> Key:
+        return Key(AGENT_MEMORY, NAMESPACE, self.agent)
+
+
+@contextlib.asynccontextmanager
+async def open_restore(url: str, *, points: int = POINTS, since: int = 0) -> AsyncIterator[RestoreWorld]:
+    """Make an agent and a snapshot of it; leave nothing in the end.
+
+    Args:
+        since: memories that are stored once the snapshot was made, from number 100 on.
+    """
+    world = RestoreWorld(url)
+    await world.create_agent(points)
+    await world.snapshot()
+    world.store(since, first=100)
+    try:
+        yield world
+    finally:
+        await world.close()

@@ -1,0 +1,143 @@
+"""An agent with a schedule, its snapshots and its server's version, as the operator's table has them; time is set."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, key_of
+from agentmemory_operator.snapshots.retention import BytesRemoval
+from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, SLOT, UNDER_RETENTION
+from agentmemory_operator.snapshots.schedule import SnapshotSchedule
+from agentmemory_operator.spec.times import render_second
+from tests.support.engine.fakes import FakeClock, FakeCluster
+from tests.support.spec.documents import Document, connection_document, memory_document
+
+AGENT = Key(AGENT_MEMORY, "agents", "probe")
+BORN = "2026-11-20T12:00:00Z"
+NAMESPACE = "agents"
+
+
+def ms(time: str) -> int:
+    """Return Unix milliseconds."""
+    return int(datetime.fromisoformat(time).timestamp() * 1000)
+
+
+def condition(kind: str, status: str, reason: str = "Told", message: str = "told") -> Document:
+    """Return one condition."""
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": 1,
+        "lastTransitionTime": BORN,
+    }
+
+
+def scheduled_agent(name: str = "probe", *, is_ready: bool = True, **snapshots: Any) -> Document:
+    """Return an AgentMemory that serves, with a `snapshots` block; daily at 3 unless told otherwise."""
+    document = memory_document(name, metadata={"creationTimestamp": BORN})
+    document["spec"]["snapshots"] = {"schedule": "0 3 * * *"} | snapshots
+    conditions = [condition("Ready", "True" if is_ready else "False")]
+    document["status"] = {"collection": {"physical": f"agent_memory_{name}__1"}, "conditions": conditions}
+    return document
+
+
+def snapshot_document(
+    name: str,
+    *,
+    begun: str = BORN,
+    of: str = "probe",
+    succeeded: str = "True",
+    verified: str = "True",
+    version: str = "1.18.3",
+    physical: str = "agent_memory_probe__1",
+    slot: str | None = None,
+    is_scheduled: bool = True,
+    annotations: dict[str, str] | None = None,
+    **metadata: Any,
+) -> Document:
+    """Return a MemorySnapshot as it stands after its end, or under way where `succeeded` is Unknown."""
+    conditions = [condition("Succeeded", succeeded), condition("Verified", verified)]
+    named: Document = {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}", "creationTimestamp": begun}
+    named["labels"] = {RETENTION_LABEL: UNDER_RETENTION} if is_scheduled else {}
+    named["annotations"] = ({SLOT: slot} if slot else {}) | (annotations or {})
+    return {
+        "apiVersion": "agentmemory.dev/v1alpha1",
+        "kind": MEMORY_SNAPSHOT,
+        "metadata": named | metadata,
+        "spec": {"agentMemoryRef": {"name": of}},
+        "status": {"conditions": conditions, "startTime": begun, "qdrantVersion": version, "physical": physical},
+    }
+
+
+class NothingToRemove:
+    """Stands in where no snapshot is removed."""
+
+    async def remove(self, status: Mapping[str, Any], *, snapshot: Json) -> None:
+        raise AssertionError(f"{snapshot['metadata']['name']} is removed")
+
+
+@dataclass(slots=True)
+class ScheduleWorld:
+    """A table, a cluster that remembers, and the schedule over them."""
+
+    now: str = "2026-11-22T12:00:00Z"
+    table: ObjectTable = field(default_factory=ObjectTable)
+    cluster: FakeCluster = field(default_factory=FakeCluster)
+    asked: list[Key] = field(default_factory=list)
+    removal: BytesRemoval = field(default_factory=NothingToRemove)
+    clock: FakeClock = field(init=False)
+    schedule: SnapshotSchedule = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock = FakeClock(ms(self.now))
+        self.connect()
+        self.restart()
+
+    def restart(self) -> None:
+        """Go on with a schedule that remembers nothing; the objects are as they were."""
+        self.schedule = SnapshotSchedule(self.table, self.cluster, self.clock, self.asked.append, self.removal)
+
+    def connect(self, version: str = "1.18.3") -> None:
+        """Have the server run a version."""
+        self.table.put(connection_document("main") | {"status": {"version": version}})
+
+    def put(self, *documents: Document) -> None:
+        """Take in objects."""
+        for document in documents:
+            self.table.put(document)
+
+    def at(self, time: str) -> None:
+        """Set the time."""
+        self.clock.value_ms = ms(time)
+
+    async def look(self, key: Key = AGENT) -> float | None:
+        """Look at an agent as the queue does, then take in what was created, as a watch does."""
+        due_s = await self.schedule.look(key)
+        for document in self.cluster.created.values():
+            uid = {"uid": document["metadata"]["name"], "creationTimestamp": render_second(self.clock.now_ms() / 1000)}
+            if self.table.get(key_of(document)) is None:
+                self.put(document | {"metadata": document["metadata"] | uid})
+        return due_s
+
+    def note(self, key: Key = AGENT) -> Document:
+        """Return the agent's status after a pass, and have it in the table."""
+        document = self.table.get(key)
+        assert document is not None
+        told = {k: v for k, v in document["status"].items() if k in ("collection", "conditions")}
+        document["status"] = self.schedule.note(key, document, told)
+        status: Document = document["status"]
+        return status
+
+    @property
+    def created(self) -> list[str]:
+        """Names of the snapshots that were asked for."""
+        return [name for _, name in self.cluster.created]
+
+
+def told(status: Document) -> dict[str, str]:
+    """Return type: STATUS/Reason."""
+    return {item["type"]: f"{item['status']}/{item['reason']}" for item in status["conditions"]}

@@ -1,0 +1,180 @@
+"""Our commands as processes: start, stop, kill -9, pause, read the log; and a development Qdrant as one."""
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from tests.support.patience import Patience
+
+# Below the ports that Linux and macOS hand to outgoing connections, so that none takes a port between probe and use.
+PORTS = range(20_000, 30_000)
+PR_SET_PDEATHSIG = 1
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+AGENTMEMORY = (sys.executable, "-m", "agentmemory_operator")
+START_TIMEOUT_S = 30.0
+LOG_TAIL_CHARS = 1500
+# What a developer's shell may hold and a test must not see.
+FOREIGN = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+
+
+def free_port() -> int:
+    """Return a loopback port that nothing listens on."""
+    while True:
+        port = random.SystemRandom().choice(PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+
+
+def die_with_parent() -> Callable[[], None] | None:
+    """Return what a child runs before exec so that the kernel kills it with its parent; only Linux can."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def ask_kernel() -> None:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+    return ask_kernel
+
+
+def clean_environment() -> dict[str, str]:
+    """Return the environment without what would change what our programs do."""
+    kept = os.environ.items()
+    return {
+        name: value for name, value in kept if not name.startswith(("AGENTMEMORY_", "OTEL_")) and name not in FOREIGN
+    }
+
+
+class Program:
+    """A running process with its output in a file; dies with the test process."""
+
+    def __init__(self, log: pathlib.Path, *command: str, **environment: str) -> None:
+        self._log = log
+        self._command = command
+        self._environment = clean_environment() | environment
+        self._process = self._start()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as output:
+            return subprocess.Popen(
+                self._command,
+                stdout=output,
+                stderr=output,
+                cwd=ROOT,
+                env=self._environment,
+                start_new_session=True,
+                preexec_fn=die_with_parent(),
+            )
+
+    @property
+    def pid(self) -> int:
+        """Of the process that runs, or ran last."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; -9 after a SIGKILL."""
+        return self._process.poll()
+
+    @property
+    def log(self) -> str:
+        """Everything it printed."""
+        return self._log.read_text(errors="replace")
+
+    def wait_for(self, pattern: str) -> re.Match[str]:
+        """Return the first match in the log.
+
+        Raises:
+            AssertionError: the process ended, or nothing matched in time; tells the end of the log.
+        """
+        patience = Patience(START_TIMEOUT_S)
+        while not patience.is_over:
+            if match := re.search(pattern, self.log):
+                return match
+            if self.returncode is not None:
+                break
+            time.sleep(0.05)
+        raise AssertionError(f"no {pattern!r} in the log (exit {self.returncode}): {self.log[-LOG_TAIL_CHARS:]}")
+
+    def restart(self, ready: str) -> None:
+        """Kill it and run the same command anew, with an empty log; return when `ready` is in the log."""
+        self.kill()
+        self._process = self._start()
+        self.wait_for(ready)
+
+    def pause(self) -> None:
+        """Stop the process where it is, until `go_on`."""
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a paused process run again."""
+        os.kill(self._process.pid, signal.SIGCONT)
+
+    def jump(self) -> None:
+        """Set the wall clock of a `history_process` ahead, or back again."""
+        os.kill(self._process.pid, signal.SIGUSR1)
+
+    def terminate(self) -> None:
+        """Ask it to end, as Kubernetes does, and do not wait."""
+        self._process.terminate()
+
+    def stop(self) -> None:
+        """End it as Kubernetes does; one that has ended is no error."""
+        if self.returncode is None:
+            self.terminate()
+            try:
+                self._process.wait(15)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+    def kill(self) -> None:
+        """End it as a crash does; one that has ended is no error."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def running(program: Program) -> Iterator[Program]:
+    """Kill the program when the context ends."""
+    try:
+        yield program
+    finally:
+        program.kill()
+
+
+def start_qdrant(
+    folder: pathlib.Path,
+    *,
+    port: int | None = None,
+    version: str = "1.18.3",
+    api_key: str | None = None,
+    has_jwt_rbac: bool = False,
+) -> tuple[Program, str]:
+    """Start `agentmemory devserver`; return it and its URL when it serves.
+
+    Args:
+        folder: keeps its data and log.
+        port: None is any free one.
+        api_key: only the development server's own command takes one.
+        has_jwt_rbac: tokens signed with the key are taken too.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    options = ["--data", str(folder / "data"), "--port", str(port or free_port()), "--qdrant-version", version]
+    command = [*AGENTMEMORY, "devserver", *options]
+    if api_key:
+        command = [sys.executable, "-m", "qdrant_devserver", *options, "--api-key", api_key]
+        command += ["--jwt-rbac"] if has_jwt_rbac else []
+    log = folder / f"qdrant-{time.monotonic_ns()}.log"
+    program = Program(log, *command)
+    return program, program.wait_for(r"Qdrant (http://\S+)")[1]

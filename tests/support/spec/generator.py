@@ -1,0 +1,175 @@
+"""Specs of an AgentMemory drawn from its schema with a seed, many of them refused; values of hypothesis strategies."""
+
+import copy
+import random
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemorySpec
+from agentmemory_operator.spec.kinds.schema import structural
+
+T = TypeVar("T")
+
+Json = dict[str, Any]
+
+# What stands for text whose form a schema's pattern says.
+TEXTS: Mapping[str, tuple[Any, ...]] = {
+    "agent": ("probe",),
+    "namespace": ("elsewhere",),
+    "model": ("text-embedding-3-small", "text-embedding-3-large", "l2_supercat", "my-model"),
+    "baseURL": ("http://embedder.ml.svc/v1", "https://e.example:8443/v1"),
+    "field": ("metadata.ticket", "metadata.customer", "metadata.team.name", "ticket"),
+    "schedule": ("0 3 * * *", "*/30 1-5 * * 1,3", "Never"),
+    "timeZone": ("Etc/UTC", "Europe/Berlin"),
+    "eventTypes": (["tool_execution"], ["error_event", "user_interaction"]),
+    "meaning": ("what somebody said", ""),
+    "scopes": (["global"], ["global", "group:team"]),
+    "name": ("fact", "event", "skill", "working-note"),
+    "bucket": ("copies",),
+    "prefix": ("backups/agents",),
+    "region": ("eu-north-1",),
+    "endpoint": ("https://minio.storage.svc:9000",),
+    "kmsKeyId": ("alias/ours",),
+}
+# The ways to rank leave each other out, and none touches the collection.
+BLOCKS: Mapping[str, tuple[Json, ...]] = {
+    "scoring": (
+        {"limit": 5, "scoreThreshold": 0.2, "minSimilarity": -1, "candidates": "Auto"},
+        {"candidates": 10_000, "utilityNorm": 3.5},
+        {"weights": {"similarity": 0.5, "recency": 0.25, "utility": 0.25}},
+        {"weights": {"similarity": 1, "recency": 0, "utility": 0}},
+        {"weights": {"similarity": 0.5, "recency": 0.5, "utility": 0.5}},
+    ),
+    "ttl": (
+        {"mode": "Hard", "days": 0.5},
+        {"mode": "SoftUnlessUsed", "days": 30, "keepImportance": 0.75},
+        {"mode": "Session"},
+        {"mode": "Soft"},
+    ),
+}
+SECRET = {"name": "openai", "key": "token"}
+# Legal figures that cost a development server much and say no more than these.
+CHEAP: Mapping[str, tuple[int, ...]] = {
+    "shardNumber": (1, 2, 3),
+    "replicationFactor": (1, 2, 3),
+    "dimensions": (1, 8, 64, 128, 256, 1536),
+    "m": (4, 16, 33, 64),
+    "efConstruct": (64, 100, 128, 1000),
+}
+JUNK: tuple[Any, ...] = (
+    *(None, True, -1, 0, 1.5, 10**30, float("inf"), float("nan"), "", "nonsense", "\x00", "ü", "\ud800", "9" * 400),
+    *([], [[]], {}, {"a": {"b": []}}, [None]),
+)
+MOST_ENTRIES = 3
+
+
+def examples_of(strategy: st.SearchStrategy[T], *, count: int) -> list[T]:
+    """Draw from a strategy outside the event loop's reach: hypothesis itself runs only plain functions."""
+    drawn: list[T] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow],
+    )
+    @given(strategy)
+    def collect(value: T) -> None:
+        drawn.append(value)
+
+    collect()
+    return drawn
+
+
+class SpecGenerator:
+    """Draws specs; the same seed draws the same ones.
+
+    Args:
+        spoiled: the share of specs in which something is put out of order.
+    """
+
+    def __init__(self, seed: int, *, spoiled: float) -> None:
+        self._random = random.Random(seed)
+        self._spoiled = spoiled
+        self._schema = structural(AgentMemorySpec)
+
+    def draw(self) -> Json:
+        """Return the next spec."""
+        spec: Json = self._object(self._schema)
+        spec |= {"connectionRef": {"name": "main"}}
+        spec.pop("agent", None)
+        # What there is to begin with is another object's matter, and never there.
+        spec.pop("bootstrap", None)
+        if self._random.random() < self._spoiled:
+            for _ in range(self._random.choice((1, 1, 2))):
+                self._spoil(spec)
+        return spec
+
+    def _object(self, schema: Json) -> Json:
+        required = schema.get("required", ())
+        share = self._random.choice((0.1, 0.4, 0.8))
+        return {
+            name: self._value(name, field)
+            for name, field in schema.get("properties", {}).items()
+            if name in required or self._random.random() < share
+        }
+
+    def _value(self, name: str, schema: Json) -> Any:
+        if name == "secretRef":
+            return dict(SECRET)
+        choices = CHEAP.get(name) or BLOCKS.get(name) or schema.get("enum") or TEXTS.get(name)
+        return copy.deepcopy(self._random.choice(choices)) if choices else self._of_type(schema)
+
+    def _of_type(self, schema: Json) -> Any:
+        match schema.get("type"):
+            case "object":
+                return self._object(schema)
+            case "array":
+                return self._entries(schema)
+            case "boolean":
+                return self._random.choice((True, False))
+            case "integer" | "number" as kind:
+                return self._figure(schema, whole=kind == "integer")
+        # Auto or a number: the one field of two types.
+        return self._random.choice(("Auto", 1, 100, 10_000))
+
+    def _figure(self, schema: Json, *, whole: bool) -> float:
+        low, high = schema["minimum"], schema["maximum"]
+        drawn = self._random.uniform(low, min(high, low + 10_000))
+        figure = self._random.choice((low, high, drawn))
+        return int(figure) if whole else figure
+
+    def _entries(self, schema: Json) -> list[Any]:
+        keys, kind = schema.get("x-kubernetes-list-map-keys"), schema["items"]
+        drawn = [self._value("", kind) for _ in range(self._random.randint(1, MOST_ENTRIES))]
+        if keys is None:
+            return sorted(set(drawn))
+        by_key = {tuple(entry.get(key) for key in keys): entry | self._decay(kind) for entry in drawn}
+        return list(by_key.values())
+
+    def _decay(self, kind: Json) -> Json:
+        """Return what a type of memory has exactly one of."""
+        if "halfLifeDays" not in kind["properties"]:
+            return {}
+        return self._random.choice(({"halfLifeDays": 3.5, "decay": True}, {"halfLifeDays": None, "decay": False}))
+
+    def _spoil(self, spec: Json) -> None:
+        """Put one thing out of order, at any depth: junk for a value, a field nobody knows, a field gone."""
+        place: Any = spec
+        if not place:
+            return
+        name = self._random.choice(list(place))
+        while isinstance(place[name], dict) and place[name] and self._random.random() < 0.8:
+            place = place[name]
+            name = self._random.choice(list(place))
+        match self._random.randrange(5):
+            case 0:
+                place["noSuchField"] = 1
+            case 1:
+                del place[name]
+            case _:
+                place[name] = copy.deepcopy(self._random.choice(JUNK))

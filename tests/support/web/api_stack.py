@@ -1,0 +1,144 @@
+"""The retrieval API as a process would run it, over a development Qdrant server: real HTTP on both sides."""
+
+import contextlib
+import pathlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.detect_secrets_rules import library_rules
+from agentmemory_operator.adapters.embedding.choice import build_embedder
+from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
+from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory
+from agentmemory_operator.agents.fence import TIMES, Times
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
+from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, MeteredEmbedder
+from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
+from agentmemory_operator.entrypoints.api.auth import Guard, OpenGuard
+from agentmemory_operator.entrypoints.api.limits import Limits
+from agentmemory_operator.entrypoints.api.use_cases import Services, compose
+from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.presets import KEYWORD_INDEXES, RETRIEVAL_INDEXES
+from qdrant_devserver.server import create_app as create_devserver
+from tests.support.spec.documents import Document, cluster_id, marker_for
+from tests.support.web.http_server import ServerFiles, serve, well
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A running API."""
+
+    api_url: str
+    qdrant_url: str
+    services: Services
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A standing that does not change."""
+
+    reason: str | None
+    age: float
+
+    def why_not_ready(self) -> str | None:
+        return self.reason
+
+    def age_s(self) -> float:
+        return self.age
+
+
+@contextlib.contextmanager
+def dev_qdrant(
+    data: pathlib.Path, *, port: int = 0, api_key: str | None = None, tls: ServerFiles | None = None
+) -> Iterator[str]:
+    """Serve a development Qdrant server; yields its URL."""
+    data.mkdir(parents=True, exist_ok=True)
+    with serve(create_devserver(data, api_key=api_key), port=port, tls=tls) as url:
+        yield url
+
+
+def create_collection(qdrant_url: str, document: Document) -> None:
+    """Make the collection that the operator would make for an object, as far as the API needs it."""
+    settings = effective_settings(parse_agent_memory(document))
+    source = settings.embedding
+    embedding = {"provider": source.provider, "model": source.model, "dimensions": source.dimensions}
+    embedding |= {"baseUrl": source.base_url} if source.base_url else {}
+    physical = f"{settings.alias}__1"
+    words = {"keyword": {"language": "english", "window": 2}} if settings.has_keyword else {}
+    body = {
+        "vectors": {"size": source.dimensions, "distance": "Cosine"},
+        "sparse_vectors": {KEYWORD_VECTOR: {"modifier": "idf"}} if words else {},
+        "metadata": {METADATA_KEY: marker_for(settings.name, embedding=embedding, **words)},
+    }
+    action = {"create_alias": {"collection_name": physical, "alias_name": settings.alias}}
+    with httpx.Client(base_url=qdrant_url, timeout=30) as client:
+        well(client.put(f"/collections/{physical}", json=body))
+        for field, schema in (*RETRIEVAL_INDEXES, *(KEYWORD_INDEXES if words else ())):
+            index = {"field_name": field, "field_schema": schema}
+            well(client.put(f"/collections/{physical}/index?wait=true", json=index))
+        well(client.post("/collections/aliases", json={"actions": [action]}))
+
+
+def build_services(
+    qdrant_url: str,
+    *documents: Document,
+    api_keys: Mapping[str, str] | None = None,
+    meter: ApiMeter | None = None,
+    models: pathlib.Path | None = None,
+    times: Times = TIMES,
+    embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
+) -> Services:
+    """Return the use cases over one Qdrant server, knowing these objects."""
+    meter = meter or ApiMeter()
+    store = QdrantPoints(qdrant_url, timeout_s=5, meter=meter)
+    cache = EmbeddingCache(1 << 20)
+
+    async def make_store(settings: AgentSettings) -> PointStore:
+        return store
+
+    async def make_embedder(source: EmbeddingSource, settings: AgentSettings) -> Embedder:
+        key = (api_keys or {}).get(settings.slug)
+        embedder = embedder_of(source) if embedder_of else build_embedder(source, settings.embedding, api_key=key)
+        metered = MeteredEmbedder(embedder, meter, provider=source.provider)
+        return CachedEmbedder(metered, cache=cache, entries=100, meter=meter)
+
+    rules = (*library_rules(), *OWN_RULES)
+    clock = SystemClock()
+    directory = AgentDirectory(
+        make_store, make_embedder, secret_rules=rules, times=times, cluster_id=cluster_id, clock=clock
+    )
+    for document in documents:
+        metadata = document["metadata"]
+        settings = effective_settings(parse_agent_memory(document))
+        directory.put(AgentClaim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
+    reranker = FastEmbedReranker(ModelFiles(folder=models))
+    return compose(directory, reranker, clock=clock, meter=meter, writer="test")
+
+
+@contextlib.contextmanager
+def running_api(
+    qdrant_url: str,
+    *documents: Document,
+    guard: Guard | None = None,
+    standing: Standing = ALWAYS_READY,
+    limits: Limits | None = None,
+    meter: ApiMeter | None = None,
+    models: pathlib.Path | None = None,
+    times: Times = TIMES,
+    embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
+) -> Iterator[Stack]:
+    """Serve the API for agents whose collections exist."""
+    services = build_services(qdrant_url, *documents, meter=meter, models=models, times=times, embedder_of=embedder_of)
+    app = create_app(services, guard or OpenGuard(), standing=standing, limits=limits)
+    with serve(app) as url:
+        yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

@@ -1,0 +1,116 @@
+"""Real HTTP on loopback for the length of a test: an application served, its certificates, answers judged."""
+
+import asyncio
+import contextlib
+import pathlib
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import trustme
+import uvicorn
+
+TOLD_CHARS = 2000
+HOST = "127.0.0.1"
+
+
+def well(answer: httpx.Response) -> httpx.Response:
+    """Return the answer.
+
+    Raises:
+        AssertionError: it is an error; tells its body, which `raise_for_status` does not.
+    """
+    request, words = answer.request, answer.text[:TOLD_CHARS]
+    assert answer.is_success, f"{request.method} {request.url.path}: {answer.status_code}: {words}"
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFiles:
+    """What a TLS server is given."""
+
+    certificate: pathlib.Path
+    key: pathlib.Path
+
+
+class Authority:
+    """Vouches for servers.
+
+    Args:
+        folder: keeps the servers' files.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
+        self._ca = trustme.CA()
+
+    @property
+    def pem(self) -> str:
+        """Its own certificate, as it stands in a Secret."""
+        return self._ca.cert_pem.bytes().decode()
+
+    def issue(self, *, host: str = HOST) -> ServerFiles:
+        """Return a certificate for a host, and its key."""
+        leaf = self._ca.issue_cert(host)
+        return self._write(b"".join(part.bytes() for part in leaf.cert_chain_pems), leaf.private_key_pem.bytes())
+
+    def self_signed(self) -> ServerFiles:
+        """Return a certificate that nobody but itself vouches for, and its key."""
+        return self._write(self._ca.cert_pem.bytes(), self._ca.private_key_pem.bytes())
+
+    def _write(self, certificate: bytes, key: bytes) -> ServerFiles:
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self._folder))
+        files = ServerFiles(folder / "cert.pem", folder / "key.pem")
+        files.key.write_bytes(key)
+        files.certificate.write_bytes(certificate)
+        return files
+
+
+@contextlib.contextmanager
+def serve(app: Any, *, port: int = 0, tls: ServerFiles | None = None) -> Iterator[str]:
+    """Serve an ASGI application; yields its URL.
+
+    Args:
+        port: 0 is any free one.
+        tls: serve https with these.
+    """
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Inherited by every connection; without it an answer waits 40 ms for an acknowledgement.
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        listener.bind(("127.0.0.1", port))
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            ws="none",
+            timeout_graceful_shutdown=5,
+            ssl_certfile=tls.certificate if tls else None,
+            ssl_keyfile=tls.key if tls else None,
+        )
+        server = uvicorn.Server(config)
+        started = threading.Event()
+        thread = threading.Thread(target=_run, args=(server, listener, started), daemon=True)
+        thread.start()
+        if not started.wait(20):
+            raise AssertionError("the server did not start within 20 s")
+        try:
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            thread.join(20)
+
+
+def _run(server: uvicorn.Server, listener: socket.socket, started: threading.Event) -> None:
+    async def serve_and_tell() -> None:
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        while not server.started and not serving.done():
+            await asyncio.sleep(0.01)
+        started.set()
+        await serving
+
+    asyncio.run(serve_and_tell())

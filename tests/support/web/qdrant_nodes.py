@@ -1,0 +1,138 @@
+"""Development servers as processes, alone or as the nodes of a cluster; of a real one QDRANT_URLS lists the nodes."""
+
+import contextlib
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.support.patience import Patience
+from tests.support.planted import plant
+from tests.support.programs import ROOT
+
+STEADY, LAGGING, REAL = "steady", "lagging", "real"
+# How the clusters behave that a suite runs on, one after the other.
+SIMULATED = (STEADY, pytest.param(LAGGING, marks=pytest.mark.faults))
+CLUSTERS = (REAL,) if "QDRANT_URLS" in os.environ else SIMULATED
+# Longer than the calls that follow a write take, and replicas that are not active when a creation is answered.
+_LATE = {"lag": "0.3", "slow-replicas": "0.3"}
+SETTLED_WITHIN_S = 30.0
+READY_S = 20
+
+
+class DevServer:
+    """A development server in a process of its own."""
+
+    def __init__(self, data_dir: pathlib.Path, *options: str) -> None:
+        self.data_dir = data_dir
+        command = [sys.executable, "-m", "qdrant_devserver", "--data", str(data_dir), *options]
+        environment = os.environ | {"PYTHONPATH": str(ROOT / "devserver")}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=environment)
+        self.urls = self._wait()
+        self.url = self.urls[0]
+        self.http = httpx.Client(base_url=self.url, timeout=30, headers={"accept-encoding": "identity"})
+
+    def call(self, method: str, path: str, body: Any = None, *, status: int = 200) -> Any:
+        answer = self.http.request(method, path, json=body) if body is not None else self.http.request(method, path)
+        assert answer.status_code == status, f"{method} {path}: {answer.status_code} {answer.text[:300]}"
+        return answer.json().get("result")
+
+    def wait_for_status(self, collection: str, status: str, *, within_s: float = 60) -> None:
+        patience = Patience(within_s)
+        while (seen := self.call("GET", f"/collections/{collection}")["status"]) != status:
+            assert not patience.is_over, f"{collection} is {seen}, not {status}, after {within_s} s"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> None:
+        self.http.close()
+        self.process.send_signal(how)
+        self.process.wait(timeout=30)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def _wait(self) -> list[str]:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().decode()
+        found = re.search(r"Qdrant (http://.+)", line)
+        if not found:
+            rest = self.process.stdout.read().decode()
+            self.process.stdout.close()
+            self.process.wait(timeout=READY_S)
+            raise RuntimeError(line + rest)
+        return found[1].split()
+
+
+StartServer = Callable[..., DevServer]
+"""Starts a server with options, on a data folder."""
+
+
+class Peers(DevServer):
+    """A simulated cluster of three.
+
+    Args:
+        how: STEADY, or LAGGING: nodes learn late of what was changed through another, and replicas take their time.
+    """
+
+    def __init__(self, data_dir: pathlib.Path, how: str, activation_s: float) -> None:
+        super().__init__(data_dir, "--peers", "3", "--activation-seconds", str(activation_s))
+        self._faults = _LATE if how == LAGGING else {}
+        self.set_faults()
+
+    def set_faults(self, **more: str) -> None:
+        """Have those faults beside what the cluster is like; raises as `plant`."""
+        plant(self.data_dir, engine=self._faults, **more)
+
+
+@contextlib.contextmanager
+def nodes_of(folder: pathlib.Path, how: str, activation_s: float) -> Iterator[tuple[str, ...]]:
+    """Give the addresses of the nodes."""
+    if how == REAL:
+        yield tuple(os.environ["QDRANT_URLS"].split(","))
+        return
+    running = Peers(folder, how, activation_s)
+    try:
+        # The first one holds what has one shard and one replica, so that it is not the one that is asked.
+        yield tuple([*running.urls[1:], running.urls[0]] if how == LAGGING else running.urls)
+    finally:
+        running.stop()
+
+
+def eventually(what: Callable[[], Any], wanted: Any) -> None:
+    """Wait until something is so, however late the nodes learn of it."""
+    deadline = time.monotonic() + SETTLED_WITHIN_S
+    while (seen := what()) != wanted:
+        assert time.monotonic() < deadline, seen
+        time.sleep(0.05)
+
+
+def await_settled(urls: Sequence[str], name: str) -> None:
+    """Wait until every node knows a collection as the first does, with every replica active."""
+
+    def seen() -> list[Any]:
+        told = []
+        for url in urls:
+            about = httpx.get(f"{url}/collections/{name}")
+            shards = httpx.get(f"{url}/collections/{name}/cluster")
+            if {about.status_code, shards.status_code} != {200}:
+                return []
+            result = shards.json()["result"]
+            states = {each["state"] for each in (*result["local_shards"], *result["remote_shards"])}
+            config = about.json()["result"]["config"], sorted(about.json()["result"]["payload_schema"])
+            told.append([states == {"Active"}, config])
+        return [each == [True, told[0][1]] for each in told]
+
+    eventually(seen, [True] * len(urls))

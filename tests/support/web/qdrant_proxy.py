@@ -1,0 +1,185 @@
+"""A reverse proxy in front of Qdrant that writes down what passes, swallows a method, plays dead, old or faulty."""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tests.support.planted import Plantable, met
+from tests.support.web.http_server import ServerFiles, serve
+
+METHODS = ["GET", "PUT", "POST", "PATCH", "DELETE"]
+ALIASES = "/collections/aliases"
+# POST requests that only read.
+READS = ("/count", "/scroll", "/query", "/points")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """How calls go wrong.
+
+    Attributes:
+        status: answered in the place of passing the call on; None passes it on.
+        headers: of that answer.
+        delay_s: for how long the answer to a call that was carried out is kept back.
+        cut: what comes of the answer to a call that was carried out: nothing but its head or half of it before the
+            connection closes, or half of it as if that were all.
+        of: which calls.
+        times: how many of them; None is all.
+    """
+
+    status: int | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    delay_s: float = 0.0
+    cut: Literal["head", "half", "half as whole"] | None = None
+    of: Literal["all", "writes"] = "all"
+    times: int | None = None
+
+
+class CutResponse(Response):
+    """Promises the whole body and closes the connection in the middle of it."""
+
+    def __init__(self, whole: bytes, *, sent: int) -> None:
+        super().__init__(whole, media_type="application/json")
+        self._sent = sent
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if self._sent:
+            await send({"type": "http.response.body", "body": self.body[: self._sent], "more_body": True})
+
+
+@dataclass(slots=True)
+class Proxy(Plantable):
+    """What passed, and how to behave.
+
+    Attributes:
+        calls: (method, path) in order.
+        times: when each came, monotonic seconds.
+        swallowed: methods that are answered 200 and not passed on.
+        is_down: every call is answered 503.
+        fault: how calls go wrong; None is not at all.
+        version: what the server is said to be; None asks it.
+        meanwhile: done before the answer to a call that points an alias somewhere.
+        thief: the collection that every alias leads to right after it was pointed somewhere, by another's hand.
+    """
+
+    PLANTABLE = ("fault", "swallowed", "is_down", "version", "thief")
+
+    target: str
+    url: str = ""
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    swallowed: frozenset[str] = frozenset()
+    is_down: bool = False
+    fault: Fault | None = None
+    version: str | None = None
+    thief: str = ""
+    meanwhile: Callable[[], object] = lambda: None
+    _faulty: int = 0
+
+    def mutations(self) -> list[tuple[str, str]]:
+        """Return the calls that may have changed something."""
+        return [(method, path) for method, path in self.calls if is_write(method, path)]
+
+    def fail_with(self, fault: Fault) -> None:
+        """Let calls go wrong from now on, and forget those that passed."""
+        self.fault, self._faulty = fault, 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the calls that passed."""
+        self.calls.clear()
+        self.times.clear()
+
+    async def handle(self, request: Request) -> Response:
+        """Answer one request."""
+        self.calls.append((request.method, request.url.path))
+        self.times.append(time.monotonic())
+        if self.is_down:
+            met(self, "is_down")
+            return JSONResponse({"status": {"error": "away"}}, status_code=503)
+        if self.version and request.url.path == "/":
+            met(self, "version")
+            return JSONResponse({"title": "qdrant - vector search engine", "version": self.version})
+        if request.method in self.swallowed:
+            met(self, "swallowed")
+            return JSONResponse({"result": True, "status": "ok", "time": 0.0})
+        fault = self._fault_of(request)
+        if fault is not None and fault.status is not None:
+            error = {"status": {"error": "as the test asks"}}
+            return JSONResponse(error, status_code=fault.status, headers=fault.headers)
+        answer = await self._pass_on(request)
+        if request.url.path == ALIASES:
+            await asyncio.to_thread(self.meanwhile)
+            await self._steal(await request.json())
+        return answer if fault is None else await _spoil(answer, fault)
+
+    def _fault_of(self, request: Request) -> Fault | None:
+        """Return what goes wrong with this call."""
+        fault = self.fault
+        if fault is None or (fault.of == "writes" and not is_write(request.method, request.url.path)):
+            return None
+        self._faulty += 1
+        met(self, "fault")
+        return fault if fault.times is None or self._faulty <= fault.times else None
+
+    async def _steal(self, body: Any) -> None:
+        if not self.thief:
+            return
+        met(self, "thief")
+        for action in body["actions"]:
+            action["create_alias"]["collection_name"] = self.thief
+        async with httpx.AsyncClient(base_url=self.target, verify=False) as client:
+            (await client.post(ALIASES, json=body)).raise_for_status()
+
+    async def _pass_on(self, request: Request) -> Response:
+        # To load the system's authorities takes longer than the call.
+        async with httpx.AsyncClient(base_url=self.target, timeout=30, verify=False) as client:
+            answer = await client.request(
+                request.method,
+                request.url.path,
+                params=dict(request.query_params),
+                content=await request.body(),
+                headers={"content-type": request.headers.get("content-type", "application/json")},
+            )
+        return Response(answer.content, answer.status_code, media_type=answer.headers.get("content-type"))
+
+
+async def _spoil(answer: Response, fault: Fault) -> Response:
+    """Return what comes of the answer to a call that was carried out."""
+    await asyncio.sleep(fault.delay_s)
+    body = bytes(answer.body)
+    match fault.cut:
+        case "head":
+            return CutResponse(body, sent=0)
+        case "half":
+            return CutResponse(body, sent=len(body) // 2)
+        case "half as whole":
+            return Response(body[: len(body) // 2], media_type="application/json")
+        case None:
+            return answer
+
+
+def is_write(method: str, path: str) -> bool:
+    """Tell whether a call may change something."""
+    return method != "GET" and not (method == "POST" and path.endswith(READS))
+
+
+@contextmanager
+def proxying(target: str, *, tls: ServerFiles | None = None) -> Iterator[Proxy]:
+    """Serve a proxy in front of `target` while the context is open; https with `tls`."""
+    proxy = Proxy(target)
+    app = Starlette(routes=[Route("/{path:path}", proxy.handle, methods=METHODS)])
+    with serve(app, tls=tls) as url:
+        proxy.url = url
+        yield proxy

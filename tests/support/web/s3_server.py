@@ -1,0 +1,114 @@
+"""A real S3 server (versitygw) on loopback, over a folder."""
+
+import contextlib
+import os
+import pathlib
+import resource
+import subprocess
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from agentmemory_operator.ports.objects import AccessKey, Bucket
+from tests.controlplane.build import OBJECT_STORAGE, find_assets
+from tests.support.patience import Patience
+from tests.support.programs import die_with_parent, free_port
+from tests.support.web.http_server import ServerFiles
+
+KEY = AccessKey("test-access-key", "test-secret-key")
+BUCKET = "copies"
+READY_S = 20.0
+
+
+class S3Server:
+    """versitygw as a process; objects are files under `folder`.
+
+    Args:
+        folder: kept when the process dies.
+        tls: serve https with these.
+        key: whoever shows it may do everything.
+    """
+
+    def __init__(self, folder: pathlib.Path, *, tls: ServerFiles | None = None, key: AccessKey = KEY) -> None:
+        assets = find_assets(os.environ, OBJECT_STORAGE)
+        if assets is None:
+            pytest.fail("no versitygw yet: run `make controlplane` once (about 2 minutes)")
+        self.folder = folder
+        self.key = key
+        address = f"127.0.0.1:{free_port()}"
+        self.url = f"{'https' if tls else 'http'}://{address}"
+        encrypting = ["--cert", str(tls.certificate), "--key", str(tls.key)] if tls else []
+        self._command = [str(assets / "versitygw"), "--quiet", "--port", address, *encrypting]
+        self._process: subprocess.Popen[bytes] | None = None
+        (folder / BUCKET).mkdir(parents=True, exist_ok=True)
+
+    def bucket(self, url: str | None = None, **changes: object) -> Bucket:
+        """Return how the bucket is reached; `url` is a proxy's."""
+        fields: dict[str, object] = {
+            "name": BUCKET,
+            "region": "us-east-1",
+            "endpoint": url or self.url,
+            "access_key": self.key,
+        }
+        return Bucket(**(fields | changes))  # type: ignore[arg-type]
+
+    def file(self, key: str) -> pathlib.Path:
+        """Return where an object's bytes lie."""
+        return self.folder / BUCKET / key
+
+    def start(self, *, largest_file: int | None = None) -> None:
+        """Start it and return when it answers.
+
+        Args:
+            largest_file: bytes; a file that grows above fails as on a full disk.
+        """
+        with_parent = die_with_parent()
+
+        def prepare() -> None:
+            if with_parent is not None:
+                with_parent()
+            if largest_file is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+        environment = os.environ | {"ROOT_ACCESS_KEY": self.key.id, "ROOT_SECRET_KEY": self.key.secret}
+        self._process = subprocess.Popen(
+            [*self._command, "posix", str(self.folder)],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            preexec_fn=prepare,
+        )
+        patience = Patience(READY_S)
+        while True:
+            with contextlib.suppress(httpx.TransportError):
+                httpx.get(self.url, timeout=2, verify=False)
+                return
+            if patience.is_over:
+                raise TimeoutError(f"versitygw does not answer at {self.url}")
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """Kill it as a crash does; a second call does nothing."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
+@contextlib.contextmanager
+def serving_s3(folder: pathlib.Path, *, tls: ServerFiles | None = None, key: AccessKey = KEY) -> Iterator[S3Server]:
+    """Serve a folder while the context is open; https with `tls`."""
+    server = S3Server(folder, tls=tls, key=key)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """An S3 server with an empty bucket."""
+    with serving_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server

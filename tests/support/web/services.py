@@ -1,0 +1,238 @@
+"""Services that are not ours: embedders, a receiver of traces, a web server with files; real HTTP, faults on demand."""
+
+import base64
+import contextlib
+import hashlib
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from tests.support.planted import Plantable, met
+from tests.support.web.http_server import ServerFiles, serve
+
+
+class Collector:
+    """The application and what came, in order."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/traces", self._take, methods=["POST"])])
+
+    async def _take(self, request: Request) -> Response:
+        self.bodies.append(await request.body())
+        return Response(status_code=200, media_type="application/x-protobuf")
+
+    def spans(self) -> list[tuple[str, Span]]:
+        """Return every span with the name of its service."""
+        return [
+            (attributes_of(resource.resource)["service.name"], span)
+            for body in list(self.bodies)
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+def attributes_of(holder: Any) -> dict[str, Any]:
+    values = ((entry.key, entry.value) for entry in holder.attributes)
+    return {key: value.int_value if value.HasField("int_value") else value.string_value for key, value in values}
+
+
+class Mistral:
+    """`https://api.mistral.ai/v1`: mistral-embed has 1,024 numbers; a field that it does not know is refused."""
+
+    path, model, size = "/v1", "mistral-embed", 1024
+    known = frozenset({"model", "input", "encoding_format", "output_dimension", "output_dtype"})
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1/embeddings", self._embed, methods=["POST"])])
+
+    async def _embed(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        if request.headers.get("authorization") != "Bearer key":
+            return JSONResponse({"detail": "Unauthorized"}, 401)
+        wrong = [
+            {"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs are not permitted", "input": value}
+            for name, value in body.items()
+            if name not in self.known
+        ]
+        if body.get("encoding_format") == "base64":
+            msg = "Input should be 'float'"
+            wrong.append({"type": "literal_error", "loc": ["body", "encoding_format"], "msg": msg, "input": "base64"})
+        if wrong:
+            error = {"object": "error", "message": {"detail": wrong}, "type": "invalid_request_error", "code": None}
+            return JSONResponse(error, 422)
+        data = [
+            {"object": "embedding", "embedding": embedding_of(text, self.size), "index": place}
+            for place, text in enumerate(body["input"])
+        ]
+        usage = {"prompt_tokens": 4, "total_tokens": 4, "completion_tokens": 0, "prompt_audio_seconds": None}
+        answer = {"id": "0a1b", "object": "list", "data": data, "model": body["model"], "usage": usage}
+        return JSONResponse(answer)
+
+
+class Gemini:
+    """`https://generativelanguage.googleapis.com/v1beta/openai`: leaves out what is 0, answers lists of errors."""
+
+    path, model, size = "/v1beta/openai", "gemini-embedding-001", 768
+    native = 3072
+    texts_max = 100
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, Any]] = []
+
+    def app(self) -> Starlette:
+        return Starlette(routes=[Route("/v1beta/openai/embeddings", self._embed, methods=["POST"])])
+
+    async def _embed(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        if request.headers.get("authorization") != "Bearer key":
+            return self._error(400, "API key not valid. Please pass a valid API key.")
+        if body.get("encoding_format") == "base64":
+            return self._error(400, "Request contains an invalid argument.")
+        if len(body["input"]) > self.texts_max:
+            return self._error(400, "at most 100 requests can be in one batch")
+        rows = [
+            {
+                "object": "embedding",
+                "embedding": embedding_of(text, body.get("dimensions") or self.native),
+                "index": place,
+            }
+            for place, text in enumerate(body["input"])
+        ]
+        data = [{name: value for name, value in row.items() if value != 0} for row in rows]
+        return JSONResponse({"object": "list", "data": data, "model": body["model"]})
+
+    def _error(self, status: int, message: str) -> Response:
+        return JSONResponse([{"error": {"code": status, "message": message, "status": "INVALID_ARGUMENT"}}], status)
+
+
+@dataclass
+class FakeOpenAI(Plantable):
+    """What the service will answer, and what it was asked.
+
+    Attributes:
+        faults: answers to give before working again, one a request.
+        dimensions: length of the vectors when the request does not say.
+    """
+
+    PLANTABLE = ("faults",)
+
+    dimensions: int = 8
+    faults: list[Response] = field(default_factory=list)
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+    knows_base64: bool = True
+    is_reversed: bool = False
+
+    def app(self) -> Starlette:
+        """Return the ASGI application."""
+        return Starlette(routes=[Route("/v1/embeddings", self._embed, methods=["POST"])])
+
+    async def _embed(self, request: Request) -> Response:
+        body = await request.json()
+        self.bodies.append(body)
+        self.keys.append(request.headers.get("authorization", ""))
+        if self.faults:
+            met(self, "faults")
+            return self.faults.pop(0)
+        is_base64 = body.get("encoding_format") == "base64"
+        if is_base64 and not self.knows_base64:
+            return failure(400, "unknown value for encoding_format")
+        size = body.get("dimensions") or self.dimensions
+        rows = [
+            {"object": "embedding", "index": index, "embedding": _encoded(embedding_of(text, size), is_base64)}
+            for index, text in enumerate(body["input"])
+        ]
+        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        data = rows[::-1] if self.is_reversed else rows
+        return JSONResponse({"object": "list", "data": data, "model": body["model"], "usage": usage})
+
+
+def embedding_of(text: str, size: int) -> list[float]:
+    """Return the vector that the service gives for a text."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return [digest[place % 32] / 256 for place in range(size)]
+
+
+def failure(status: int, message: str = "injected", **headers: str) -> Response:
+    """Return an error answer as OpenAI words it; header names with underscores."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"error": {"message": message, "type": "test"}}, status, headers=named)
+
+
+def _encoded(vector: list[float], is_base64: bool) -> Any:
+    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode() if is_base64 else vector
+
+
+@dataclass(slots=True)
+class WebServer:
+    """An ASGI application.
+
+    Attributes:
+        url: where it is.
+        files: content by path.
+        moved: where a path leads on to.
+        cuts: how many answers break off in the middle from now on.
+        asked: paths, in the order of the calls.
+    """
+
+    url: str = ""
+    files: dict[str, bytes] = field(default_factory=dict)
+    moved: dict[str, str] = field(default_factory=dict)
+    cuts: int = 0
+    asked: list[str] = field(default_factory=list)
+
+    @property
+    def host(self) -> str:
+        """Host and port, as a connection lists them."""
+        return self.url.removeprefix("https://")
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        path = scope["path"]
+        self.asked.append(path)
+        if path in self.moved:
+            await _answer(send, 302, b"", headers=[(b"location", self.moved[path].encode())])
+        elif path not in self.files:
+            await _answer(send, 404, b"")
+        elif self.cuts:
+            self.cuts -= 1
+            content = self.files[path]
+            await _answer(send, 200, content[: len(content) // 2], size=len(content))
+        else:
+            await _answer(send, 200, self.files[path])
+
+
+async def _answer(
+    send: Any, status: int, body: bytes, *, size: int | None = None, headers: list[tuple[bytes, bytes]] | None = None
+) -> None:
+    length = str(len(body) if size is None else size).encode()
+    told = [(b"content-length", length), *(headers or [])]
+    await send({"type": "http.response.start", "status": status, "headers": told})
+    await send({"type": "http.response.body", "body": body, "more_body": size is not None})
+    # A server that returns before it has sent what it told of closes the connection.
+
+
+@contextlib.contextmanager
+def serving_files(tls: ServerFiles) -> Iterator[WebServer]:
+    """Serve files over TLS."""
+    server = WebServer()
+    with serve(server, tls=tls) as server.url:
+        yield server

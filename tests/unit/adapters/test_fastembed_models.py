@@ -1,0 +1,153 @@
+"""Embedder and reranker of fastembed with real models of a few bytes, and without what they need."""
+
+import pathlib
+
+import pytest
+
+from agentmemory_operator.adapters.embedding.fastembed_models import LONGEST_TEXT, FastEmbedEmbedder, FastEmbedReranker
+from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
+from agentmemory_operator.errors import RerankerUnavailable, SpecInvalid
+from tests.support.engine.tiny_model import CROSS_ENCODER, NAME, SIZE, write_cross_encoder, write_model
+
+pytest.importorskip("fastembed", reason="the extra `fastembed` is not installed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return write_cross_encoder(tmp_path_factory.mktemp("models"))
+
+
+def reranker(folder: pathlib.Path | None) -> FastEmbedReranker:
+    return FastEmbedReranker(ModelFiles(folder=folder), longest_s=60)
+
+
+async def test_each_text_is_read_beside_the_query_in_order(folder: pathlib.Path) -> None:
+    texts = ["blue", "red", "something else", "red blue", *["red"] * 10]
+
+    numbers = await reranker(folder).rerank(CROSS_ENCODER, "red", texts)
+
+    assert numbers == [3, 2, 1, 4, *[2] * 10]
+
+
+async def test_of_a_long_text_the_beginning_is_read(tmp_path: pathlib.Path) -> None:
+    write_cross_encoder(tmp_path)
+    config = tmp_path / CROSS_ENCODER / "tokenizer_config.json"
+    config.write_text(config.read_text().replace("64", "9999"))
+
+    numbers = await reranker(tmp_path).rerank(CROSS_ENCODER, "red", ["red " * LONGEST_TEXT])
+
+    assert numbers == [1 + LONGEST_TEXT / len("red ")]
+
+
+async def test_a_model_that_is_not_there_is_told_and_not_looked_for_at_every_search(tmp_path: pathlib.Path) -> None:
+    empty = reranker(tmp_path)
+    with pytest.raises(SpecInvalid, match=rf"rerank\.model: fastembed finds no usable '{CROSS_ENCODER}' in "):
+        await empty.rerank(CROSS_ENCODER, "red", ["red"])
+    write_cross_encoder(tmp_path)
+
+    with pytest.raises(SpecInvalid, match="finds no usable"):
+        await empty.rerank(CROSS_ENCODER, "red", ["red"])
+
+
+async def test_a_model_that_nobody_knows_is_told(folder: pathlib.Path) -> None:
+    with pytest.raises(SpecInvalid, match=r"'my/own'.* is not supported"):
+        await reranker(folder).rerank("my/own", "red", ["red"])
+
+
+async def test_a_model_with_other_inputs_is_told_when_it_is_loaded(tmp_path: pathlib.Path) -> None:
+    model = write_cross_encoder(tmp_path) / CROSS_ENCODER / "onnx" / "model.onnx"
+    model.write_bytes(model.read_bytes().replace(b"input_ids", b"words_ids"))
+
+    with pytest.raises(SpecInvalid, match=r"words_ids.* missing from input feed"):
+        await reranker(tmp_path).rerank(CROSS_ENCODER, "red", ["red"])
+
+
+async def test_a_number_that_is_none_orders_nothing(folder: pathlib.Path) -> None:
+    with pytest.raises(RerankerUnavailable, match="answered what is no number"):
+        await reranker(folder).rerank(CROSS_ENCODER, "red", ["huge", "red"])
+
+
+async def test_a_search_does_not_wait_longer_than_it_may(folder: pathlib.Path) -> None:
+    with pytest.raises(RerankerUnavailable, match=r"took longer than 0 s: lower candidates"):
+        await FastEmbedReranker(ModelFiles(folder=folder), longest_s=0).rerank(CROSS_ENCODER, "red", ["red"])
+
+
+async def test_without_a_folder_and_downloads_the_settings_are_named() -> None:
+    with pytest.raises(SpecInvalid, match=r"AGENTMEMORY_MODELS .*AGENTMEMORY_MODEL_DOWNLOADS=yes"):
+        await reranker(None).rerank(CROSS_ENCODER, "red", ["red"])
+
+
+pytest.importorskip("fastembed", reason="the extra `fastembed` is not installed")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return write_model(tmp_path_factory.mktemp("models"))
+
+
+def embedder(
+    folder: pathlib.Path | None, *, model: str = NAME, dimensions: int = SIZE, may_download: bool = False
+) -> FastEmbedEmbedder:
+    files = ModelFiles(folder=folder, may_download=may_download)
+    return FastEmbedEmbedder(model=model, dimensions=dimensions, files=files, batch_size=2)
+
+
+async def test_texts_are_embedded_in_order_by_the_model_of_the_folder(models: pathlib.Path) -> None:
+    vectors = await embedder(models).embed(["red", "blue blue", "red blue", "red"])
+
+    half = 0.5**0.5
+    assert [[round(number, 6) for number in vector] for vector in vectors] == [
+        [1, 0, 0],
+        [0, 1, 0],
+        [round(half, 6), round(half, 6), 0],
+        [1, 0, 0],
+    ]
+
+
+async def test_no_text_needs_no_model(tmp_path: pathlib.Path) -> None:
+    assert await embedder(tmp_path).embed([]) == []
+
+
+async def test_a_text_beyond_the_model_s_length_is_cut(models: pathlib.Path) -> None:
+    [cut] = await embedder(models).embed(["red " * 8 + "blue " * 100])
+
+    assert cut == pytest.approx([1, 0, 0])
+
+
+async def test_another_size_than_the_model_s_is_told(models: pathlib.Path) -> None:
+    with pytest.raises(SpecInvalid, match="gives 3, declared are 384") as raised:
+        await embedder(models, dimensions=384).embed(["red"])
+
+    assert raised.value.reason == "EmbeddingSizeMismatch"
+
+
+async def test_a_model_that_is_not_there_is_not_downloaded(tmp_path: pathlib.Path) -> None:
+    with pytest.raises(SpecInvalid, match=rf"finds no usable '{NAME}' in .*{tmp_path.name}"):
+        await embedder(tmp_path).embed(["red"])
+
+    assert not (tmp_path / NAME).exists()
+
+
+async def test_an_embedding_model_that_nobody_knows_is_told(models: pathlib.Path) -> None:
+    with pytest.raises(SpecInvalid, match=r"'my/own'.* is not supported"):
+        await embedder(models, model="my/own").embed(["red"])
+
+
+async def test_a_model_that_cannot_be_read_is_told(tmp_path: pathlib.Path) -> None:
+    (write_model(tmp_path) / NAME / "model.onnx").write_bytes(b"nonsense")
+
+    with pytest.raises(SpecInvalid, match="finds no usable"):
+        await embedder(tmp_path).embed(["red"])
+
+
+async def test_an_embedding_model_with_other_inputs_is_told_when_it_is_loaded(tmp_path: pathlib.Path) -> None:
+    model = write_model(tmp_path) / NAME / "model.onnx"
+    model.write_bytes(model.read_bytes().replace(b"input_ids", b"words_ids"))
+
+    with pytest.raises(SpecInvalid, match=r"words_ids.* missing from input feed"):
+        await embedder(tmp_path).embed(["red"])
+
+
+def test_without_a_folder_and_downloads_an_embedder_names_the_settings() -> None:
+    with pytest.raises(SpecInvalid, match=r"AGENTMEMORY_MODELS .*AGENTMEMORY_MODEL_DOWNLOADS=yes"):
+        embedder(None)

@@ -1,0 +1,74 @@
+"""Every request to the API server says which of our programs sends it, and every write whose it is."""
+
+from typing import Any
+
+import kopf
+import pytest
+from kopf._cogs.clients.auth import APIContext
+from kubernetes.aio import client
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from agentmemory_operator import __version__
+from agentmemory_operator.adapters.kubernetes.transport import (
+    API,
+    CLI,
+    OPERATOR,
+    Configuration,
+    KubernetesTransport,
+    OwnConfiguration,
+    user_agent,
+)
+from agentmemory_operator.entrypoints.operator.handlers import connection_info
+from tests.support.web.http_server import serve
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+
+
+async def sent_by(configuration: Configuration, url: str) -> None:
+    configuration.host = url
+    transport = KubernetesTransport(configuration)
+    for method in METHODS:
+        await transport.call(method, "/x", None if method == "GET" else {}, query=[("limit", "1")])
+    await transport.close()
+
+
+@pytest.mark.parametrize("program", [OPERATOR, API, CLI])
+async def test_each_program_names_itself(program: str) -> None:
+    seen: dict[str, tuple[str, list[tuple[str, str]]]] = {}
+
+    async def answer(request: Request) -> Response:
+        seen[request.method] = request.headers["user-agent"], request.query_params.multi_items()
+        return JSONResponse({})
+
+    with serve(Starlette(routes=[Route("/{path:path}", answer, methods=METHODS)])) as url:
+        await sent_by(OwnConfiguration(program), url)
+
+    managed = [("limit", "1"), ("fieldManager", program)]
+    assert {method: query for method, (_, query) in seen.items()} == {
+        "GET": [("limit", "1")],
+        "POST": managed,
+        "PUT": managed,
+        "PATCH": managed,
+        "DELETE": [("limit", "1")],
+    }
+    assert all(agent.startswith(f"{program}/{__version__} (") for agent, _ in seen.values())
+
+
+def test_one_that_is_not_named_is_a_persons() -> None:
+    assert user_agent(client.Configuration()).startswith("agentmemory-cli/")
+
+
+async def test_kopf_sends_the_operators_name_with_its_credentials() -> None:
+    given: dict[str, Any] = {"api_key": {"BearerToken": "Bearer t0ken"}}
+    configuration = OwnConfiguration(OPERATOR, host="http://127.0.0.1:9", **given)
+    info = await connection_info(configuration)
+    assert isinstance(info, kopf.ConnectionInfo)
+
+    context = APIContext(info)
+    headers = context.session.headers
+    await context.close()
+
+    assert (headers["User-Agent"], headers["Authorization"]) == (user_agent(configuration), "Bearer t0ken")

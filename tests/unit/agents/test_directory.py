@@ -1,0 +1,506 @@
+"""The live table of agents."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.agents import directory
+from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory
+from agentmemory_operator.agents.fence import Times
+from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
+from agentmemory_operator.collections.rules.collection import KeywordSource
+from agentmemory_operator.collections.rules.epochs import CLOSED_KEY
+from agentmemory_operator.collections.rules.rebuild_record import (
+    LEASE_S,
+    MOVING_KEY,
+    REBUILD_KEY,
+    RebuildRecord,
+    record_to_json,
+)
+from agentmemory_operator.errors import EmbedderUnavailable, NotFound, StoreUnavailable, TransientError
+from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
+from agentmemory_operator.ports.base import Vector
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.spec.presets import Weights
+from tests.support.engine.agents import EVERYTHING, settings_of
+from tests.support.engine.fakes import FakeClock
+from tests.support.spec.documents import cluster_id, marker_for
+
+EMBEDDING = {"provider": "openai", "model": "m", "dimensions": 8, "baseUrl": "http://e", "secretName": "s"}
+
+
+class FakeStore:
+    """Knows one collection's metadata."""
+
+    def __init__(self) -> None:
+        self.embedding: dict[str, Any] | None = EMBEDDING
+        self.keyword: dict[str, Any] | None = None
+        self.origin: str | None = None
+        self.moving: dict[str, str] | None = None
+        self.rebuilt: dict[str, Any] | None = None
+        self.closed: dict[str, str] | None = None
+        self.owner: dict[str, Any] = {}
+        self.is_there = True
+        self.described = 0
+
+    async def query(self, collection: str, body: Any) -> list[Any]:
+        return []
+
+    async def describe(self, collection: str) -> dict[str, Any]:
+        self.described += 1
+        if not self.is_there:
+            raise NotFound(collection)
+        marker = marker_for("bot", embedding=self.embedding, keyword=self.keyword) | self.owner
+        metadata = (
+            {"agentmemory": marker, "agentmemoryOrigin": self.origin, CLOSED_KEY: self.closed}
+            | {MOVING_KEY: self.moving, REBUILD_KEY: self.rebuilt}
+            if self.embedding
+            else None
+        )
+        return {"config": {"metadata": metadata, "params": {"vectors": {"size": 8, "distance": "Cosine"}}}}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """Implements ports.Embedder."""
+
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        return [[1.0] * self.dimensions for _ in texts]
+
+
+class WatchedDirectory:
+    """A directory, and what it asked for."""
+
+    def __init__(self) -> None:
+        self.store = FakeStore()
+        self.made: list[EmbeddingSource] = []
+        self.made_for: list[str] = []
+        self.capabilities: frozenset[str] = frozenset()
+        self.now_s = 100.0
+        self.fails: EmbedderUnavailable | None = None
+        self.directory = AgentDirectory(
+            self.make_store,
+            self.make_embedder,
+            lambda _: self.capabilities,
+            secret_rules=OWN_RULES,
+            times=Times(now_s=lambda: self.now_s),
+            cluster_id=cluster_id,
+            clock=FakeClock(),
+        )
+
+    async def make_store(self, settings: AgentSettings) -> Any:
+        return self.store
+
+    async def make_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
+        self.made.append(source)
+        self.made_for.append(settings.namespace)
+        if self.fails:
+            raise self.fails
+        return Constant(source.dimensions)
+
+    def put(self, *, uid: str = "1", created: str = "2026-01-01T00:00:00Z", **more: Any) -> None:
+        settings = replace(settings_of("bot"), **more)
+        self.directory.put(AgentClaim(uid=uid, created=created, settings=settings))
+
+
+@pytest.fixture
+def world() -> WatchedDirectory:
+    return WatchedDirectory()
+
+
+async def test_an_unknown_slug_is_not_found(world: WatchedDirectory) -> None:
+    with pytest.raises(NotFound, match="bot"):
+        await world.directory.open("bot")
+
+
+async def test_the_collection_says_how_to_embed_whatever_the_object_says(world: WatchedDirectory) -> None:
+    world.put()
+
+    agent = await world.directory.open("bot")
+
+    assert agent.source == EmbeddingSource(
+        provider="openai", model="m", dimensions=8, base_url="http://e", secret_name="s"
+    )
+
+
+@pytest.mark.parametrize("missing", ["collection", "metadata"])
+async def test_an_agent_is_not_ready_before_its_collection_is(world: WatchedDirectory, missing: str) -> None:
+    world.put()
+    world.store.is_there, world.store.embedding = missing != "collection", None
+    with pytest.raises(StoreUnavailable, match="not ready"):
+        await world.directory.open("bot")
+
+    world.store.is_there, world.store.embedding = True, EMBEDDING
+
+    assert await world.directory.open("bot")
+
+
+async def test_the_metadata_is_read_once_until_the_object_changes(world: WatchedDirectory) -> None:
+    world.put()
+    for _ in range(3):
+        await world.directory.open("bot")
+    assert world.store.described == 1
+
+    world.put()
+    await world.directory.open("bot")
+
+    assert world.store.described == 2
+
+
+async def test_changed_weights_act_at_once_and_rebuild_nothing(world: WatchedDirectory) -> None:
+    world.put()
+    before = await world.directory.open("bot")
+    ranking = replace(EVERYTHING, weights=Weights(1, 0, 0))
+
+    world.put(ranking=ranking, generation=2)
+    after = await world.directory.open("bot")
+
+    assert (after.settings.ranking, after.settings.generation) == (ranking, 2)
+    assert after.embedder is before.embedder
+    assert len(world.made) == 1
+
+
+async def test_another_embedding_in_the_metadata_makes_another_embedder(world: WatchedDirectory) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    world.store.embedding = EMBEDDING | {"model": "n"}
+    world.put()
+    await world.directory.open("bot")
+
+    assert [source.model for source in world.made] == ["m", "n"]
+
+
+async def test_another_store_reads_the_metadata_again(world: WatchedDirectory) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    world.store = FakeStore()
+    await world.directory.open("bot")
+
+    assert world.store.described == 1
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 2, 0)])
+def test_the_oldest_of_several_objects_has_the_slug(world: WatchedDirectory, order: tuple[int, ...]) -> None:
+    claims = [
+        {"uid": "b", "created": "2026-01-01T00:00:00Z", "name": "first"},
+        {"uid": "c", "created": "2026-01-01T00:00:00Z", "name": "second"},
+        {"uid": "a", "created": "2026-01-02T00:00:00Z", "name": "third"},
+    ]
+    for place in order:
+        world.put(**claims[place])
+
+    holders = []
+    for uid in ("b", "c", "a"):
+        holders.append(world.directory.settings("bot").name)
+        world.directory.remove("bot", uid)
+
+    assert holders == ["first", "second", "third"]
+    assert world.directory.list() == []
+
+
+def test_removing_what_is_not_there_is_nothing(world: WatchedDirectory) -> None:
+    world.directory.remove("bot", "1")
+    world.put()
+    world.directory.remove("bot", "other")
+
+    assert [settings.slug for settings in world.directory.list()] == ["bot"]
+
+
+async def test_an_upgraded_server_is_known_at_once_and_the_collection_is_not_read_for_it(
+    world: WatchedDirectory,
+) -> None:
+    world.put()
+    before = await world.directory.open("bot")
+    world.capabilities = frozenset({"minMax"})
+
+    after = await world.directory.open("bot")
+
+    assert (before.capabilities, after.capabilities) == (frozenset(), {"minMax"})
+    assert world.store.described == 1
+
+
+async def test_keywords_come_into_force_when_the_collection_has_them(
+    world: WatchedDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the operator does to a collection is no event here."""
+    monkeypatch.setattr(directory, "LOOK_AGAIN_S", 0.0)
+    world.put(has_keyword=True)
+    before = await world.directory.open("bot")
+
+    world.store.keyword = {"language": "english", "window": 2}
+    after = await world.directory.open("bot")
+    await world.directory.open("bot")
+
+    assert (before.keyword, after.keyword) == (None, KeywordSource(language="english", window=2))
+    assert world.store.described == 2
+
+
+async def test_a_collection_without_the_keywords_asked_for_is_not_read_with_each_request(
+    world: WatchedDirectory,
+) -> None:
+    world.put(has_keyword=True)
+    for _ in range(5):
+        await world.directory.open("bot")
+
+    assert world.store.described == 1
+
+
+async def test_whether_secrets_are_scrubbed_follows_the_object(world: WatchedDirectory) -> None:
+    world.put(scrubs_secrets=True)
+    scrubbing = await world.directory.open("bot")
+    world.put(scrubs_secrets=False)
+    keeping = await world.directory.open("bot")
+
+    assert (scrubbing.secret_rules, keeping.secret_rules) == (OWN_RULES, ())
+
+
+async def test_ids_are_made_of_the_agent_that_the_memories_were_first_stored_for(world: WatchedDirectory) -> None:
+    """A copy's keys and identities must lead to the memories that came with it."""
+    world.put()
+    assert (await world.directory.open("bot")).id_scope == "bot"
+
+    world.store.origin = "first"
+    world.put()
+
+    agent = await world.directory.open("bot")
+    assert (agent.id_scope, agent.alias) == ("first", "agent_memory_bot")
+
+
+async def test_a_process_that_has_just_started_reads_of_the_collection_that_it_is_closed(
+    world: WatchedDirectory,
+) -> None:
+    world.put()
+    world.store.closed = {"restore": "agents/undo"}
+
+    with pytest.raises(StoreUnavailable, match="being restored"):
+        await world.directory.open("bot")
+
+    world.store.closed = None
+    assert await world.directory.open("bot")
+
+
+async def later(world: WatchedDirectory, seconds: float) -> None:
+    """Let time pass, and what runs in the background end."""
+    world.now_s += seconds
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_an_agent_is_opened_anew_once_its_alias_leads_elsewhere_without_any_event(
+    world: WatchedDirectory,
+) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    world.store.embedding = EMBEDDING | {"model": "n"}
+    record = RebuildRecord(source="a__1", target="a__2", digest="", begun_ms=0, since_ms=0)
+    world.store.rebuilt = record_to_json(record)
+    await later(world, LEASE_S)
+    before = await world.directory.open("bot")
+    await later(world, 0)
+    after = await world.directory.open("bot")
+
+    assert (before.source.model, after.source.model) == ("m", "n")
+
+
+async def test_what_a_collection_says_is_read_ahead_only_beside_requests(world: WatchedDirectory) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    read = []
+    for seconds in (0, LEASE_S / 4, LEASE_S / 4, 1000 * LEASE_S):
+        await later(world, seconds)
+        read.append(world.store.described)
+        await world.directory.open("bot")
+        await later(world, 0)
+
+    assert (read, world.store.described) == ([1, 1, 1, 2], 3)
+
+
+async def test_whoever_needs_to_know_no_more_reads_nothing(world: WatchedDirectory) -> None:
+    world.put()
+    await world.directory.open("bot")
+
+    await later(world, 1000 * LEASE_S)
+    await world.directory.open("bot", reads_ahead=False)
+    await later(world, 0)
+
+    assert world.store.described == 1
+
+
+async def test_an_agent_is_served_on_while_its_move_is_announced(world: WatchedDirectory) -> None:
+    world.put()
+    before = await world.directory.open("bot")
+
+    world.store.moving = {"from": "a__1", "to": "a__2", "phase": "Announced"}
+    await later(world, LEASE_S)
+    await world.directory.open("bot")
+    await later(world, 0)
+    after = await world.directory.open("bot")
+
+    assert after.embedder is before.embedder
+    assert world.store.described == 2
+
+
+async def test_the_embedder_of_the_next_collection_is_made_while_the_move_is_announced(world: WatchedDirectory) -> None:
+    world.put()
+    await world.directory.open("bot")
+    upcoming = EMBEDDING | {"model": "n"}
+
+    world.store.moving = {"from": "a__1", "to": "a__2", "phase": "Announced", "embedding": upcoming}
+    await later(world, LEASE_S)
+    for _ in range(3):
+        before = await world.directory.open("bot")
+        await later(world, 0)
+    made = [source.model for source in world.made]
+    world.store.moving, world.store.embedding = None, upcoming
+    world.put()
+    after = await world.directory.open("bot")
+
+    assert (before.source.model, made, after.source.model) == ("m", ["m", "n"], "n")
+    assert len(world.made) == 2
+
+
+async def test_an_embedder_that_cannot_be_made_before_a_move_is_tried_again_after_it(
+    world: WatchedDirectory, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.put()
+    await world.directory.open("bot")
+    upcoming = EMBEDDING | {"model": "n"}
+    world.fails = EmbedderUnavailable("away")
+
+    world.store.moving = {"from": "a__1", "to": "a__2", "phase": "Announced", "embedding": upcoming}
+    await later(world, LEASE_S)
+    for _ in range(2):
+        await world.directory.open("bot")
+        await later(world, 0)
+    world.store.moving, world.store.embedding, world.fails = None, upcoming, None
+    world.put()
+
+    assert (await world.directory.open("bot")).source.model == "n"
+    assert "about to move to an embedding that cannot be used: away" in caplog.text
+
+
+@pytest.mark.parametrize("owner", [{"clusterId": "another"}, {"clusterId": ""}, {"namespace": ""}, {"name": "other"}])
+async def test_a_collection_that_becomes_another_owners_is_opened_no_more(
+    world: WatchedDirectory, owner: dict[str, str]
+) -> None:
+    world.put()
+    agent = await world.directory.open("bot")
+    world.store.owner = owner
+    world.now_s += 2 * LEASE_S
+    with pytest.raises(StoreUnavailable, match="not ready"):
+        await agent.store.query("agent_memory_bot", {})
+
+    with pytest.raises(StoreUnavailable, match="not ready"):
+        await world.directory.open("bot")
+    world.store.owner = {}
+
+    assert await world.directory.open("bot")
+
+
+async def test_where_the_cluster_is_not_known_nothing_is_asked_of_qdrant(world: WatchedDirectory) -> None:
+    async def unknown() -> str:
+        raise TransientError("nobody knows")
+
+    directory = AgentDirectory(world.make_store, world.make_embedder, cluster_id=unknown, clock=FakeClock())
+    directory.put(AgentClaim(uid="1", created="2026-01-01T00:00:00Z", settings=settings_of("bot")))
+
+    with pytest.raises(TransientError, match="nobody knows"):
+        await directory.open("bot")
+
+    assert world.store.described == 0
+
+
+class TestClaimedNamespace:
+    """The slug belongs to a namespace; what other namespaces call it by is nobody's."""
+
+    def put(self, world: WatchedDirectory, namespace: str, created: str) -> None:
+        settings = replace(settings_of("bot"), namespace=namespace)
+        world.directory.put(AgentClaim(uid=namespace, created=created, settings=settings))
+
+    def give(self, world: WatchedDirectory, namespace: str | None) -> None:
+        claims = {"bot": SlugClaim(namespace=namespace, uid="u")} if namespace else {}
+        world.directory.claims = ClaimSet(claims=claims, is_complete=True)
+
+    async def test_its_object_has_it_however_old_another_is(self, world: WatchedDirectory) -> None:
+        slug = "bot"
+        self.put(world, "elder", "2025-01-01T00:00:00Z")
+        self.put(world, "owner", "2026-01-01T00:00:00Z")
+
+        self.give(world, "owner")
+
+        assert world.directory.settings(slug).namespace == "owner"
+        assert [settings.namespace for settings in world.directory.list()] == ["owner"]
+
+    async def test_without_an_object_of_it_there_is_no_such_agent(self, world: WatchedDirectory) -> None:
+        slug = "bot"
+        self.put(world, "taker", "2026-01-01T00:00:00Z")
+
+        self.give(world, "owner")
+
+        with pytest.raises(NotFound):
+            await world.directory.open(slug)
+        with pytest.raises(NotFound):
+            world.directory.settings(slug)
+        assert world.directory.list() == []
+
+    async def test_one_that_is_nobody_s_yet_is_not_opened(self, world: WatchedDirectory) -> None:
+        self.put(world, "agents", "2026-01-01T00:00:00Z")
+
+        self.give(world, None)
+
+        with pytest.raises(StoreUnavailable, match="not ready yet"):
+            await world.directory.open("bot")
+        assert world.store.described == 0
+
+    async def test_one_that_changes_hands_is_read_again(self, world: WatchedDirectory) -> None:
+        slug = "bot"
+        for namespace in ("agents", "beta"):
+            self.put(world, namespace, "2026-01-01T00:00:00Z")
+        self.give(world, "agents")
+        await world.directory.open(slug)
+
+        self.give(world, "beta")
+        world.store.owner = {"namespace": "beta"}
+
+        assert (await world.directory.open(slug)).settings.namespace == "beta"
+        assert world.store.described == 2
+
+    async def test_what_embeds_for_one_owner_embeds_for_no_other(self, world: WatchedDirectory) -> None:
+        """Its key is of the Secret of that name in the owner's namespace, and so is what it remembers."""
+        for namespace in ("agents", "beta"):
+            self.put(world, namespace, "2026-01-01T00:00:00Z")
+        self.give(world, "agents")
+        before = await world.directory.open("bot")
+
+        self.give(world, "beta")
+        world.store.owner = {"namespace": "beta"}
+
+        assert (await world.directory.open("bot")).embedder is not before.embedder
+        assert world.made_for == ["agents", "beta"]
+
+    async def test_what_was_prepared_for_one_owner_is_no_other_s(self, world: WatchedDirectory) -> None:
+        upcoming = EMBEDDING | {"model": "n"}
+        for namespace in ("agents", "beta"):
+            self.put(world, namespace, "2026-01-01T00:00:00Z")
+        self.give(world, "agents")
+        world.store.moving = {"from": "a__1", "to": "a__2", "phase": "Announced", "embedding": upcoming}
+        await world.directory.open("bot")
+        await asyncio.sleep(0.01)
+        assert world.made_for == ["agents", "agents"]
+
+        self.give(world, "beta")
+        world.store.owner, world.store.moving, world.store.embedding = {"namespace": "beta"}, None, upcoming
+        await world.directory.open("bot")
+
+        assert world.made_for[2:] == ["beta"]

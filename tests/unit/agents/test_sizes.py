@@ -1,0 +1,110 @@
+"""Remembered counts."""
+
+import asyncio
+
+import pytest
+
+from agentmemory_operator.agents import sizes
+from agentmemory_operator.agents.sizes import Sizes
+from agentmemory_operator.errors import StoreUnavailable
+
+
+class CountedSizes:
+    """Counts how often it was asked."""
+
+    def __init__(self) -> None:
+        self.size, self.asked, self.now_s = 5, 0, 0.0
+        self.sizes = Sizes(lambda: self.now_s)
+
+    async def count(self) -> int:
+        self.asked += 1
+        return self.size
+
+    async def get(self, user_id: str = "u", key: object = ()) -> int:
+        return await self.sizes.get(user_id, key, self.count)
+
+
+async def test_a_count_is_remembered_for_ten_seconds() -> None:
+    engine = CountedSizes()
+    for now_s in (0, 6, 10, 16):
+        engine.now_s = now_s
+        await engine.get()
+
+    assert engine.asked == 2
+
+
+async def test_a_count_that_is_asked_for_when_it_grows_old_is_renewed_without_waiting() -> None:
+    engine = CountedSizes()
+    await engine.get()
+    engine.now_s, engine.size = 7.0, 6
+
+    assert [await engine.get(), await engine.get()] == [5, 5]
+    await asyncio.sleep(0)
+    engine.now_s = 16.0
+
+    assert await engine.get() == 6
+    assert engine.asked == 2
+
+
+async def test_a_count_that_could_not_be_renewed_is_asked_for_by_who_needs_it() -> None:
+    engine = CountedSizes()
+    await engine.get()
+    engine.now_s = 9.0
+
+    async def refuse() -> int:
+        raise StoreUnavailable("away")
+
+    assert await engine.sizes.get("u", (), refuse) == 5
+    await asyncio.sleep(0)
+    engine.now_s = 10.0
+
+    with pytest.raises(StoreUnavailable):
+        await engine.sizes.get("u", (), refuse)
+
+
+async def test_a_write_ends_the_counts_of_its_user_alone() -> None:
+    engine = CountedSizes()
+    await engine.get("u")
+    await engine.get("v")
+
+    engine.sizes.forget("u")
+    await engine.get("u")
+    await engine.get("v")
+
+    assert engine.asked == 3
+
+
+async def test_a_count_that_a_write_overtook_is_not_kept() -> None:
+    engine = CountedSizes()
+
+    async def count_while_written() -> int:
+        engine.sizes.forget("u")
+        return 5
+
+    await engine.sizes.get("u", (), count_while_written)
+    await engine.get("u")
+
+    assert engine.asked == 1
+
+
+async def test_memory_is_bounded() -> None:
+    engine = CountedSizes()
+    for number in range(sizes.MAX_USERS + 5):
+        await engine.get(f"u{number}")
+    for number in range(3 * sizes.MAX_FILTERS):
+        await engine.get("u", number)
+
+    assert len(engine.sizes._counts) <= sizes.MAX_USERS
+    assert len(engine.sizes._counts["u"]) <= sizes.MAX_FILTERS
+
+
+async def test_a_write_to_a_scope_ends_the_counts_of_all() -> None:
+    engine = CountedSizes()
+    await engine.get("u")
+    await engine.get("v")
+
+    engine.sizes.forget("group:team")
+    await engine.get("u")
+    await engine.get("v")
+
+    assert engine.asked == 4

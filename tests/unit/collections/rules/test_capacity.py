@@ -1,0 +1,145 @@
+"""What a collection takes of a server's process, and what is made of how full it is."""
+
+import pathlib
+from typing import Any
+
+import pytest
+import yaml
+
+from agentmemory_operator.collections.rules.capacity import (
+    MEMORY_MAPS,
+    USUAL,
+    Level,
+    Load,
+    Need,
+    Process,
+    capacity_state,
+    capacity_status,
+    level_in,
+    level_of,
+    loads_of,
+    need_of,
+    shortage_of,
+)
+from agentmemory_operator.collections.rules.collection import Collection
+from agentmemory_operator.spec.kinds.conditions import merge_conditions
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+
+GOLDEN = yaml.safe_load((pathlib.Path(__file__).parents[3] / "golden" / "capacity.yaml").read_text(encoding="utf-8"))
+
+
+def shape(segments: int | None, indexes: int, **more: Any) -> Collection:
+    named = tuple((f"field{number}", "keyword") for number in range(indexes))
+    return Collection(size=384, distance="Cosine", default_segment_number=segments, indexes=named, **more)
+
+
+def maps(used: int, *, limit: int = 1000) -> tuple[Load, ...]:
+    return loads_of(Process(open_maps=used, max_maps=limit))
+
+
+@pytest.mark.parametrize("row", GOLDEN["maps"], ids=lambda row: f"{row['segments']}x{row['indexes']}")
+def test_a_collection_takes_what_was_seen_of_a_real_server_or_a_little_more(row: dict[str, int]) -> None:
+    takes = need_of(shape(row["segments"], row["indexes"])).maps
+
+    assert row["seen"] <= takes <= row["seen"] * 1.06
+
+
+def test_a_collection_of_unknown_layout_is_taken_for_one_of_the_designs() -> None:
+    assert need_of(shape(2, len(RETRIEVAL_INDEXES))).maps == USUAL.maps
+
+
+def test_segments_that_the_server_chooses_are_as_many_as_it_may_choose() -> None:
+    assert need_of(shape(0, 11)).maps == need_of(shape(None, 11)).maps == need_of(shape(8, 11)).maps
+
+
+@pytest.mark.parametrize(
+    ("shards", "factor", "peers", "here"), [(3, 1, 3, 1), (3, 2, 3, 2), (4, 2, 3, 3), (None, 1, 3, 1)]
+)
+def test_a_node_has_its_part_of_the_replicas(shards: int | None, factor: int, peers: int, here: int) -> None:
+    spread = shape(2, 11, shard_number=shards, replication_factor=factor)
+
+    assert need_of(spread, peers=peers).maps == here * need_of(shape(2, 11)).maps
+
+
+@pytest.mark.parametrize("case", GOLDEN["decisions"], ids=lambda case: case["name"])
+def test_whether_it_fits(case: dict[str, Any]) -> None:
+    process = Process(
+        open_maps=case["maps"],
+        max_maps=case.get("max_maps", 1000),
+        open_files=case.get("files"),
+        max_files=case.get("max_files"),
+        collections=case.get("collections"),
+    )
+    others = [Need(making) for making in case.get("making", [])]
+
+    short = shortage_of(loads_of(process, case.get("spec")), Need(case["need"]), others, share=case["share"])
+
+    assert (short is None) is case["fits"], short
+
+
+def test_a_refusal_says_the_cost_the_limit_and_the_way_out() -> None:
+    short = shortage_of(maps(60_000, limit=65_530), need_of(shape(2, 11)))
+
+    assert short is not None
+    for word in ("65,530 memory maps", "282", "11 payload indexes", "80%", "vm.max_map_count", "fewer payload indexes"):
+        assert word in short
+
+
+def test_a_refusal_reads_the_same_while_the_numbers_move() -> None:
+    need = need_of(shape(2, 11))
+
+    assert shortage_of(maps(60_000, limit=65_530), need) == shortage_of(maps(60_017, limit=65_530), need)
+
+
+@pytest.mark.parametrize(
+    ("used", "before", "level"),
+    [
+        (699, None, Level.ROOM),
+        (700, None, Level.NEAR),
+        (800, None, Level.FULL),
+        (1_200, None, Level.FULL),
+        (795, Level.FULL, Level.FULL),
+        (789, Level.FULL, Level.NEAR),
+        (695, Level.NEAR, Level.NEAR),
+        (689, Level.NEAR, Level.ROOM),
+    ],
+)
+def test_a_level_is_left_only_when_the_load_has_clearly_fallen(used: int, before: Level | None, level: Level) -> None:
+    assert level_of(maps(used), before) is level
+
+
+def test_what_does_not_tell_is_unknown_and_files_alone_do_not_say_that_there_is_room() -> None:
+    assert level_of(()) is None
+    assert level_of(loads_of(Process(open_files=1, max_files=1000))) is None
+    assert level_of(loads_of(Process(open_files=900, max_files=1000))) is Level.FULL
+
+
+def test_no_bound_is_guessed() -> None:
+    assert loads_of(Process(open_maps=50_000)) == ()
+
+
+@pytest.mark.parametrize(("used", "stays"), [(509, True), (491, True), (510, False), (490, False)])
+def test_a_number_is_written_again_when_it_has_moved_by_a_hundredth_of_its_bound(used: int, stays: bool) -> None:
+    old = capacity_status(maps(500), None)
+
+    assert (capacity_status(maps(used), old) == old) is stays
+
+
+def test_another_bound_is_written_at_once() -> None:
+    old = capacity_status(maps(500), None)
+
+    new = capacity_status(maps(500, limit=1001), old)
+
+    assert new is not None
+    assert new.memory_maps is not None
+    assert new.memory_maps.limit == 1001
+
+
+@pytest.mark.parametrize(("used", "level"), [(1, Level.ROOM), (750, Level.NEAR), (900, Level.FULL)])
+def test_a_condition_tells_its_level_again(used: int, level: Level) -> None:
+    state = capacity_state(level, capacity_status(maps(used), None))
+    (condition,) = merge_conditions([], [state], generation=1, now="2026-01-01T00:00:00Z")
+
+    assert level_in(condition) is level
+    assert MEMORY_MAPS in condition["message"]
+    assert ("vm.max_map_count" in condition["message"]) is (level is not Level.ROOM)

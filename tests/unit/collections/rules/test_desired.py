@@ -1,0 +1,140 @@
+"""From spec to the desired collection."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import Marker
+from agentmemory_operator.collections.rules.desired import hash_config
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.presets import CORTEX, RETRIEVAL_INDEXES
+from agentmemory_operator.spec.presets.table import ScalarQuantization
+from tests.support.spec.plans import desired_of
+
+OPENAI = {"provider": "openai", "model": "a", "dimensions": 8}
+
+
+def test_the_smallest_object_asks_for_the_preset() -> None:
+    desired = desired_of()
+
+    assert (desired.size, desired.distance, desired.m, desired.ef_construct) == (256, "Cosine", 16, 128)
+    assert desired.full_scan_threshold_kb == 10_000
+    assert (desired.default_segment_number, desired.indexing_threshold_kb) == (2, 20_000)
+    assert desired.quantization == ScalarQuantization(0.99, always_ram=True)
+    assert desired.indexes == tuple(sorted(RETRIEVAL_INDEXES))
+
+
+@pytest.mark.parametrize(
+    ("scoring", "added"),
+    [
+        ({"model": "Confidence"}, {("confidence", "float"), ("lastAccessedAt", "integer")}),
+        ({"model": "Importance"}, {("lastAccessedAt", "integer")}),
+        ({"model": "Priority"}, set()),
+        ({"model": "Expression", "expression": "similarity * decay(idleDays, 30)"}, {("lastAccessedAt", "integer")}),
+        ({"model": "Expression", "expression": "similarity * confidence"}, {("confidence", "float")}),
+    ],
+)
+def test_what_only_some_scoring_models_read_is_indexed_with_them(
+    scoring: dict[str, Any], added: set[tuple[str, str]]
+) -> None:
+    assert set(desired_of({"scoring": scoring}).indexes) == {*RETRIEVAL_INDEXES, *added}
+
+
+def test_the_marker_says_whose_it_is_and_what_its_vectors_are() -> None:
+    desired = desired_of(generation=5)
+
+    assert desired.marker == Marker(
+        cluster_id="cluster-1",
+        namespace="agents",
+        name="probe",
+        uid="uid-probe",
+        generation=5,
+        config_hash=desired.marker.config_hash if desired.marker else "",
+        preset_revision=CORTEX.revision,
+        embedding=EmbeddingSource(provider="wordllama", model="l2_supercat", dimensions=256),
+        connection="agents/main",
+    )
+
+
+def test_the_marker_names_the_secret_and_never_more() -> None:
+    spec = {"embedding": OPENAI | {"baseURL": "http://e/v1", "secretRef": {"name": "s", "key": "k"}}}
+    marker = desired_of(spec).marker
+
+    assert marker is not None
+    assert marker.embedding == EmbeddingSource(
+        provider="openai", model="a", dimensions=8, base_url="http://e/v1", secret_name="s", secret_key="k"
+    )
+
+
+@pytest.mark.parametrize(
+    ("index", "field", "value"),
+    [
+        ({"distance": "Dot"}, "distance", "Dot"),
+        ({"hnsw": {"m": 4}}, "m", 4),
+        ({"hnsw": {"efConstruct": 1000}}, "ef_construct", 1000),
+        ({"hnsw": {"fullScanThresholdKB": 10}}, "full_scan_threshold_kb", 10),
+        ({"optimizers": {"defaultSegmentNumber": 0}}, "default_segment_number", 0),
+        ({"optimizers": {"indexingThresholdKB": 0}}, "indexing_threshold_kb", 0),
+        ({"quantization": {"type": "None"}}, "quantization", None),
+        ({"quantization": {"type": "Scalar"}}, "quantization", ScalarQuantization(0.99, True)),
+        ({"quantization": {"type": "Scalar", "quantile": 0.5}}, "quantization", ScalarQuantization(0.5, True)),
+        ({"quantization": {"type": "Scalar", "quantile": 1.0}}, "quantization", ScalarQuantization(1.0, True)),
+        (
+            {"quantization": {"type": "Scalar", "quantile": 0.9876543}},
+            "quantization",
+            ScalarQuantization(0.987654, True),
+        ),
+        ({"quantization": {"type": "Scalar", "alwaysRam": False}}, "quantization", ScalarQuantization(0.99, False)),
+    ],
+)
+def test_a_field_stands_over_the_preset(index: Mapping[str, Any], field: str, value: object) -> None:
+    desired, preset = desired_of({"index": index}), desired_of()
+
+    assert getattr(desired, field) == value
+    others = [name for name in ("size", "distance", "m", "ef_construct", "quantization", "indexes") if name != field]
+    assert [getattr(desired, name) for name in others] == [getattr(preset, name) for name in others]
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"index": {"hnsw": {"m": 17}}},
+        {"index": {"distance": "Dot"}},
+        {"index": {"quantization": {"type": "None"}}},
+        {"embedding": OPENAI},
+        {"embedding": OPENAI | {"baseURL": "http://e/v1"}},
+    ],
+)
+def test_the_hash_changes_with_everything_that_shapes(spec: Mapping[str, Any]) -> None:
+    assert _hash(spec) != _hash({})
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"scoring": {"limit": 3}},
+        {"index": {"hnsw": {"searchEf": 9}}},
+        {"deletionPolicy": "Delete"},
+        {"index": {"hnsw": {"m": 16}}},
+        {"embedding": {"provider": "wordllama"}},
+    ],
+)
+def test_the_hash_stays_with_everything_else(spec: Mapping[str, Any]) -> None:
+    assert _hash(spec) == _hash({})
+
+
+def test_the_hash_is_twelve_hex_digits_of_the_shape_alone() -> None:
+    desired = desired_of()
+    assert desired.marker is not None
+
+    assert len(_hash({})) == 12
+    assert int(_hash({}), 16) >= 0
+    assert desired_of(generation=77).marker != desired.marker
+    assert hash_config(desired_of(), desired.marker.embedding) == hash_config(desired, desired.marker.embedding)
+
+
+def _hash(spec: Mapping[str, Any]) -> str:
+    marker = desired_of(spec).marker
+    assert marker is not None
+    return marker.config_hash

@@ -1,0 +1,102 @@
+"""What a collection needs of RAM and disk."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.collections.rules.estimate import IN_FORCE, MIB, Layout, estimate, estimates
+from agentmemory_operator.spec.presets.profiles import PROFILES
+from agentmemory_operator.spec.presets.table import (
+    BinaryQuantization,
+    ProductQuantization,
+    Quantization,
+    ScalarQuantization,
+    TurboQuantization,
+)
+from tests.support.spec.plans import desired_of
+
+FLOATS = Layout(dimensions=128, vector_bytes=512, m=16, segments=2, is_cold=False, quantization=None)
+
+
+@pytest.mark.parametrize(
+    ("quantization", "measured"),
+    [
+        (ScalarQuantization(0.99, True), 133.1),
+        (BinaryQuantization("OneBit", "Default", True), 18.0),
+        (ProductQuantization("X16", True), 72.1),
+    ],
+)
+def test_compressed_copies_take_what_was_measured(quantization: Quantization, measured: float) -> None:
+    plain, more = estimate(FLOATS, 10_000), estimate(replace(FLOATS, quantization=quantization), 10_000)
+
+    assert (more.disk - plain.disk) / 10_000 == pytest.approx(measured, rel=0.25)
+
+
+def test_turbo_takes_what_was_measured() -> None:
+    large = replace(FLOATS, dimensions=256, vector_bytes=1024)
+    plain, more = (
+        estimate(large, 10_000),
+        estimate(replace(large, quantization=TurboQuantization("Bits4", True)), 10_000),
+    )
+
+    assert (more.disk - plain.disk) / 10_000 == pytest.approx(138.4, rel=0.25)
+
+
+@pytest.mark.parametrize(("m", "memories", "measured"), [(16, 10_000, 52.0), (32, 10_000, 80.7), (16, 40_000, 59.4)])
+def test_a_graph_takes_what_was_measured(m: int, memories: int, measured: float) -> None:
+    with_graph, without = estimate(replace(FLOATS, m=m), memories), estimate(replace(FLOATS, m=0), memories)
+
+    assert (with_graph.disk - without.disk) / memories == pytest.approx(measured, rel=0.05)
+
+
+def test_cold_vectors_leave_ram_and_stay_on_disk() -> None:
+    cached, cold = estimate(FLOATS, 10_000), estimate(replace(FLOATS, is_cold=True), 10_000)
+
+    assert cached.ram - cold.ram == pytest.approx(10_000 * 514)
+    assert cached.disk == cold.disk
+
+
+def test_copies_outside_ram_count_on_disk_alone() -> None:
+    cold = replace(FLOATS, is_cold=True)
+    kept, not_kept = (replace(cold, quantization=ScalarQuantization(0.99, ram)) for ram in (True, False))
+
+    assert estimate(kept, 1000).ram - estimate(not_kept, 1000).ram == pytest.approx(133_000)
+    assert estimate(kept, 1000).disk == estimate(not_kept, 1000).disk
+
+
+def test_a_design_s_size_is_near_the_engine_s_own_rule() -> None:
+    desired = desired_of({"embedding": {"provider": "none", "dimensions": 1536}})
+
+    assert estimates(desired, 100_000)[IN_FORCE][100_000].ram / MIB == pytest.approx(878, rel=0.15)
+
+
+def test_there_is_a_row_for_every_profile_and_a_size_for_what_is_expected() -> None:
+    rows = estimates(desired_of(), 250_000)
+
+    assert list(rows) == [IN_FORCE, *PROFILES]
+    assert [list(sizes) for sizes in rows.values()] == [[10_000, 100_000, 250_000, 1_000_000]] * len(rows)
+    assert list(estimates(desired_of(), 10_000)[IN_FORCE]) == [10_000, 100_000, 1_000_000]
+
+
+@pytest.mark.parametrize("memories", [10_000, 100_000, 1_000_000])
+def test_low_memory_needs_the_least_ram_and_more_memories_need_more(memories: int) -> None:
+    rows = estimates(desired_of({"embedding": {"provider": "none", "dimensions": 1536}}), memories)
+
+    assert min(rows, key=lambda name: rows[name][memories].ram) == "LowMemory"
+    assert all(sizes[memories].disk >= sizes[10_000].disk for sizes in rows.values())
+
+
+def test_whole_number_vectors_of_an_adopted_collection_count_one_byte() -> None:
+    found = replace(desired_of(), datatype="Uint8", quantization=None)
+
+    assert estimates(found, 10_000)[IN_FORCE][10_000].ram < estimates(desired_of(), 10_000)[IN_FORCE][10_000].ram
+
+
+def test_keywords_take_ram_whatever_the_profile() -> None:
+    plain = desired_of({"index": {"profile": "LowMemory"}})
+    worded = desired_of({"index": {"profile": "LowMemory", "keyword": {"enabled": True}}})
+    without, with_ = estimates(plain, 10_000), estimates(worded, 10_000)
+
+    for row in (IN_FORCE, *PROFILES):
+        assert with_[row][10_000].ram - without[row][10_000].ram > 10_000 * 500
+        assert with_[row][10_000].disk - without[row][10_000].disk > 10_000 * 800

@@ -1,0 +1,64 @@
+"""Whose a collection is, by the one rule of API and operator."""
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, Owner, is_owner, marker_from_json, owner_in
+from agentmemory_operator.collections.rules.refusals import check_ownership
+from agentmemory_operator.errors import NotOwned
+from agentmemory_operator.restores.rules.checks import check_origin
+from agentmemory_operator.snapshots.rules.verdict import compare_owner
+from tests.support.spec.plans import desired_of, observed_of
+
+OURS = ("cluster-1", "agents", "probe")
+WORDS = ("", "cluster-1", "agents", "probe", "other")
+
+
+@pytest.mark.parametrize("named", list(product(WORDS, repeat=3)))
+def test_only_what_is_named_whole_and_alike_is_ours(named: Owner) -> None:
+    assert is_owner(named, OURS) == (named == OURS)
+
+
+@pytest.mark.parametrize("missing", range(3))
+def test_what_two_leave_out_makes_them_no_owner(missing: int) -> None:
+    named = tuple("" if place == missing else word for place, word in enumerate(OURS))
+
+    assert not is_owner(named, named)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        None,
+        {},
+        {METADATA_KEY: None},
+        {METADATA_KEY: "cluster-1"},
+        {METADATA_KEY: ["clusterId", "namespace", "name"]},
+        {METADATA_KEY: {"clusterId": 1, "namespace": ["agents"], "name": {"probe": True}}},
+        {METADATA_KEY: {"clusterId": None, "namespace": "", "embedding": {}}},
+    ],
+)
+def test_whatever_else_lies_in_a_markers_place_names_nobody(metadata: dict[str, Any] | None) -> None:
+    assert owner_in(metadata) == ("", "", "")
+
+
+def test_what_a_marker_says_is_read_the_same_by_both() -> None:
+    marker = {"clusterId": "cluster-1", "namespace": "agents", "name": "probe", "uid": "u"}
+
+    assert owner_in({METADATA_KEY: marker}) == marker_from_json(marker).owner == OURS
+
+
+@pytest.mark.parametrize("field", ["cluster_id", "namespace", "name"])
+def test_half_a_marker_is_refused_by_operator_restore_and_verification(field: str) -> None:
+    desired = desired_of()
+    assert desired.marker is not None
+    half = replace(desired.marker, **{field: ""})
+
+    with pytest.raises(NotOwned, match=r"its marker does not name|another namespace or cluster"):
+        check_ownership(observed_of(replace(desired, marker=half)), desired)
+    with pytest.raises(NotOwned, match=r"its marker does not name|another namespace or cluster"):
+        check_origin(half, desired.marker, is_named=False, takeover=None)
+    assert compare_owner(half, half).is_good is False

@@ -1,0 +1,160 @@
+"""Plans: the golden table, then what holds of every plan."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.collections.reconcile import PassDraft, draft
+from agentmemory_operator.collections.rules.changes import (
+    BEHIND_ALIAS,
+    ChangeClass,
+    CreateCollection,
+    Rebuild,
+    UpdateHnsw,
+    WriteMarker,
+    class_of,
+)
+from agentmemory_operator.collections.rules.collection import Observed
+from agentmemory_operator.collections.rules.desired import PassTerms
+from agentmemory_operator.collections.rules.drift import DriftPolicy
+from agentmemory_operator.collections.rules.plan import Plan, plan_changes
+from agentmemory_operator.collections.rules.refusals import allowed
+from agentmemory_operator.errors import NotOwned, SpecInvalid
+from tests.support.spec.plans import (
+    ALIAS,
+    PlanCase,
+    apply_changes,
+    desired_of,
+    load_plan_cases,
+    observed_of,
+    plan_entries,
+)
+
+CASES = load_plan_cases()
+
+
+def draft_of(case: PlanCase, observed: Observed | None) -> PassDraft:
+    terms = PassTerms(drift_policy=DriftPolicy(case.drift_policy))
+    return draft(
+        ALIAS, case.desired, observed, last_physical=case.last_physical, last_points=case.last_points, terms=terms
+    )
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.error], ids=lambda case: case.name)
+def test_a_golden_case_is_planned_as_it_says(case: PlanCase) -> None:
+    found = draft_of(case, case.observed)
+    plan, refusal = found.plan, found.refusal
+
+    assert plan_entries(plan, case.plan) == list(case.plan)
+    assert bool(refusal) == bool(case.held)
+    assert [words for words in case.held if refusal is None or words not in refusal.message] == []
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.error], ids=lambda case: case.name)
+def test_what_a_golden_case_allows_leaves_only_what_it_holds(case: PlanCase) -> None:
+    found = draft_of(case, case.observed)
+    plan, refusal = found.plan, found.refusal
+
+    after = apply_changes(case.observed, allowed(plan, refusal))
+
+    rest = draft_of(case, after).plan
+    assert rest.changes == (refusal.held if refusal else ())
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.error], ids=lambda case: case.name)
+def test_a_golden_case_that_is_no_plan_says_why(case: PlanCase) -> None:
+    try:
+        draft_of(case, case.observed)
+    except (SpecInvalid, NotOwned) as error:
+        told = error
+    else:
+        pytest.fail("nothing stopped it")
+
+    assert told.reason == case.error["reason"]
+    assert [words for words in case.error["words"] if words not in str(told)] == []
+
+
+def test_golden_cases_have_names_of_their_own() -> None:
+    names = [case.name for case in CASES]
+
+    assert sorted(set(names)) == sorted(names)
+
+
+def test_a_created_body_carries_the_marker_but_no_indexes() -> None:
+    desired = desired_of()
+
+    create = plan_changes(desired, None, alias=ALIAS, physical=f"{ALIAS}__1").changes[0]
+
+    assert create == CreateCollection(f"{ALIAS}__1", replace(desired, indexes=()))
+
+
+def test_what_the_desired_value_leaves_open_is_not_compared() -> None:
+    live = desired_of()
+    desired = replace(live, m=None, ef_construct=None, default_segment_number=None, indexes=(), marker=None)
+
+    assert plan_changes(desired, observed_of(live), alias=ALIAS, physical="x").changes == ()
+
+
+def test_a_missing_model_is_told_from_a_model() -> None:
+    live = desired_of({"embedding": {"provider": "none", "dimensions": 256}})
+
+    changes = plan_changes(desired_of(), observed_of(live), alias=ALIAS, physical="x").changes
+
+    assert Rebuild("embedding.model", "None", "l2_supercat") in changes
+
+
+def test_while_a_rebuild_is_held_the_marker_keeps_the_embedding_in_force() -> None:
+    old = desired_of({"embedding": {"provider": "openai", "model": "a", "dimensions": 8}})
+    new = desired_of({"embedding": {"provider": "openai", "model": "b", "dimensions": 8}}, generation=9)
+    assert old.marker is not None
+    assert new.marker is not None
+    live = replace(old, marker=replace(old.marker, uid="another"))
+
+    changes = plan_changes(new, observed_of(live), alias=ALIAS, physical="x").changes
+
+    assert changes[-1] == WriteMarker(replace(old.marker, uid=new.marker.uid))
+
+
+def test_the_digest_is_the_plan_s_own() -> None:
+    one, other = Plan("p", (UpdateHnsw(m=32),)), Plan("p", (UpdateHnsw(m=33),))
+
+    assert one.digest == Plan("q", (UpdateHnsw(m=32),)).digest
+    assert one.digest != other.digest
+    assert one.digest == "288202811c2d"
+
+
+def test_a_rebuild_is_the_only_change_of_its_class() -> None:
+    assert class_of(Rebuild("f", "a", "b")) is ChangeClass.REBUILD
+
+
+def test_a_plain_collection_stays_as_it_is_unless_an_alias_is_asked_for() -> None:
+    plain = observed_of(desired_of(), physical=ALIAS, is_aliased=False)
+
+    unasked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
+    asked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
+
+    assert (unasked.changes, asked.changes) == ((), (BEHIND_ALIAS,))
+
+
+def test_a_collection_behind_its_alias_needs_no_other() -> None:
+    assert (
+        plan_changes(desired_of(), observed_of(desired_of()), alias=ALIAS, physical="x", wants_alias=True).changes == ()
+    )
+
+
+def test_any_other_rebuild_of_a_plain_collection_puts_it_behind_the_alias_too() -> None:
+    live = desired_of({"embedding": {"provider": "none", "dimensions": 4}})
+    plain = observed_of(live, physical=ALIAS, is_aliased=False)
+
+    asked = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True)
+
+    assert asked == plan_changes(desired_of(), plain, alias=ALIAS, physical="x")
+
+
+def test_an_adopted_collection_gets_its_marker_although_it_is_to_be_put_behind_the_alias() -> None:
+    """What its vectors mean is as the object asks: the marker waits only for a Rebuild that changes that."""
+    plain = observed_of(replace(desired_of(), marker=None), physical=ALIAS, is_aliased=False)
+
+    changes = plan_changes(desired_of(), plain, alias=ALIAS, physical="x", wants_alias=True).changes
+
+    assert [type(change) for change in changes] == [Rebuild, WriteMarker]

@@ -1,0 +1,181 @@
+"""What a Rebuild costs: calls, tokens, money, time and room, and what makes it impossible."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.estimate import MIB, estimate, layout_of
+from agentmemory_operator.collections.rules.plan import plan_changes
+from agentmemory_operator.collections.rules.rebuild_costs import GIB, Costs, Room, Survey, costs_of, describe_costs
+from agentmemory_operator.spec.effective.policies import RebuildSettings
+from tests.support.spec.plans import ALIAS, desired_of, observed_of
+
+A = {"embedding": {"provider": "openai", "model": "a", "dimensions": 8}}
+B = {"embedding": {"provider": "openai", "model": "b", "dimensions": 8}}
+CALLERS = {"embedding": {"provider": "none", "dimensions": 8}}
+DOT = A | {"index": {"distance": "Dot"}}
+SPREAD = A | {"index": {"sharding": {"shardNumber": 2, "replicationFactor": 2}}}
+
+
+def costs(
+    spec: dict[str, Any] = B,
+    *,
+    live: dict[str, Any] = A,
+    points: int = 10_000,
+    lengths: tuple[int, ...] | None = (100, 300),
+    room: Room | None = None,
+    **settings: Any,
+) -> Costs:
+    """Return what it costs to bring a collection of one spec to another."""
+    desired, observed = desired_of(spec), observed_of(desired_of(live), points=points)
+    plan = plan_changes(desired, observed, alias=ALIAS, physical="x")
+    survey = None if lengths is None else Survey(lengths, room or Room())
+    return costs_of(plan, desired, observed, settings=RebuildSettings(**settings), batch=64, survey=survey)
+
+
+@pytest.mark.parametrize(("points", "calls"), [(0, 0), (1, 1), (64, 1), (65, 2), (10_000, 157)])
+def test_every_point_is_embedded_again_in_batches(points: int, calls: int) -> None:
+    assert costs(points=points).calls == calls
+
+
+def test_where_the_space_stays_the_vectors_are_copied() -> None:
+    found = costs(DOT)
+
+    assert (found.calls, found.tokens, found.price) == (0, None, None)
+    assert "embedding" not in describe_costs(found)
+
+
+def test_of_a_plain_collection_a_copy_takes_its_room_too() -> None:
+    live = desired_of(A)
+    plain, behind = (
+        observed_of(live, physical=name, is_aliased=name != ALIAS, points=10_000) for name in (ALIAS, "x__1")
+    )
+    plan = plan_changes(desired_of(B), behind, alias=ALIAS, physical="x")
+
+    one, other = (
+        costs_of(plan, desired_of(B), there, settings=RebuildSettings(), batch=64, survey=None)
+        for there in (behind, plain)
+    )
+
+    assert other.disk_bytes == pytest.approx(2 * one.disk_bytes, abs=1)
+    assert other.ram_bytes == pytest.approx(2 * one.ram_bytes, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("points", "lengths", "tokens"),
+    [
+        (10_000, (100, 300), 500_000),
+        (10_000, (0, 0, 123), 100_000),
+        (3, (40,), 30),
+        (0, (40,), 0),
+        (12_345, (4,), 12_000),
+    ],
+)
+def test_tokens_are_four_characters_each_to_two_digits(points: int, lengths: tuple[int, ...], tokens: int) -> None:
+    assert costs(points=points, lengths=lengths).tokens == tokens
+
+
+@pytest.mark.parametrize("lengths", [None, ()])
+def test_without_a_look_at_the_contents_nothing_is_said_of_tokens(lengths: tuple[int, ...] | None) -> None:
+    found = costs(lengths=lengths, price=0.02)
+
+    assert (found.tokens, found.price, found.calls) == (None, None, 157)
+
+
+@pytest.mark.parametrize(("price", "expected"), [(None, None), (0.0, 0.0), (0.02, 0.01), (2.0, 1.0)])
+def test_money_is_named_where_the_object_says_a_price(price: float | None, expected: float | None) -> None:
+    assert costs(price=price).price == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "most", "seconds"), [(DOT, None, 5.0), (DOT, 1, 5.0), (B, None, 5.0), (B, 157, 3600.0), (B, 10**7, 5.0)]
+)
+def test_time_is_that_of_the_copy_or_of_the_calls_that_are_allowed(
+    spec: dict[str, Any], most: int | None, seconds: float
+) -> None:
+    assert costs(spec, max_calls_per_hour=most).seconds == seconds
+
+
+def test_room_is_that_of_the_new_layout_with_contents_as_long_as_the_sampled_ones() -> None:
+    wish = B | {"index": {"profile": "LowMemory"}}
+    alone = estimate(layout_of(desired_of(wish)), 10_000)
+
+    as_estimated, longer = costs(wish), costs(wish, lengths=(1_200,))
+
+    assert (as_estimated.ram_bytes, as_estimated.disk_bytes) == pytest.approx((alone.ram, alone.disk), abs=1)
+    assert longer.disk_bytes - as_estimated.disk_bytes == 10_000 * 1_000
+    assert longer.ram_bytes == as_estimated.ram_bytes
+
+
+@pytest.mark.parametrize(("nodes", "spread"), [(1, 1), (3, 3), (9, 4)])
+def test_copies_are_spread_over_as_many_nodes_as_there_are_copies_of_shards(nodes: int, spread: int) -> None:
+    found, alone = costs(SPREAD, room=Room(nodes=nodes)), costs()
+
+    assert found.nodes == spread
+    assert found.disk_bytes == pytest.approx(2 * alone.disk_bytes, rel=0.01)
+    assert found.disk_per_node == pytest.approx(found.disk_bytes / spread, abs=1)
+
+
+@pytest.mark.parametrize("points", [1, 10_000])
+def test_vectors_that_callers_send_cannot_be_made_anew(points: int) -> None:
+    found = costs(CALLERS, points=points)
+
+    assert found.obstacle is not None
+    assert "callers send the vectors" in found.obstacle
+    assert f"{points} points" in found.obstacle
+
+
+def test_what_callers_sent_can_be_copied() -> None:
+    assert costs(CALLERS | {"index": {"distance": "Dot"}}, live=CALLERS).obstacle is None
+
+
+def test_an_empty_collection_of_callers_vectors_has_nothing_to_make_anew() -> None:
+    assert costs(CALLERS, points=0, lengths=()).obstacle is None
+
+
+@pytest.mark.parametrize(("lengths", "is_possible"), [((0, 0), False), ((0, 1), True), ((), True), (None, True)])
+def test_memories_without_a_content_cannot_be_embedded(lengths: tuple[int, ...] | None, is_possible: bool) -> None:
+    assert (costs(lengths=lengths).obstacle is None) == is_possible
+
+
+SMALL, LARGE = 20 * MIB, 200 * MIB
+
+
+@pytest.mark.parametrize(
+    ("room", "words"),
+    [
+        (Room(), None),
+        (Room(disk_bytes=LARGE, ram_bytes=LARGE, most_bytes=LARGE), None),
+        (Room(most_bytes=SMALL // 4), ["AGENTMEMORY_MAX_REBUILD_GIB", "allows 5 MiB", "needs about 14 MiB"]),
+        (Room(disk_bytes=SMALL), ["of disk on each node", "20 MiB in all", "14 MiB", "AGENTMEMORY_MAX_REBUILD_GIB"]),
+        (Room(disk_bytes=SMALL, most_bytes=LARGE), None),
+        (Room(ram_bytes=SMALL // 4), ["of RAM on each node", "5 MiB in all", "LowMemory"]),
+    ],
+)
+def test_what_there_is_no_room_for_is_told_with_both_numbers(room: Room, words: list[str] | None) -> None:
+    shortage = costs(room=room).shortage
+
+    assert (shortage is None) == (words is None)
+    for expected in words or ():
+        assert expected in (shortage or "")
+
+
+def test_what_is_spread_over_nodes_needs_its_share_on_each() -> None:
+    spread = SPREAD | {"index": {"sharding": {"shardNumber": 4, "replicationFactor": 1}}}
+    room = Room(disk_bytes=SMALL, nodes=4)
+
+    assert costs(spread, live=spread | B, room=room).shortage is None
+    assert costs(spread, live=spread | B, room=replace(room, nodes=1)).shortage is not None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"), [(0.1, "a second"), (61, "61 seconds"), (150, "2 minutes"), (7_200, "2 hours")]
+)
+def test_costs_are_told_in_a_few_words(seconds: float, told: str) -> None:
+    found = replace(costs(price=0.02), seconds=seconds, disk_bytes=3 * GIB, ram_bytes=5 * MIB)
+
+    assert describe_costs(found) == (
+        "157 embedding calls (about 500,000 tokens, 0.01 at the price that is given), about 3.0 GiB of disk and 5 MiB "
+        f"of RAM meanwhile, {told} at the least"
+    )

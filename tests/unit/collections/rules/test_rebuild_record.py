@@ -1,0 +1,53 @@
+"""What is on record of a rebuild survives the way through a collection's metadata."""
+
+import pytest
+
+from agentmemory_operator.collections.rules.rebuild_record import (
+    MOVING_KEY,
+    REBUILD_KEY,
+    Phase,
+    RebuildKind,
+    RebuildRecord,
+    RebuildStep,
+    epoch_of,
+    phase_of,
+    record_from_json,
+    record_to_json,
+)
+
+RECORD = RebuildRecord(
+    source="agent_memory_a__1", target="agent_memory_a__2", digest="0123456789ab", begun_ms=5, since_ms=4, total=9
+)
+
+
+def test_a_record_comes_back_as_it_was_written() -> None:
+    record = RebuildRecord(
+        **{name: getattr(RECORD, name) for name in ("source", "target", "digest", "begun_ms", "since_ms")},
+        kind=RebuildKind.ROLLBACK,
+        step=RebuildStep.DRAIN,
+        cursor="0190c2a4-0000-7000-8000-000000000000",
+        moved_ms=7,
+    )
+    assert record_from_json({REBUILD_KEY: record_to_json(record)}) == record
+    assert record_from_json({REBUILD_KEY: record_to_json(RECORD)}) == RECORD
+
+
+@pytest.mark.parametrize("told", [None, "x", {}, {"kind": "Rebuild", "step": "Fly"}, {"step": "Copy"}])
+def test_what_is_no_record_is_none(told: object) -> None:
+    assert record_from_json({REBUILD_KEY: told}) is None
+
+
+def test_a_key_of_a_newer_version_is_passed_over() -> None:
+    assert record_from_json({REBUILD_KEY: record_to_json(RECORD) | {"shine": 1}}) == RECORD
+
+
+def test_a_collection_is_known_by_the_rebuild_that_made_it() -> None:
+    assert epoch_of({REBUILD_KEY: record_to_json(RECORD)}) == "agent_memory_a__2"
+    assert epoch_of({}) == "" == epoch_of(None)
+
+
+@pytest.mark.parametrize(
+    ("told", "phase"), [({"phase": "Final"}, Phase.FINAL), ({"phase": "Announced"}, Phase.ANNOUNCED), ({}, None)]
+)
+def test_the_source_says_how_near_the_move_is(told: dict[str, str], phase: Phase | None) -> None:
+    assert phase_of({MOVING_KEY: told}) == phase

@@ -1,0 +1,139 @@
+"""How passes hand over: beside the collection, for suspended objects too, and no trouble of it holds the collection."""
+
+import pytest
+
+from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
+from agentmemory_operator.connections.handover import Handover
+from agentmemory_operator.connections.rules.handover import HandedOver
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import Key
+from tests.support.engine.fakes import FakeHandoverStore
+from tests.support.spec.documents import connection_document, memory_document
+from tests.unit.controllers.test_agent_memory import READY, Stage
+
+KEYED = connection_document(apiKeySecretRef={"name": "qdrant", "key": "k"})
+READER = {"kind": "ServiceAccount", "namespace": "agents", "name": "bot", "verbs": ["read"]}
+
+
+class Away(FakeHandoverStore):
+    """Is never reached."""
+
+    async def read(self, slug: str) -> HandedOver | None:
+        raise TransientError("Kubernetes is away")
+
+
+def staged(store: FakeHandoverStore) -> Stage:
+    stage = Stage()
+    stage.secrets.values = {("agents", "qdrant", "k"): "s3cret"}
+    passes = stage.passes
+    passes.handover = Handover(store, stage.secrets, passes.connections, QdrantTokens(), stage.clock)
+    stage.put(KEYED)
+    return stage
+
+
+def reasons(stage: Stage) -> list[str]:
+    return [event.reason for event in stage.cluster.events]
+
+
+async def test_a_pass_hands_over_and_status_says_what_and_to_how_many() -> None:
+    store = FakeHandoverStore()
+    stage = staged(store)
+    key = stage.put(memory_document(access={"subjects": [READER]}))
+
+    await stage.run(key)
+
+    assert [*store.given] == ["probe"]
+    assert stage.status(key)["access"] == {"readers": 1, "writers": 0, "qdrant": "Key"}
+    assert "NobodyMayRead" not in reasons(stage)
+
+
+async def test_that_nobody_may_read_any_more_is_told_once() -> None:
+    stage = staged(FakeHandoverStore())
+    key = stage.put(memory_document())
+    await stage.run(key)
+    assert "NobodyMayRead" not in reasons(stage), "of one that never named anybody, status.access says it"
+
+    for subjects in ([READER], [], []):
+        status = stage.status(key)
+        stage.put(memory_document(access={"subjects": subjects}) | {"status": status})
+        await stage.run(key)
+
+    assert reasons(stage).count("NobodyMayRead") == 1
+    assert stage.short(key) == READY, "a note, not an error"
+
+
+@pytest.mark.parametrize(
+    ("spec", "counts"),
+    [
+        ({"suspend": True, "access": {"subjects": []}}, (0, 0)),
+        ({"suspend": True, "access": {"subjects": [READER | {"verbs": ["write"]}]}}, (0, 1)),
+        ({"index": {"hnsw": {"m": 1}}, "access": {"subjects": [READER, READER | {"name": "new"}]}}, (2, 0)),
+        ({"index": {"hnsw": {"m": 1}}}, (0, 0)),
+        ({"access": {"subjects": [READER, {"name": "half"}]}}, (0, 0)),
+    ],
+)
+async def test_status_counts_who_may_call_of_an_object_that_is_not_carried_out_too(
+    spec: Json, counts: tuple[int, int]
+) -> None:
+    stage = staged(FakeHandoverStore())
+    key = stage.put(memory_document(access={"subjects": [READER]}))
+    await stage.run(key)
+
+    stage.put(memory_document(**spec) | {"status": stage.status(key)})
+    await stage.run(key)
+
+    access = stage.status(key)["access"]
+    assert (access["readers"], access["writers"], access["qdrant"]) == (*counts, "Key")
+
+
+async def test_trouble_with_the_handover_does_not_keep_the_collection_from_its_spec() -> None:
+    stage = staged(Away())
+    key = stage.put(memory_document())
+
+    with pytest.raises(TransientError, match="away"):
+        await stage.run(key)
+
+    assert stage.short(key) == READY
+
+
+def suspended(**metadata: object) -> Json:
+    return memory_document(suspend=True, metadata=metadata or None)
+
+
+async def test_a_suspended_object_is_looked_at_again_so_that_its_token_does_not_end() -> None:
+    store = FakeHandoverStore()
+    stage = staged(store)
+    key = stage.put(suspended())
+
+    assert await stage.run(key)
+    assert [*store.given] == ["probe"]
+    assert stage.store.changes == []
+
+
+async def test_a_suspended_object_without_its_secret_is_looked_at_again_and_not_told_off() -> None:
+    stage = staged(FakeHandoverStore())
+    stage.secrets.values = {}
+    key = stage.put(suspended())
+
+    assert await stage.run(key)
+    assert [reason for _, _, reason in stage.short(key)].count("SecretNotFound") == 0
+
+
+async def test_a_suspended_object_whose_slug_is_anothers_is_given_nothing() -> None:
+    store = FakeHandoverStore()
+    stage = staged(store)
+    stage.put(memory_document(metadata={"creationTimestamp": "2025-01-01T00:00:00Z", "namespace": "older"}))
+
+    assert await stage.run(stage.put(suspended())) is None
+    assert store.given == {}
+
+
+async def test_without_a_handover_nothing_of_it_stands_in_status() -> None:
+    stage = Stage()
+    stage.put(connection_document())
+    key: Key = stage.put(memory_document())
+
+    await stage.run(key)
+
+    assert "access" not in stage.status(key)

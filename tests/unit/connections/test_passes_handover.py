@@ -1,0 +1,131 @@
+"""What passes hand over for the embedding in force: what the collection's marker names, and no status."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
+from agentmemory_operator.connections.handover import Handover
+from agentmemory_operator.connections.probe import Connections
+from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, used_by
+from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import Key, ObjectTable, key_of
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.kinds.conditions import condition_of
+from tests.support.engine.collection_store import FakeCollectionStore
+from tests.support.engine.fakes import FakeClock, FakeCluster, FakeHandoverStore, FakeSecrets
+from tests.support.engine.passes import passes_over
+from tests.support.spec.documents import connection_document, memory_document
+
+PHYSICAL, SIZE = "agent_memory_probe__1", 8
+KEYS = {("agents", name, "key"): f"sk-{name}" for name in ("own", "before", "other")}
+
+
+def embedding(name: str) -> dict[str, Any]:
+    return {"provider": "openai", "model": "m", "dimensions": SIZE, "secretRef": {"name": name, "key": "key"}}
+
+
+@dataclass(slots=True)
+class Stage:
+    """Passes that hand over, where Secrets have to list what they are for."""
+
+    table: ObjectTable = field(default_factory=ObjectTable)
+    store: FakeCollectionStore = field(default_factory=FakeCollectionStore)
+    cluster: FakeCluster = field(default_factory=FakeCluster)
+    secrets: FakeSecrets = field(default_factory=lambda: FakeSecrets(KEYS))
+    given: FakeHandoverStore = field(default_factory=FakeHandoverStore)
+    passes: Passes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.secrets.hosts = {(namespace, name): "api.openai.com" for namespace, name, _ in KEYS}
+        guarded, clock = GuardedSecrets(self.secrets, "Require"), FakeClock()
+        guarded.notices = SecretNotices(self.table, self.cluster)
+        connections = Connections(self.table, guarded, lambda endpoint: self.store)
+        handover = Handover(self.given, guarded, connections, QdrantTokens(), clock, notices=guarded.notices)
+        self.passes = passes_over(
+            *(self.table, connections, self.cluster, clock, lambda key, **_: None), periods=Periods(), handover=handover
+        )
+        self.table.put(connection_document())
+
+    async def run(self, name: str, *, status: Json | None = None, generation: int = 1) -> Key:
+        """Do a pass over the object with that Secret."""
+        document = memory_document(metadata={"generation": generation}, embedding=embedding(name), changePolicy="Never")
+        before = self.table.get(key_of(document)) or {}
+        self.table.put(document | {"status": (before.get("status") or {}) | (status or {})})
+        with used_by(key_of(document)):
+            await self.passes.run(key_of(document))
+        return key_of(document)
+
+    def mark(self, source: EmbeddingSource) -> None:
+        """Say in the collection what its vectors are made by."""
+        live = self.store.collections[PHYSICAL]
+        assert live.marker is not None
+        self.store.collections[PHYSICAL] = replace(live, marker=replace(live.marker, embedding=source))
+
+    @property
+    def values(self) -> set[str]:
+        return set(self.given.given["probe"].values.values()) if "probe" in self.given.given else set()
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+def other_model(name: str, base_url: str | None = None) -> EmbeddingSource:
+    """Return an embedding of another space: a Rebuild to the object's is held."""
+    return EmbeddingSource(
+        provider="openai", model="older", dimensions=SIZE, base_url=base_url, secret_name=name, secret_key="key"
+    )
+
+
+async def test_the_key_in_force_comes_with_the_pass_that_finds_it(stage: Stage) -> None:
+    await stage.run("own")
+    assert stage.values == {"sk-own"}
+
+    stage.mark(other_model("before"))
+    await stage.run("own")
+
+    assert stage.values == {"sk-own", "sk-before"}
+
+
+async def test_a_status_gets_no_secret_handed_over(stage: Stage) -> None:
+    for _ in range(3):
+        await stage.run("own", status={"effective": {"embedding": {"secret": "other/key"}}})
+
+    assert stage.values == {"sk-own"}
+
+
+async def test_what_needs_no_more_is_handed_over_once_a_pass(stage: Stage) -> None:
+    await stage.run("own")
+    reads = stage.given.reads
+
+    await stage.run("own")
+
+    assert stage.given.reads == reads + 1
+
+
+async def test_a_service_that_the_collection_names_and_the_secret_does_not_is_told_of(stage: Stage) -> None:
+    await stage.run("own")
+    stage.mark(other_model("before", "https://evil.example/v1"))
+
+    for _ in range(3):
+        key = await stage.run("own")
+
+    assert stage.values == {"sk-own"}
+    assert condition_of((stage.table.get(key) or {})["status"], "Ready")["status"] == "True"
+    (event,) = [event for event in stage.cluster.events if event.reason == "SecretNotUsable"]
+    assert "agentmemory.dev/hosts" in event.message
+
+
+async def test_an_own_service_that_the_secret_does_not_list_stalls_the_object(stage: Stage) -> None:
+    await stage.run("own")
+    stage.secrets.hosts["agents", "own"] = "elsewhere.example"
+
+    key = await stage.run("own")
+
+    stalled = condition_of((stage.table.get(key) or {})["status"], "Stalled")
+    assert (stalled["status"], stalled["reason"]) == ("True", "SecretNotUsable")
+    assert stage.values == set()

@@ -1,0 +1,372 @@
+"""What work for a namespace may touch on a server: the table of `connections/reach.py`, and that every call asks it."""
+
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.changes import SetAlias
+from agentmemory_operator.collections.rules.collection import Observed, Tenant
+from agentmemory_operator.connections.guarded_stores import (
+    FREE,
+    guarded_collections,
+    guarded_points,
+    guarded_snapshots,
+)
+from agentmemory_operator.connections.reach import Marks, Reach
+from agentmemory_operator.errors import NotOwned, StoreUnavailable
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.ports.snapshots import SnapshotStore
+from tests.support.spec.plans import desired_of, observed_of
+
+OURS, THEIRS = {"clusterId": "cluster-1", "namespace": "beta"}, {"clusterId": "cluster-1", "namespace": "alpha"}
+ELSEWHERE = OURS | {"clusterId": "production"}
+UNMARKED: Json = {}
+CLAIMS = {"mine": "beta", "victim": "alpha"}
+FOREIGN = "agent_memory_victim__1"
+
+
+def marked(owner: Json) -> Json:
+    return {"agentmemory": owner | {"name": "bot", "uid": "u"}}
+
+
+def placeholder(owner: Json | None = None) -> Json:
+    return {"agentmemory": {"placeholder": True} | (owner or {})}
+
+
+@dataclass
+class Ground:
+    """What lies on a server, and who asks."""
+
+    lies: dict[str, Json] = field(default_factory=dict)
+    has_marks: bool = True
+    is_settled: bool = True
+    reads: int = 0
+    made: set[str] = field(default_factory=set)
+
+    def reach(self) -> Reach:
+        marks = Marks(self.read, self.cluster_id) if self.has_marks else None
+        return Reach(
+            namespace="beta", namespace_of=CLAIMS.get, is_settled=lambda: self.is_settled, marks=marks, made=self.made
+        )
+
+    async def read(self, name: str) -> Json | None:
+        self.reads += 1
+        return self.lies.get(name)
+
+    async def cluster_id(self) -> str:
+        return "cluster-1"
+
+
+async def may_use(reach: Reach, name: str) -> bool:
+    try:
+        await reach.check(name)
+    except NotOwned:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "is_used"),
+    [
+        ("agent_memory_mine__1", None, True),
+        ("agent_memory_mine", None, True),
+        ("agent_memory_mine__1", UNMARKED, True),
+        ("agent_memory_mine__1", marked(OURS), True),
+        ("agent_memory_mine__1", marked(THEIRS), False),
+        ("agent_memory_mine__1", marked(ELSEWHERE), False),
+        ("agent_memory_mine__1", marked({"namespace": "beta"}), False),
+        ("agent_memory_mine__1", marked({"clusterId": "cluster-1"}), False),
+        ("agent_memory_mine__1", marked(OURS | {"clusterId": ["cluster-1"]}), False),
+        ("agent_memory_mine__1", {"agentmemory": "beta"}, False),
+        ("agent_memory_mine__1", placeholder(), True),
+        ("agent_memory_mine__1", placeholder(OURS), True),
+        ("agent_memory_mine__1", placeholder(THEIRS), False),
+        ("agent_memory_mine__1", placeholder({"namespace": "beta"}), False),
+        ("agent_memory_victim__1", None, False),
+        ("agent_memory_victim__1", UNMARKED, False),
+        ("agent_memory_victim__1", marked(THEIRS), False),
+        ("agent_memory_victim__1", marked(OURS), False),
+        ("agent_memory_victim__1", placeholder(), False),
+        ("agent_memory_victim", marked(THEIRS), False),
+        ("agent_memory_nobody__1", None, False),
+        ("agent_memory_nobody__1", UNMARKED, False),
+        ("agent_memory_nobody__1", placeholder(), False),
+        ("agent_memory_nobody__1", marked(OURS), True),
+        ("agent_memory_nobody__1", placeholder(OURS), True),
+        ("docs", None, False),
+        ("docs", UNMARKED, False),
+        ("docs", marked(OURS), True),
+        ("docs", marked(THEIRS), False),
+        ("docs", marked(ELSEWHERE), False),
+        ("agentmemory_shard_snapshots", {"agentmemory": {"shardSets": True}}, False),
+        ("agentmemory_scratch__0__1", marked(THEIRS), False),
+        ("agent_memory_mine__" + "9" * 10, UNMARKED, False),
+        ("agent_memory_victim__" + "9" * 4000, None, False),
+        ("agent_memory_mine__1/../agent_memory_victim__1", UNMARKED, False),
+        ("..", UNMARKED, False),
+        (".", marked(OURS), False),
+        ("", marked(OURS), False),
+        ("a\nb", marked(OURS), False),
+        ("a\ud800", marked(OURS), False),
+    ],
+)
+async def test_a_collection_is_used(name: str, metadata: Json | None, is_used: bool) -> None:
+    ground = Ground({} if metadata is None else {name: metadata})
+
+    assert await may_use(ground.reach(), name) is is_used
+
+
+async def test_where_the_caller_judges_markers_names_decide_and_nothing_is_read() -> None:
+    ground = Ground({"agent_memory_mine__1": marked(ELSEWHERE), FOREIGN: marked(OURS)}, has_marks=False)
+    reach = ground.reach()
+
+    assert await may_use(reach, "agent_memory_mine__1")
+    assert not await may_use(reach, FOREIGN)
+    assert not await may_use(reach, "docs")
+    assert ground.reads == 0
+    assert await reach.tenant() is None
+
+
+async def test_a_name_is_judged_once_in_a_use() -> None:
+    ground = Ground()
+    reach = ground.reach()
+    await reach.check("agent_memory_mine__1")
+    # What it recovers says whose it was.
+    ground.lies["agent_memory_mine__1"] = marked(THEIRS)
+
+    await reach.check("agent_memory_mine__1")
+
+    assert ground.reads == 1
+    assert not await may_use(ground.reach(), "agent_memory_mine__1")
+
+
+async def test_what_this_process_recovers_a_snapshot_into_is_its_own_until_it_is_deleted() -> None:
+    store, ground = Called(), Ground()
+    for _ in range(2):
+        reach = ground.reach()
+        await guarded_snapshots(as_any(store), reach).upload("agent_memory_mine__2", nothing(), sha256=None)
+        ground.lies["agent_memory_mine__2"] = marked(THEIRS)
+    assert ground.made == {"agent_memory_mine__2"}
+
+    await guarded_collections(as_any(store), reach).delete("agent_memory_mine__2")
+
+    assert ground.made == set()
+
+
+async def test_whose_a_slug_is_that_nobody_has_claimed_is_not_decided_before_the_claims_are_known() -> None:
+    name = "agent_memory_nobody__1"
+    for lies in ({}, {name: UNMARKED}, {name: marked(THEIRS)}):
+        with pytest.raises(StoreUnavailable, match="agent nobody belongs to is not known yet"):
+            await Ground(lies, is_settled=False).reach().check(name)
+
+    await Ground({name: marked(OURS)}, is_settled=False).reach().check(name)
+    for known in (FOREIGN, "docs", ".."):
+        assert not await may_use(Ground(is_settled=False).reach(), known)
+
+
+async def test_what_is_granted_is_used() -> None:
+    reach = Ground({"agentmemory_scratch__0__1": marked(THEIRS)}).reach()
+    reach.grant("agentmemory_scratch__0__1")
+
+    await reach.check("agentmemory_scratch__0__1")
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "../agent_memory_victim__1-1.snapshot", "agent_memory_mine__1", "", "x"])
+def test_a_file_bears_its_collections_name(name: str) -> None:
+    with pytest.raises(NotOwned) as caught:
+        Ground().reach().check_file("agent_memory_mine__1", name)
+
+    assert caught.value.reason == "SnapshotNotOwned"
+
+
+async def test_a_refusal_says_what_was_named_and_the_way_out_and_not_whose_it_is() -> None:
+    with pytest.raises(NotOwned, match=r"'agent_memory_victim__1' is no collection .* Delete the object") as caught:
+        await Ground().reach().check(FOREIGN)
+
+    assert caught.value.owner is None
+    assert "alpha" not in str(caught.value)
+
+
+def as_any(store: object) -> Any:
+    return store
+
+
+async def nothing() -> AsyncIterator[bytes]:
+    yield b""
+
+
+@dataclass
+class Called:
+    """A store that does nothing, and remembers what it was asked."""
+
+    calls: list[str] = field(default_factory=list)
+    observed: Observed | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*args: Any, **more: Any) -> Any:
+            self.calls.append(name)
+            return self.observed if name == "observe" else "http://qdrant/file" if name == "own_location" else None
+
+        return call
+
+    @asynccontextmanager
+    async def download(self, physical: str, name: str) -> AsyncIterator[str]:
+        self.calls.append("download")
+        yield ""
+
+
+Guarding = Callable[[Any, Reach], Any]
+STORES: list[tuple[type, Guarding]] = [
+    (CollectionStore, guarded_collections),
+    (SnapshotStore, guarded_snapshots),
+    (PointStore, guarded_points),
+]
+CALLS = [
+    (protocol, guarding, name)
+    for protocol, guarding in STORES
+    for name, found in inspect.getmembers(protocol, inspect.isfunction)
+    if not name.startswith("_")
+]
+# Looked at by their names alone: whose they are, who asks judges.
+JUDGED_BY_CALLER = {"observe", "metadata"}
+
+
+async def ask(method: Any, name: str, protocol: type) -> None:
+    """Call a method with the name, and with anything else that it takes."""
+    parameters = list(inspect.signature(getattr(protocol, name)).parameters.values())[2:]
+    needed = [one for one in parameters if one.default is inspect.Parameter.empty]
+    given: Json = {"change": SetAlias(FOREIGN, FOREIGN), "name": f"{FOREIGN}-1.snapshot", "content": nothing()}
+    args = [given.get(one.name, FOREIGN) for one in needed if one.kind is not one.KEYWORD_ONLY]
+    more = {one.name: given.get(one.name) for one in needed if one.kind is one.KEYWORD_ONLY}
+    opened = method(FOREIGN, *args, **more)
+    if hasattr(opened, "__aenter__"):
+        async with opened:
+            return
+    await opened
+
+
+@pytest.mark.parametrize(("protocol", "guarding", "name"), CALLS, ids=[f"{p.__name__}.{n}" for p, _, n in CALLS])
+async def test_every_call_that_names_a_collection_asks_first(protocol: type, guarding: Guarding, name: str) -> None:
+    """A method that a later version adds is asked for here too: it is guarded, or listed as naming no collection."""
+    for has_marks in (True, False):
+        store = Called()
+        guarded = guarding(store, Ground({FOREIGN: marked(THEIRS)}, has_marks=has_marks).reach())
+        if name in FREE:
+            taken = inspect.signature(getattr(protocol, name)).parameters
+            assert not [one for one in taken if "collection" in one or "physical" in one], name
+            await getattr(guarded, name)()
+            assert store.calls == [name]
+            continue
+
+        with pytest.raises(NotOwned):
+            await ask(getattr(guarded, name), name, protocol)
+
+        assert store.calls == []
+
+
+async def test_an_alias_of_anothers_is_not_moved() -> None:
+    store = Called()
+    guarded = guarded_collections(as_any(store), Ground().reach())
+
+    with pytest.raises(NotOwned):
+        await guarded.apply("agent_memory_mine__2", SetAlias("agent_memory_victim", "agent_memory_mine__2"))
+    await guarded.apply("agent_memory_mine__2", SetAlias("agent_memory_mine", "agent_memory_mine__2"))
+
+    assert store.calls == ["apply"]
+
+
+async def test_an_alias_that_leads_to_another_clusters_collection_is_not_moved_away() -> None:
+    ground = Ground({"agent_memory_mine": marked(ELSEWHERE)})
+
+    with pytest.raises(NotOwned):
+        await guarded_collections(as_any(Called()), ground.reach()).apply(
+            "agent_memory_mine__2", SetAlias("agent_memory_mine", "agent_memory_mine__2")
+        )
+
+
+async def test_a_server_fetches_only_what_was_asked_for_in_the_same_use() -> None:
+    store = Called()
+    guarded = guarded_snapshots(as_any(store), Ground().reach())
+    with pytest.raises(NotOwned, match="is no file that was asked for"):
+        await guarded.recover("agent_memory_mine__2", "http://qdrant/file", sha256=None)
+
+    location = await guarded.own_location("agent_memory_mine__1", "agent_memory_mine__1-1.snapshot")
+    await guarded.recover("agent_memory_mine__2", location, sha256=None)
+
+    assert store.calls == ["own_location", "recover"]
+
+
+async def test_a_placeholder_is_made_for_who_asks_or_for_whom_its_collection_was() -> None:
+    made: list[Tenant | None] = []
+
+    class Store(Called):
+        async def create_placeholder(self, physical: str, owner: Tenant | None = None) -> None:
+            made.append(owner)
+
+    guarded = guarded_snapshots(as_any(Store()), Ground().reach())
+    await guarded.create_placeholder("agent_memory_mine__1")
+    await guarded.create_placeholder("agent_memory_mine__1", Tenant("cluster-1", "gamma"))
+
+    assert made == [Tenant("cluster-1", "beta"), Tenant("cluster-1", "gamma")]
+
+
+def seen_as(physical: str, *, namespace: str = "agents", is_aliased: bool = False) -> Observed:
+    found = desired_of()
+    assert found.marker is not None
+    owned = replace(found, marker=replace(found.marker, namespace=namespace))
+    return observed_of(owned, physical=physical, is_aliased=is_aliased)
+
+
+LIVE = seen_as("docs", is_aliased=True)
+
+
+@pytest.mark.parametrize(
+    ("observed", "is_seen"),
+    [
+        (LIVE, True),
+        (seen_as("docs", namespace="beta"), True),
+        (seen_as("docs"), False),
+        (seen_as(FOREIGN, namespace="beta"), False),
+        (seen_as("agent_memory_mine__1"), True),
+        (seen_as("agent_memory_mine"), True),
+    ],
+    ids=["behind the alias", "lost its alias", "another's", "another's slug", "of the slug", "plain"],
+)
+async def test_what_a_status_names_is_seen_where_the_alias_the_slug_or_the_marker_says_the_same(
+    observed: Observed, is_seen: bool
+) -> None:
+    for has_marks in (True, False):
+        store, reach = Called(observed=observed), Ground(has_marks=has_marks).reach()
+
+        seen = await guarded_collections(as_any(store), reach).observe("agent_memory_mine", observed.physical)
+
+        assert (seen is not None) is is_seen
+
+
+async def test_what_the_alias_leads_to_may_be_adopted_while_nobody_has_marked_it() -> None:
+    store, reach = Called(observed=LIVE), Ground({"docs": UNMARKED}).reach()
+    guarded = guarded_collections(as_any(store), reach)
+    with pytest.raises(NotOwned):
+        await guarded.count("docs")
+
+    await guarded.observe("agent_memory_mine", "agent_memory_mine__1")
+
+    await guarded.count("docs")
+
+
+async def test_a_name_that_is_none_is_not_asked_for() -> None:
+    asked: list[str] = []
+
+    class Store(Called):
+        async def observe(self, alias: str, likely: str, *, is_linked: bool = False) -> None:
+            asked.append(likely)
+
+    await guarded_collections(as_any(Store()), Ground().reach()).observe("agent_memory_mine", "..")
+
+    assert asked == ["agent_memory_mine__1"]

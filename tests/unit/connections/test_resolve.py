@@ -1,0 +1,55 @@
+"""Labels of namespaces are read where they decide, once in a while."""
+
+import pytest
+
+from agentmemory_operator.connections import resolve as sharing
+from agentmemory_operator.connections.resolve import Sharing
+from agentmemory_operator.errors import SpecInvalid, TransientError
+from agentmemory_operator.spec.kinds.parse import parse_connection
+from tests.support.engine.fakes import FakeCluster
+from tests.support.spec.documents import connection_document
+
+GOLD = {"tier": "gold"}
+CONNECTION = parse_connection(connection_document(namespace="infra", allowedNamespaces={"matchLabels": GOLD}))
+
+
+async def test_labels_are_read_once_while_they_are_fresh() -> None:
+    cluster = FakeCluster(namespaces={"agents": GOLD})
+    gate = Sharing(cluster)
+
+    await gate.check(CONNECTION, "agents")
+    await gate.check(CONNECTION, "agents")
+    await gate.check(CONNECTION, "infra")
+
+    assert cluster.label_reads == 1
+
+
+async def test_labels_that_are_old_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "LABELS_S", 0.0)
+    cluster = FakeCluster(namespaces={"agents": GOLD})
+    gate = Sharing(cluster)
+    await gate.check(CONNECTION, "agents")
+    cluster.namespaces = {}
+
+    with pytest.raises(SpecInvalid):
+        await gate.check(CONNECTION, "agents")
+
+
+async def test_labels_that_cannot_be_read_again_are_still_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sharing, "LABELS_S", 0.0)
+    cluster = FakeCluster(namespaces={"agents": GOLD})
+    gate = Sharing(cluster)
+    await gate.check(CONNECTION, "agents")
+    cluster.error = TransientError("Kubernetes is away")
+
+    await gate.check(CONNECTION, "agents")
+
+
+async def test_labels_that_were_never_read_allow_nothing() -> None:
+    with pytest.raises(TransientError):
+        await Sharing(FakeCluster(error=TransientError("Kubernetes is away"))).check(CONNECTION, "agents")
+
+
+async def test_without_a_cluster_no_namespace_has_labels() -> None:
+    with pytest.raises(SpecInvalid):
+        await Sharing(None).check(CONNECTION, "agents")

@@ -1,0 +1,188 @@
+"""The one way to a Secret's value: what is demanded, what is told, and to whom."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from agentmemory_operator.connections import secret_hosts
+from agentmemory_operator.connections.rules.secret_hosts import BY_HAND, NOWHERE, Destination, KeptSecret, goes_to
+from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices, used_by
+from agentmemory_operator.errors import AgentMemoryError, SecretMissing, SecretNotUsable
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION, Key, ObjectTable
+from agentmemory_operator.settings import SecretHosts
+from tests.support.engine.fakes import FakeCluster, FakeSecrets
+from tests.support.spec.documents import connection_document, memory_document
+
+NAMESPACE, NAME, KEY = "agents", "openai", "key"
+HERE, THERE = goes_to("https://api.openai.com/v1"), goes_to("https://evil.example/v1")
+MEMORY, OTHER = Key(AGENT_MEMORY, "agents", "probe"), Key(AGENT_MEMORY, "agents", "other")
+CONNECTION = Key(QDRANT_CONNECTION, "agents", "main")
+
+
+@dataclass(slots=True)
+class Bench:
+    """Secrets over two objects and a connection."""
+
+    demand: SecretHosts | None = "Require"
+    kept: FakeSecrets = field(default_factory=lambda: FakeSecrets({(NAMESPACE, NAME, KEY): "sk"}))
+    cluster: FakeCluster = field(default_factory=FakeCluster)
+    secrets: GuardedSecrets = field(init=False)
+
+    def __post_init__(self) -> None:
+        table = ObjectTable()
+        for document in (memory_document(), memory_document("other"), connection_document()):
+            table.put(document)
+        self.secrets = GuardedSecrets(self.kept, self.demand)
+        self.secrets.notices = SecretNotices(table, self.cluster)
+
+    async def read(self, to: Destination = HERE, *, key: str = KEY, by: Key = MEMORY) -> str:
+        with used_by(by):
+            return await self.secrets.read(NAMESPACE, NAME, key, to=to)
+
+    @property
+    def told(self) -> list[str]:
+        return [event.message for event in self.cluster.events]
+
+
+async def test_a_listed_host_gets_the_value() -> None:
+    bench = Bench()
+    bench.kept.hosts[NAMESPACE, NAME] = "*.openai.com"
+
+    assert await bench.read() == "sk"
+    with pytest.raises(SecretNotUsable) as told:
+        await bench.read(THERE)
+    assert told.value.reason == "SecretNotUsable"
+
+
+@pytest.mark.parametrize("to", [NOWHERE, BY_HAND])
+async def test_what_is_exempt_needs_no_annotation(to: Destination) -> None:
+    assert await Bench().read(to) == "sk"
+
+
+@pytest.mark.parametrize("value", ["sk\n", "sk\r\nHost: evil.example", "s\0k", "sk\x7f"])
+@pytest.mark.parametrize("demand", ["Require", "Warn", None])
+async def test_what_no_header_can_carry_is_not_sent_and_is_told_without_the_value(
+    value: str, demand: SecretHosts | None
+) -> None:
+    bench = Bench(demand=demand, kept=FakeSecrets({(NAMESPACE, NAME, KEY): value}))
+    bench.kept.hosts[NAMESPACE, NAME] = "api.openai.com"
+
+    with pytest.raises(SecretNotUsable, match="agents/openai: the value of 'key' has a line's end") as told:
+        await bench.read()
+
+    assert "sk" not in str(told.value)
+    assert await bench.read(NOWHERE) == value
+
+
+async def test_outside_a_cluster_nothing_is_demanded() -> None:
+    bench = Bench(demand=None)
+
+    assert await bench.read(THERE) == "sk"
+    assert bench.told == []
+
+
+async def test_who_names_a_secret_of_others_does_not_learn_its_keys() -> None:
+    bench = Bench()
+    told = []
+    for key in (KEY, "other"):
+        with pytest.raises(SecretNotUsable) as refused:
+            await bench.read(THERE, key=key)
+        told.append(str(refused.value))
+
+    assert told[0] == told[1]
+
+
+async def test_what_is_not_there_is_told_as_before() -> None:
+    bench = Bench()
+    bench.kept.hosts[NAMESPACE, NAME] = "api.openai.com"
+
+    with pytest.raises(SecretMissing, match="with key 'other' not found"):
+        await bench.read(key="other")
+    with pytest.raises(SecretMissing, match="agents/gone"):
+        await bench.secrets.read(NAMESPACE, "gone", KEY, to=HERE)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("../secrets/openai", KEY), (NAME, "../key"), ("openai?a=b", KEY), ("", KEY)]
+)
+async def test_a_name_that_is_a_path_is_not_asked_for(name: str, key: str) -> None:
+    class Kept(FakeSecrets):
+        async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+            raise AssertionError(name)
+
+    with pytest.raises(SecretMissing):
+        await GuardedSecrets(Kept(), None).read(NAMESPACE, name, key, to=HERE)
+
+
+class TestWarn:
+    async def test_each_object_is_told_once_of_each_secret_and_all_goes_on(self) -> None:
+        bench = Bench(demand="Warn")
+
+        for _ in range(3):
+            for by in (MEMORY, OTHER, CONNECTION):
+                assert await bench.read(by=by) == "sk"
+
+        assert len(bench.told) == 3
+        assert {event.reason for event in bench.cluster.events} == {"SecretNotUsable"}
+        assert "kubectl -n agents annotate secret openai agentmemory.dev/hosts=api.openai.com" in bench.told[0]
+
+    async def test_what_is_exempt_is_no_news(self) -> None:
+        """As of the Secret of a bucket: its certificate goes nowhere, its keys do."""
+        bench = Bench(demand="Warn")
+
+        for _ in range(2):
+            await bench.read(HERE)
+            await bench.read(NOWHERE)
+
+        assert len(bench.told) == 1
+
+    async def test_it_is_told_again_when_the_annotation_has_gone_again(self) -> None:
+        bench = Bench(demand="Warn")
+        await bench.read()
+        bench.kept.hosts[NAMESPACE, NAME] = "api.openai.com"
+        await bench.read()
+        assert len(bench.told) == 1
+
+        del bench.kept.hosts[NAMESPACE, NAME]
+        await bench.read()
+
+        assert len(bench.told) == 2
+
+    async def test_what_is_remembered_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(secret_hosts, "MOST_NOTICES", 2)
+        bench = Bench(demand="Warn")
+
+        for number in range(5):
+            await bench.read(goes_to(f"https://{number}.example"))
+        assert len(bench.told) == 5
+        await bench.read(goes_to("https://4.example"))
+        assert len(bench.told) == 5
+        await bench.read(goes_to("https://0.example"))
+
+        assert len(bench.told) == 6
+
+    async def test_a_command_is_told_in_its_log(self, caplog: pytest.LogCaptureFixture) -> None:
+        secrets = GuardedSecrets(Bench().kept, "Warn")
+
+        assert await secrets.read(NAMESPACE, NAME, KEY, to=HERE) == "sk"
+        assert "kubectl -n agents annotate secret openai" in caplog.text
+
+
+@pytest.mark.parametrize("demand", ["Require", "Warn"])
+async def test_no_message_has_a_value_or_what_else_is_listed(
+    demand: SecretHosts, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(demand=demand)
+    bench.kept.values = {(NAMESPACE, NAME, KEY): "s3cret-value"}
+    bench.kept.hosts[NAMESPACE, NAME] = "internal.corp.example"
+
+    told = ""
+    try:
+        await bench.read(THERE)
+    except AgentMemoryError as exc:
+        told = str(exc)
+
+    everything = told + caplog.text + "".join(bench.told)
+    assert "evil.example" in everything
+    assert "s3cret-value" not in everything
+    assert "corp" not in everything

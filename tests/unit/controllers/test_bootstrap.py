@@ -1,0 +1,236 @@
+"""An agent without a collection: an empty one, none while one is restored for it, or the one that its spec names."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.controllers.bootstrap import bootstrap_of, check_creation
+from agentmemory_operator.errors import RestoreUnderWay, SpecInvalid, StoreUnavailable
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_restore
+from tests.support.engine.fakes import FakeCluster
+from tests.support.spec.documents import connection_document, memory_document
+from tests.unit.controllers.test_agent_memory import FIRST, Stage
+
+BEGINS = {"bootstrap": {"fromSnapshot": {"name": "before"}}}
+KEY = Key(AGENT_MEMORY, "agents", "probe")
+
+
+class NewAgent:
+    """A cluster with one agent that has no collection."""
+
+    def __init__(self, **spec: Any) -> None:
+        self.table, self.cluster = ObjectTable(), FakeCluster()
+        self.memory = parse_agent_memory(memory_document(**spec))
+
+    def restore(self, name: str, status: Json, *, into: str = "probe", **metadata: Any) -> None:
+        spec = {"target": {"name": into}, "source": {"snapshotRef": {"name": "before"}}}
+        named = {"name": name, "namespace": "agents", "uid": name} | metadata
+        self.table.put({"kind": "MemoryRestore", "metadata": named, "spec": spec, "status": status})
+
+    async def check(self) -> None:
+        await check_creation(KEY, self.memory, table=self.table, cluster=self.cluster)
+
+
+def ended(status: str) -> Json:
+    """Return the status of a restore that has ended."""
+    return {"conditions": [{"type": "Succeeded", "status": status, "reason": "Because", "message": "it was spoilt"}]}
+
+
+async def test_an_agent_that_asks_for_nothing_gets_an_empty_collection() -> None:
+    site = NewAgent()
+
+    await site.check()
+
+    assert site.cluster.created == {}
+
+
+async def test_while_a_restore_makes_its_collection_no_other_is_made() -> None:
+    site = NewAgent()
+    site.restore("undo", {"physical": "agent_memory_probe__2"})
+
+    with pytest.raises(RestoreUnderWay, match="MemoryRestore undo"):
+        await site.check()
+
+
+@pytest.mark.parametrize(
+    ("status", "more"),
+    [
+        ({}, {}),
+        (ended("True") | {"physical": "p"}, {}),
+        (ended("False") | {"physical": "p"}, {}),
+        ({"physical": "p"}, {"deletionTimestamp": "2026-11-22T08:00:00Z"}),
+    ],
+    ids=["not begun", "applied", "failed", "deleted"],
+)
+async def test_a_restore_that_makes_nothing_holds_nothing_up(status: Json, more: Json) -> None:
+    site = NewAgent()
+    site.restore("undo", status, **more)
+    site.restore("another-s", {"physical": "p"}, into="other")
+
+    await site.check()
+
+
+async def test_one_that_begins_with_a_snapshot_has_its_restore_made_once() -> None:
+    site = NewAgent(**BEGINS)
+
+    for _ in range(2):
+        with pytest.raises(RestoreUnderWay, match="probe-bootstrap-uid-prob"):
+            await site.check()
+
+    ((kind, name),) = site.cluster.created
+    assert (kind, name) == ("MemoryRestore", "probe-bootstrap-uid-prob")
+    made = parse_restore(site.cluster.created[kind, name])
+    assert made.spec.target.name == "probe"
+    assert made.spec.source.snapshot_ref is not None
+    assert made.spec.source.snapshot_ref.name == "before"
+
+
+async def test_a_snapshot_that_cannot_be_restored_is_told_and_nothing_empty_is_made() -> None:
+    site = NewAgent(**BEGINS)
+    site.restore("probe-bootstrap-uid-prob", ended("False"))
+
+    with pytest.raises(SpecInvalid, match="it was spoilt") as caught:
+        await site.check()
+
+    assert caught.value.reason == "BootstrapFailed"
+    assert site.cluster.created == {}
+
+
+async def test_once_it_was_restored_the_snapshot_is_not_asked_for_again() -> None:
+    site = NewAgent(**BEGINS)
+    site.restore("probe-bootstrap-uid-prob", ended("True"))
+
+    await site.check()
+
+    assert site.cluster.created == {}
+
+
+def test_an_agent_that_is_made_anew_begins_anew() -> None:
+    first = parse_agent_memory(memory_document(**BEGINS))
+    second = parse_agent_memory(memory_document(metadata={"uid": "another"}, **BEGINS))
+
+    assert bootstrap_of(first, "a")["metadata"]["name"] != bootstrap_of(second, "a")["metadata"]["name"]
+
+
+FACT, TASK = {"name": "fact", "halfLifeDays": 365}, {"name": "task", "halfLifeDays": 30}
+
+
+@dataclass(slots=True)
+class Agent:
+    """An object over an agent with memories of the types fact and task."""
+
+    stage: Stage = field(default_factory=Stage)
+    generation: int = 0
+
+    async def list_types(self, *types: Json) -> None:
+        """Change the object's types, and run a pass."""
+        self.generation += 1
+        key = self.stage.put(connection_document(), self._document(types))
+        await self.stage.run(key)
+        self.stage.store.points[FIRST], self.stage.store.types[FIRST] = 5, {"fact": 3, "task": 2}
+
+    async def run(self) -> None:
+        await self.stage.run(self.key)
+
+    @property
+    def key(self) -> Key:
+        return Key("AgentMemory", "agents", "probe")
+
+    @property
+    def told(self) -> list[str]:
+        """The messages of the conditions about types."""
+        found = self.stage.status(self.key)["conditions"]
+        return [condition["message"] for condition in found if condition["type"] == "TypesListed"]
+
+    @property
+    def asked(self) -> int:
+        return [method for method, _ in self.stage.store.calls].count("count_unlisted")
+
+    def _document(self, types: tuple[Json, ...]) -> Json:
+        document = memory_document("probe", metadata={"generation": self.generation}, types=list(types))
+        before = self.stage.table.get(self.key)
+        return document | {"status": (before or {}).get("status") or {}}
+
+
+@pytest.fixture
+async def agent() -> Agent:
+    """An agent whose object lists both types of its memories."""
+    agent = Agent()
+    await agent.list_types(FACT, TASK)
+    return agent
+
+
+async def test_the_status_warns_of_memories_of_a_type_that_was_removed_and_counts_them(agent: Agent) -> None:
+    await agent.list_types(FACT)
+
+    assert ("TypesListed", "False", "TypeRemoved") in agent.stage.short(agent.key)
+    assert "2 of type task" in agent.told[0]
+    assert "recency of 0.5" in agent.told[0]
+    assert [event.reason for event in agent.stage.cluster.events if event.type == "Warning"] == ["TypeRemoved"]
+
+
+async def test_the_agent_serves_all_the_same(agent: Agent) -> None:
+    await agent.list_types(FACT)
+
+    assert ("Ready", "True", "Serving") in agent.stage.short(agent.key)
+
+
+async def test_the_warning_goes_with_the_last_of_these_memories(agent: Agent) -> None:
+    await agent.list_types(FACT)
+    agent.stage.store.types[FIRST] = {"fact": 3}
+
+    await agent.run()
+
+    assert agent.told == []
+
+
+async def test_the_warning_goes_when_the_type_is_listed_again(agent: Agent) -> None:
+    await agent.list_types(FACT)
+
+    await agent.list_types(FACT, TASK)
+
+    assert agent.told == []
+
+
+async def test_the_warning_outlives_an_outage(agent: Agent) -> None:
+    await agent.list_types(FACT)
+    agent.stage.store.error = StoreUnavailable("away")
+    with pytest.raises(StoreUnavailable):
+        await agent.run()
+    agent.stage.store.error = None
+
+    await agent.run()
+
+    assert "2 of type task" in agent.told[0]
+
+
+async def test_passes_over_an_object_that_lists_its_types_count_nothing(agent: Agent) -> None:
+    await agent.list_types(FACT, TASK)
+    asked = agent.asked
+
+    await agent.run()
+    await agent.run()
+
+    assert agent.asked == asked
+
+
+async def test_an_unchanged_warning_writes_nothing(agent: Agent) -> None:
+    await agent.list_types(FACT)
+    writes = agent.stage.cluster.writes
+
+    await agent.run()
+
+    assert agent.stage.cluster.writes == writes
+
+
+async def test_an_object_that_takes_any_type_is_never_warned_of(agent: Agent) -> None:
+    agent.generation += 1
+    document = memory_document("probe", metadata={"generation": agent.generation}, preset="none")
+    agent.stage.put(document | {"status": agent.stage.status(agent.key)})
+
+    await agent.run()
+
+    assert agent.told == []

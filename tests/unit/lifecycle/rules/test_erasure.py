@@ -1,0 +1,32 @@
+"""What an erasure leaves of a memory."""
+
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.lifecycle.rules.erasure import erased
+from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, TOMBSTONE_KEY
+
+MEMORY = {"id": "m", "userId": "u", "content": "secret", "type": "fact", "rev": 3}
+TOMBSTONE = {"id": "m", "userId": "u", "rev": 3, TOMBSTONE_KEY: 5}
+
+
+@pytest.mark.parametrize("before", [MEMORY, TOMBSTONE])
+def test_it_is_another_revision_so_that_nobody_writes_over_it_who_read_the_one_before(before: dict[str, Any]) -> None:
+    assert erased(before, "e", 10)["rev"] == 4
+
+
+@pytest.mark.parametrize(
+    ("before", "is_due"),
+    [
+        (MEMORY, False),
+        (MEMORY | {ORDER_KEY: 1}, True),
+        (TOMBSTONE, False),
+        (TOMBSTONE | {ORDER_KEY: 1}, False),
+        (TOMBSTONE | {DUE_KEY: True}, True),
+    ],
+)
+def test_texts_around_it_are_due_where_it_was_of_a_session_and_none_has_looked_since(
+    before: dict[str, Any], is_due: bool
+) -> None:
+    assert erased(before, "e", 10).get(DUE_KEY, False) is is_due

@@ -1,0 +1,113 @@
+"""What a verification finds, and how it is said."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.memories.rules.comparison import Compared
+from agentmemory_operator.memories.rules.findings import (
+    VERIFIED,
+    Check,
+    CheckFinding,
+    VerificationVerdict,
+    judge_missing,
+    judge_sample,
+    off_by,
+)
+from agentmemory_operator.spec.kinds.conditions import ConditionState
+
+
+@pytest.mark.parametrize(
+    ("compared", "is_good", "message"),
+    [
+        (Compared(equal=("a", "b"), changed=0, differing=()), True, "2 points equal bit for bit"),
+        (Compared(equal=(), changed=3, differing=()), None, "no point could be compared, 3 were written since"),
+        (
+            Compared(equal=("a",), changed=1, differing=(("b", ("content",)), ("c", ("tags", "vector")))),
+            False,
+            "2 of 3 points differ: b (content), c (tags, vector), 1 were written since",
+        ),
+        (
+            Compared(equal=(), changed=0, differing=tuple((id_, ("vector",)) for id_ in "abcde")),
+            False,
+            "5 of 5 points differ: a (vector), b (vector), c (vector) and 2 more",
+        ),
+    ],
+)
+def test_a_sample_s_finding_counts_and_names_fields_never_contents(compared, is_good, message) -> None:
+    finding = judge_sample(compared)
+
+    assert (finding.is_good, finding.message) == (is_good, message)
+
+
+def test_missing_points_are_counted_and_the_first_named() -> None:
+    faults = {"that were there before it was made are missing": ["a", "b", "c", "d"]}
+
+    finding = judge_missing(7, faults, removed=2)
+
+    assert (finding.is_good, finding.differing, finding.ids) == (False, 4, ("a", "b", "c"))
+    assert finding.message == "4 points that were there before it was made are missing: a, b, c and 1 more"
+
+
+def test_each_fault_of_points_is_told() -> None:
+    finding = judge_missing(4, {"are missing": ["a"], "are older": [], "are too much": [7, "c"]})
+
+    assert (finding.is_good, finding.ids) == (False, ("a", "7", "c"))
+    assert finding.message == "1 points are missing: a; 2 points are too much: 7, c"
+
+
+@pytest.mark.parametrize(
+    ("found", "before", "after", "changed", "off"),
+    [
+        (5, 5, 5, 0, 0),
+        (4, 5, 5, 0, 1),
+        (7, 5, 5, 0, 2),
+        (6, 5, 7, 0, 0),
+        (6, 7, 5, 0, 0),
+        (3, 5, 7, 1, 1),
+        (8, 5, 7, 1, 0),
+    ],
+)
+def test_a_number_lies_between_two_counts_or_off_by_more_than_was_changed(found, before, after, changed, off) -> None:
+    assert off_by(found, before, after, changed=changed) == off
+
+
+def test_points_removed_since_are_no_fault() -> None:
+    assert judge_missing(7, {}, removed=2) == CheckFinding(
+        check=Check.MISSING, is_good=True, message="7 points are in both, 2 were removed since", compared=9
+    )
+
+
+GOOD = CheckFinding(check=Check.COUNT, is_good=True, message="7 memories")
+BAD = CheckFinding(check=Check.SAMPLE, is_good=False, message="1 of 7 points differ")
+OPEN = CheckFinding(check=Check.OWNER, is_good=None, message="no marker")
+
+
+GONE = "the live collection is gone"
+READ = CheckFinding(check=Check.CHECKSUM, is_good=True, message="9 bytes read")
+LATE = CheckFinding(check=Check.RESTORE, is_good=False, message="the server does not restore it")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "status", "reason", "message"),
+    [
+        (VerificationVerdict((GOOD,)), True, "Verified", "7 memories"),
+        (VerificationVerdict((OPEN, GOOD)), True, "Verified", "no marker; 7 memories"),
+        (VerificationVerdict((GOOD, BAD)), False, "CopyDiffers", "1 of 7 points differ"),
+        (VerificationVerdict((GOOD,), GONE), True, "ComparedWithRecord", f"7 memories; {GONE}"),
+        (VerificationVerdict((OPEN,), GONE), None, "NotVerified", f"no marker; {GONE}"),
+        (VerificationVerdict((READ,)), True, "ChecksumMatches", "9 bytes read"),
+        (VerificationVerdict((replace(READ, is_good=False),)), False, "ChecksumDiffers", "9 bytes read"),
+        (VerificationVerdict((LATE,)), False, "NotRestorable", "the server does not restore it"),
+        (
+            VerificationVerdict((READ, replace(LATE, is_good=None))),
+            None,
+            "NotRestorable",
+            "9 bytes read; the server does not restore it",
+        ),
+    ],
+)
+def test_a_condition_says_what_is_wrong_and_never_true_where_nothing_was_proven(
+    verdict, status, reason, message
+) -> None:
+    assert verdict.state == ConditionState(VERIFIED, status, reason, message)

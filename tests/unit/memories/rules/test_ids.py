@@ -1,0 +1,35 @@
+"""Ids."""
+
+import random
+import uuid
+
+import pytest
+
+from agentmemory_operator.memories.rules.ids import is_id, keyed_id, time_ordered_id
+
+NOW_MS = 1_795_000_000_000
+
+
+def test_ids_of_one_batch_sort_as_they_were_given() -> None:
+    ids = [time_ordered_id(NOW_MS, place, randomness=random.getrandbits(62)) for place in range(1000)]
+
+    assert ids == sorted(ids)
+
+
+def test_a_new_id_is_a_uuid_of_version_7_that_holds_its_time() -> None:
+    made = uuid.UUID(time_ordered_id(NOW_MS, 4097, randomness=2**62 - 1))
+
+    assert (made.version, made.variant, made.int >> 80) == (7, uuid.RFC_4122, NOW_MS)
+
+
+def test_a_key_stands_for_one_id_of_its_user_and_agent() -> None:
+    ids = {keyed_id(agent, user, key) for agent in "ab" for user in "uv" for key in "kl"}
+
+    assert len(ids) == 8
+    assert keyed_id("a", "u", "k") == keyed_id("a", "u", "k")
+    assert all(map(is_id, ids))
+
+
+@pytest.mark.parametrize("value", ["", "7", "not-an-id", "018F0000-0000-7000-8000-000000000000", "{" + "0" * 32 + "}"])
+def test_only_the_stored_spelling_is_an_id(value: str) -> None:
+    assert not is_id(value)

@@ -1,0 +1,44 @@
+"""How a memory lies on a point."""
+
+from agentmemory_operator.memories.rules.record import MemoryRecord, payload_of, record_of, tombstone_of
+
+RECORD = MemoryRecord(
+    id="i",
+    agent_id="a",
+    user_id="u",
+    type="fact",
+    content="c",
+    created_at=1,
+    updated_at=2,
+    tags=("x", "y"),
+    metadata={"ticket": 7},
+    supersedes_id="h",
+)
+
+
+def test_a_record_survives_the_way_to_a_point_and_back() -> None:
+    assert record_of(payload_of(RECORD)) == RECORD
+
+
+def test_what_is_absent_is_left_out_because_a_formula_fails_on_null() -> None:
+    assert None not in payload_of(RECORD).values()
+
+
+def test_keys_that_are_not_ours_are_ignored() -> None:
+    assert record_of(payload_of(RECORD) | {"accessMarks": ["w:1"], "x": None}) == RECORD
+
+
+def test_a_tombstone_keeps_nothing_of_the_content() -> None:
+    tombstone = tombstone_of(payload_of(RECORD), 9)
+
+    assert tombstone == {
+        "id": "i",
+        "agentId": "a",
+        "userId": "u",
+        "type": "fact",
+        "supersedesId": "h",
+        "rev": 2,
+        "updatedAt": 9,
+        "deletedAt": 9,
+        "pending": True,
+    }

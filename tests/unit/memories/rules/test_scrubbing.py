@@ -1,0 +1,185 @@
+"""Secrets leave the text, what looks like one stays, and neither takes long."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agentmemory_operator.adapters.detect_secrets_rules import library_rules
+from agentmemory_operator.memories.rules import scrubbing
+from agentmemory_operator.memories.rules.scrubbing import SecretRule
+from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES, PREFIXED
+from agentmemory_operator.runtime.slices import at_once
+from tests.support.spec.golden import read_table
+
+RULES = (*library_rules(), *OWN_RULES)
+TABLE = read_table("secrets.yaml")
+SECRETS: list[dict[str, Any]] = TABLE["secrets"]
+LOOKALIKES: list[str] = TABLE["lookalikes"]
+MIB = 1 << 20
+
+
+def scrub(text: str, rules: Sequence[SecretRule] = RULES) -> scrubbing.Scrubbed:
+    return at_once(scrubbing.scrub(text, rules))
+
+
+def _text(entry: dict[str, Any]) -> str:
+    return "".join(entry["parts"])
+
+
+@pytest.mark.parametrize("entry", SECRETS, ids=lambda entry: str(entry["after"])[:40])
+def test_a_secret_becomes_the_marker_of_its_kind(entry: dict[str, Any]) -> None:
+    scrubbed = scrub(_text(entry))
+    assert (scrubbed.text, scrubbed.kinds) == (entry["after"], {entry["kind"]})
+
+
+@pytest.mark.parametrize("text", LOOKALIKES, ids=lambda text: str(text)[:40])
+def test_what_only_looks_like_a_secret_stays(text: str) -> None:
+    assert scrub(text) == scrubbing.Scrubbed(text)
+
+
+def test_the_table_is_as_large_as_it_was_agreed() -> None:
+    assert len(SECRETS) >= 60
+    assert len(LOOKALIKES) >= 60
+
+
+PIECES = (
+    [_text(entry) for entry in SECRETS]
+    + LOOKALIKES
+    + ["[REDACTED:jwt]", "password", ": ", "=", '"', "\n", "eyJ", "sk-"]
+)
+
+
+@given(st.lists(st.sampled_from(PIECES) | st.text(max_size=12), max_size=8), st.sampled_from(["", " ", "\n", ".", "@"]))
+def test_scrubbing_again_changes_nothing(pieces: list[str], between: str) -> None:
+    once = scrub(between.join(pieces)).text
+    assert scrub(once) == scrubbing.Scrubbed(once)
+
+
+@given(st.lists(st.sampled_from(LOOKALIKES), max_size=4), st.sampled_from(SECRETS))
+def test_other_lines_stay_as_they_are(lines: list[str], entry: dict[str, Any]) -> None:
+    text = "\n".join([*lines, _text(entry), *lines])
+    assert scrub(text).text == "\n".join([*lines, entry["after"], *lines])
+
+
+ADVERSARIAL = [
+    *(prefix for _, prefix, _ in PREFIXED),
+    *(_text(entry) for entry in SECRETS),
+    "eyJ",
+    "eyJ.",
+    "eyJaaaaaaaaa.",
+    "a",
+    "a:",
+    "://",
+    "a://",
+    "a://a:",
+    "://a:a@",
+    "://:",
+    "password",
+    "password:",
+    "password is ",
+    "password for a ",
+    "password=,",
+    "password=,a",
+    'password="',
+    "--",
+    "--password ",
+    "-u a:",
+    "bearer ",
+    "token",
+    "token:",
+    "api",
+    "api_key=",
+    "pass=",
+    "seed phrase: a ",
+    "-----BEGIN PRIVATE KEY-----",
+    "-----BEGIN ",
+    "-----BEGIN PRIVATE KEY-----\n" + "A" * 64,
+    "Private-Lines: 1\n",
+    "A" * 16 + "\n",
+    "AKIA",
+    "aws",
+    "aws key ",
+    "AccountKey=",
+    "M.",
+    "MTIz",
+    "0",
+    "0:",
+    "ghp_",
+    "glpat-",
+    "SG.",
+    "xoxb-1-",
+    "sq0csp-",
+    "SK",
+    "pypi-AgEIcHlwaS5vcmc",
+    "https://hooks.slack.com/services/T",
+    "authorization: basic ",
+    "?sig=",
+]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.kind} {rule.pattern.pattern[:30]}")
+def test_a_rule_reads_long_texts_in_linear_time(rule: SecretRule) -> None:
+    """Sixteen times the text may take sixteen times as long and some; what is quadratic takes 256 times."""
+    for piece in ADVERSARIAL:
+        text = piece * (MIB // 16 // len(piece))
+        began = time.process_time()
+        scrub(text, [rule])
+        assert time.process_time() - began < 1.0, piece
+
+
+@pytest.mark.parametrize("entry", SECRETS, ids=lambda entry: str(entry["after"])[:40])
+def test_a_secret_across_the_end_of_a_window_is_found(entry: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short windows overlap as long ones do, and take a tenth of the time."""
+    monkeypatch.setattr(scrubbing, "WINDOW", 6 << 10)
+    monkeypatch.setattr(scrubbing, "OVERLAP", 2 << 10)
+    assert_found_across_windows(entry)
+
+
+@pytest.mark.parametrize("entry", SECRETS[::20], ids=lambda entry: str(entry["after"])[:40])
+def test_so_it_is_where_windows_are_as_long_as_they_are(entry: dict[str, Any]) -> None:
+    assert_found_across_windows(entry)
+
+
+def assert_found_across_windows(entry: dict[str, Any]) -> None:
+    """Try each way that a secret may lie across the end of a window: at, before and behind it."""
+    filling = "- it rained\n" * (scrubbing.WINDOW // 12 + 1)
+    for before in (0, 1, 5, 20, 1000, scrubbing.OVERLAP - 200):
+        text = filling[: scrubbing.WINDOW - before - len(_text(entry)) // 2 - 1] + "\n"
+        assert scrub(text + _text(entry) + "\n" + filling).text == text + entry["after"] + "\n" + filling, before
+
+
+def test_a_word_longer_than_a_window_goes_as_a_whole() -> None:
+    assert scrub("a sk-" + "a1" * scrubbing.WINDOW + " b").text == "a [REDACTED:api-key] b"
+
+
+def test_a_long_text_is_read_in_short_steps() -> None:
+    """A step is a rule on a window: of a text sixteen times as long there are sixteen times as many and some."""
+    steps = [sum(1 for _ in scrubbing.scrub("password " * (count * scrubbing.WINDOW // 9), RULES)) for count in (1, 16)]
+
+    assert 16 * steps[0] <= steps[1] <= 24 * steps[0]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"password": "a1b2c3 " * 400}, {"p" * MIB: ["a"] * 2000}, {"password": ["a"] * 2000}],
+    ids=["a long value", "a long key", "many values"],
+)
+def test_what_stands_under_a_key_is_read_once_with_it_and_once_alone(value: dict[str, Any]) -> None:
+    """Read with the whole of its key, each of 2,000 values under a key of 1 MiB would be a MiB."""
+    began = time.process_time()
+    at_once(scrubbing.scrub_object(value, RULES))
+
+    assert time.process_time() - began < 2
+
+
+def test_a_long_value_is_scrubbed_by_its_key_at_its_beginning_and_by_itself_everywhere() -> None:
+    value = "x1" * 300 + " and " * 2000 + "password: hunter2 " + "and " * 20_000
+    scrubbed = at_once(scrubbing.scrub_object({"token": value}, RULES)).value["token"]
+
+    assert scrubbed.startswith("[REDACTED:token]")
+    assert "password: [REDACTED:password] " in scrubbed
+    assert scrubbed.endswith("and " * 20_000)

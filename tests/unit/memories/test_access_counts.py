@@ -1,0 +1,62 @@
+"""What is noted is bounded, and waits while the engine is away."""
+
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import NotFound, StoreUnavailable
+from agentmemory_operator.memories import access_counts
+from agentmemory_operator.memories.access_counts import AccessCounts
+from tests.support.engine.fakes import FakeClock
+
+
+def counts_of(error: Exception) -> AccessCounts:
+    async def open_agent(slug: str) -> Any:
+        raise error
+
+    return AccessCounts(open_agent, FakeClock(), writer="w")
+
+
+async def test_counts_of_an_agent_that_is_gone_are_dropped() -> None:
+    counts = counts_of(NotFound("gone"))
+    counts.note("bot", ["a", "a", "b"])
+
+    await counts.flush()
+
+    assert counts.dropped == 3
+
+
+async def test_counts_wait_while_the_engine_is_away() -> None:
+    counts = counts_of(StoreUnavailable("away"))
+    counts.note("bot", ["a"])
+
+    await counts.flush()
+
+    assert counts.dropped == 0
+    assert counts.waiting == 1
+
+
+async def test_beyond_the_bound_the_oldest_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_counts, "MAX_WAITING", 3)
+    counts = counts_of(StoreUnavailable("away"))
+
+    counts.note("bot", ["a", "b", "c", "a", "d", "e"])
+
+    assert (counts.waiting, counts.dropped) == (3, 2)
+    assert "agentmemory_api_access_dropped_total 2" in counts.drops.lines()
+
+
+async def test_the_lag_is_the_age_of_the_oldest_access_that_is_not_written() -> None:
+    clock = FakeClock()
+
+    async def open_agent(slug: str) -> Any:
+        raise StoreUnavailable("away")
+
+    counts = AccessCounts(open_agent, clock, writer="w")
+    assert counts.lag_s == 0
+    counts.note("bot", ["a"])
+    clock.move(ms=7_000)
+    counts.note("other", ["b"])
+    await counts.flush()
+
+    assert counts.lag_s == 7

@@ -1,0 +1,85 @@
+"""Probe searches look as far as agents' own searches do."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
+from agentmemory_operator.connections.link import Endpoint
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.rebuilds.probe import RecallProbing
+from agentmemory_operator.rebuilds.task import RebuildRun
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.engine.fakes import FakeClock
+from tests.support.spec.documents import memory_document
+from tests.support.spec.plans import desired_of, observed_of
+
+POINT = {"id": "a", "payload": {"userId": "ada", "content": "bees", "rev": 1}, "vector": [1.0]}
+
+
+@dataclass
+class Points:
+    """Remembers what it was asked.
+
+    Attributes:
+        eligible: memories of the user.
+    """
+
+    eligible: int
+    asked: list[Json] = field(default_factory=list)
+
+    async def count(self, collection: str, filter_: Json, *, exact: bool = True) -> int:
+        return self.eligible
+
+    async def query_batch(self, collection: str, bodies: list[Json]) -> list[list[Json]]:
+        self.asked += bodies
+        return [[{"id": "a", "score": 1.0}] for _ in bodies]
+
+    async def retrieve(self, collection: str, ids: list[str], **how: Any) -> list[Json]:
+        return [{"id": "a", "payload": {"rev": 1}}]
+
+
+@pytest.mark.parametrize(
+    ("eligible", "limits", "params"),
+    [
+        (100, {}, {"exact": True}),
+        # Five lists share the 3,000 candidates.
+        (50_000, {}, {"hnsw_ef": 600}),
+        (50_000, {"enabled": True, "search_max_hnsw_ef": 128}, {"hnsw_ef": 128}),
+    ],
+)
+async def test_the_index_looks_as_far_as_for_all_candidates_of_a_search(
+    eligible: int, limits: dict[str, Any], params: Json
+) -> None:
+    points, unused = Points(eligible), None
+    live = observed_of(replace(desired_of(), strict_mode=tuple(sorted(limits.items()))))
+
+    async def check() -> None:
+        """Go on."""
+
+    async def show(record: RebuildRecord, message: str) -> None:
+        """Nobody looks."""
+
+    fake: Any = points
+    none: Any = unused
+    task = RebuildRun(
+        memory=parse_agent_memory(memory_document("mine")),
+        server=Server(Endpoint("http://q", None, 1), none, none, fake),
+        source=live,
+        desired=live.collection,
+        record=RebuildRecord(source="s", target="t", digest="d", begun_ms=0, since_ms=0),
+        clock=FakeClock(),
+        embedder=None,
+        check=check,
+        show=show,
+    )
+
+    recall = await RecallProbing(task, live, None).measure([POINT], {"a"})
+
+    exact, approximate = points.asked[:2]
+    assert exact["params"] == {"exact": True}
+    assert {name: approximate["params"].get(name) for name in params} == params
+    assert {body["limit"] for body in points.asked} == {20}
+    assert (recall.probes, recall.neighbours, recall.index_after) == (1, 1.0, 1.0)

@@ -1,0 +1,41 @@
+"""What a pass found, told with how the rebuild stands."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import Collection
+from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.plan import Plan
+from agentmemory_operator.collections.rules.refusals import Refusal
+from agentmemory_operator.rebuilds.reports import RebuildReports
+from agentmemory_operator.runtime.cache import ObjectTable, key_of
+from agentmemory_operator.spec.kinds.conditions import Reason
+from tests.support.engine.fakes import FakeClock, FakeCluster
+from tests.support.spec.documents import memory_document
+from tests.support.spec.plans import observed_of
+
+SHORT = Refusal(Reason.INSUFFICIENT_SPACE, "no room", (), digest="d1")
+LIVE = observed_of(Collection(size=4, distance="Cosine"))
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        ({"state": "Running", "digest": "d1"}, Reason.REBUILD_RUNNING),
+        ({"state": "Failed", "digest": "d1", "endTime": "2026-01-01T00:00:00Z"}, Reason.INSUFFICIENT_SPACE),
+        ({"state": "Running", "digest": "d0"}, Reason.INSUFFICIENT_SPACE),
+        ({}, Reason.INSUFFICIENT_SPACE),
+    ],
+)
+def test_the_room_that_a_running_rebuild_takes_is_no_want_of_room_for_it(told: dict[str, str], reason: Reason) -> None:
+    table, document = ObjectTable(), memory_document("a")
+    table.put(document | {"status": {"rebuild": told}})
+    reports = RebuildReports(table, FakeCluster(), FakeClock())
+    found = Reconciled(LIVE, Plan(LIVE.physical, ()), SHORT, Plan(LIVE.physical, ()))
+
+    refusal = reports.explained(key_of(document), found).refusal
+
+    assert refusal is not None
+    assert refusal.reason == reason
+    assert replace(refusal, reason=SHORT.reason, message=SHORT.message) == SHORT

@@ -1,0 +1,185 @@
+"""Everything that a Qdrant lost, each agent from its latest proven snapshot; the same again goes on."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
+from agentmemory_operator.errors import NotFound
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.restores.restore_all import RestoreAll, RestoredAgent
+from agentmemory_operator.runtime.cache import QDRANT_CONNECTION, Key
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from tests.support.spec.documents import connection_document, memory_document
+
+LOST = {"type": "Ready", "status": "False", "reason": "CollectionLost", "lastTransitionTime": "2026-11-22T08:00:00Z"}
+READY = {"type": "Ready", "status": "True", "reason": "Serving", "lastTransitionTime": "2026-11-22T08:00:00Z"}
+
+
+@dataclass(slots=True)
+class Objects:
+    """Implements ports.jobs.JobObjects; an operator ends each restore at once.
+
+    Attributes:
+        refused: snapshots that cannot be recovered.
+    """
+
+    documents: dict[tuple[str, str, str], Json] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    made: list[str] = field(default_factory=list)
+    open: int = 0
+    most_open: int = 0
+
+    def put(self, document: Json) -> None:
+        metadata = document["metadata"]
+        self.documents[document["kind"], metadata["namespace"], metadata["name"]] = document
+
+    async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
+        raise NotFound(name)
+
+    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
+        if (kind, namespace, name) not in self.documents:
+            raise NotFound(f"there is no {kind} {namespace}/{name}")
+        document = self.documents[kind, namespace, name]
+        if kind == "MemoryRestore" and "status" not in document:
+            self.open -= 1
+            is_bad = document["spec"]["source"]["snapshotRef"]["name"] in self.refused
+            succeeded = {"type": "Succeeded", "status": "False" if is_bad else "True", "message": "said"}
+            document = document | {"status": {"conditions": [succeeded]}}
+            self.documents[kind, namespace, name] = document
+            return {}
+        return document
+
+    async def list_in(self, kind: str, namespace: str) -> list[Json]:
+        return [found for name, found in self.documents.items() if name[0] == kind and namespace in ("", name[1])]
+
+    async def create_object(self, document: Json) -> bool:
+        metadata = document["metadata"]
+        if (document["kind"], metadata["namespace"], metadata["name"]) in self.documents:
+            return False
+        self.put(document)
+        self.made.append(document["spec"]["source"]["snapshotRef"]["name"])
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        await asyncio.sleep(0)
+        return True
+
+    async def delete_object(self, kind: str, metadata: Metadata) -> None:
+        raise NotImplementedError
+
+    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
+        raise NotImplementedError
+
+    def agent(self, name: str, condition: Json = LOST, *, namespace: str = "agents", **spec: Any) -> None:
+        document = memory_document(name, metadata={"namespace": namespace}, **spec)
+        self.put(document | {"status": {"conditions": [condition]}})
+
+    def snapshot(self, name: str, of: str, begun: str, *, verified: str = "True", version: str = "1.18.3") -> None:
+        conditions = [{"type": "Succeeded", "status": "True"}, {"type": "Verified", "status": verified}]
+        status = {"conditions": conditions, "startTime": begun, "qdrantVersion": version}
+        metadata = {"name": name, "namespace": "agents"}
+        spec = {"agentMemoryRef": {"name": of}}
+        self.put({"kind": "MemorySnapshot", "metadata": metadata, "spec": spec, "status": status})
+
+
+@pytest.fixture
+def objects() -> Objects:
+    made = Objects()
+    made.put(connection_document() | {"status": {"version": "1.18.4"}})
+    return made
+
+
+async def restore_all(objects: Objects, *, at_once: int = 4) -> list[RestoredAgent]:
+    connection = Key(QDRANT_CONNECTION, "agents", "main")
+    told: list[RestoredAgent] = []
+    everything = RestoreAll(objects=objects, connection=connection, tell=told.append, at_once=at_once, poll_s=0)
+    assert sorted(result.agent for result in await everything.run(await everything.find())) == sorted(
+        result.agent for result in told
+    )
+    return told
+
+
+async def test_each_lost_agent_comes_back_from_its_latest_proven_snapshot(objects: Objects) -> None:
+    objects.agent("bot")
+    objects.snapshot("old", "bot", "2026-11-20T00:00:00Z")
+    objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
+    objects.snapshot("unproven", "bot", "2026-11-22T00:00:00Z", verified="False")
+    objects.snapshot("of-another-minor", "bot", "2026-11-22T00:00:00Z", version="1.17.9")
+    objects.snapshot("another-s", "other", "2026-11-22T00:00:00Z")
+
+    (result,) = await restore_all(objects)
+
+    assert (result.agent, result.is_restored, objects.made) == ("agents/bot", True, ["new"])
+
+
+async def test_an_agent_that_serves_or_is_of_another_connection_is_left_alone(objects: Objects) -> None:
+    objects.agent("serving", READY)
+    objects.agent("elsewhere", connectionRef={"name": "other"})
+    objects.agent("of-another-namespace", namespace="others")
+    for name in ("serving", "elsewhere"):
+        objects.snapshot(f"of-{name}", name, "2026-11-20T00:00:00Z")
+
+    assert await restore_all(objects) == []
+    assert objects.made == []
+
+
+async def test_agents_of_other_namespaces_that_share_the_connection_come_back_too(objects: Objects) -> None:
+    objects.agent("bot", namespace="others", connectionRef={"name": "main", "namespace": "agents"})
+
+    (result,) = await restore_all(objects)
+
+    assert (result.agent, result.is_restored) == ("others/bot", False)
+    assert "no proven snapshot" in result.message
+
+
+async def test_the_next_older_one_is_tried_where_the_latest_cannot_be_recovered(objects: Objects) -> None:
+    objects.agent("bot")
+    objects.snapshot("old", "bot", "2026-11-20T00:00:00Z")
+    objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
+    objects.refused.add("new")
+
+    (result,) = await restore_all(objects)
+
+    assert (result.is_restored, objects.made) == (True, ["new", "old"])
+
+
+async def test_the_same_again_makes_nothing_twice(objects: Objects) -> None:
+    objects.agent("bot")
+    objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
+    await restore_all(objects)
+
+    (result,) = await restore_all(objects)
+
+    assert (result.is_restored, objects.made) == (True, ["new"])
+
+
+async def test_a_later_loss_is_restored_from_the_same_snapshot_once_more(objects: Objects) -> None:
+    objects.agent("bot")
+    objects.snapshot("new", "bot", "2026-11-21T00:00:00Z")
+    await restore_all(objects)
+    objects.agent("bot", LOST | {"lastTransitionTime": "2026-11-23T08:00:00Z"})
+
+    await restore_all(objects)
+
+    assert objects.made == ["new", "new"]
+
+
+async def test_no_more_than_so_many_are_under_way_at_once(objects: Objects) -> None:
+    for number in range(20):
+        objects.agent(f"bot-{number}")
+        objects.snapshot(f"s-{number}", f"bot-{number}", "2026-11-21T00:00:00Z")
+
+    results = await restore_all(objects, at_once=3)
+
+    assert len(results) == 20
+    assert objects.most_open == 3
+
+
+async def test_a_connection_that_does_not_exist_is_named(objects: Objects) -> None:
+    objects.documents.clear()
+
+    with pytest.raises(NotFound, match="QdrantConnection agents/main"):
+        await restore_all(objects)

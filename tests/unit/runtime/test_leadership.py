@@ -1,0 +1,350 @@
+"""The timing of the lease, on a clock that only moves when told."""
+
+import asyncio
+from dataclasses import dataclass, replace
+
+import pytest
+
+from agentmemory_operator.errors import AgentMemoryError, Conflict, LeadershipLost, TransientError
+from agentmemory_operator.ports.kubernetes import Lease
+from agentmemory_operator.runtime.leadership import Leadership, LeaseTiming
+
+TIMING = LeaseTiming()
+
+
+class Time:
+    """A monotonic clock that jumps to the end of each sleep; beyond `end_s` nobody wakes any more."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+        self.end_s = float("inf")
+
+    def read(self) -> float:
+        return self.now_s
+
+    async def sleep(self, seconds: float) -> None:
+        if self.now_s + seconds > self.end_s:
+            self.now_s = self.end_s
+            await asyncio.Event().wait()
+        self.now_s += seconds
+        await asyncio.sleep(0)
+
+
+@dataclass
+class FakeLeases:
+    """Implements ports.LeaseStore in memory.
+
+    Attributes:
+        error: raised by every call while it is set.
+        loses_answers: writes take effect and fail all the same.
+        writes: accepted ones.
+    """
+
+    lease: Lease | None = None
+    error: AgentMemoryError | None = None
+    loses_answers: bool = False
+    writes: int = 0
+
+    async def read(self) -> Lease | None:
+        self._check()
+        return self.lease
+
+    async def write(self, lease: Lease) -> Lease:
+        self._check()
+        if lease.version != (self.lease.version if self.lease else ""):
+            raise Conflict("the object has been modified")
+        self.writes += 1
+        self.lease = replace(lease, version=str(self.writes))
+        if self.loses_answers:
+            raise TransientError("the answer was lost")
+        return self.lease
+
+    def _check(self) -> None:
+        if self.error:
+            raise self.error
+
+
+@pytest.fixture
+def clock() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def leases() -> FakeLeases:
+    return FakeLeases()
+
+
+def candidate(leases: FakeLeases, clock: Time, name: str = "a") -> Leadership:
+    return Leadership(leases, name, now_s=clock.read, sleep=clock.sleep)
+
+
+async def keep_until(leader: Leadership, clock: Time, end_s: float) -> BaseException | None:
+    """Keep the lease until the clock has come to `end_s`; return what ended it before."""
+    clock.end_s = end_s
+    keeping = asyncio.create_task(leader.keep())
+    while clock.now_s < end_s and not keeping.done():
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    if not keeping.done():
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+        clock.end_s = float("inf")
+        return None
+    return keeping.exception()
+
+
+async def test_the_first_candidate_creates_the_lease_and_leads(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    with pytest.raises(LeadershipLost, match="does not hold"):
+        leader.check()
+
+    await leader.acquire()
+
+    leader.check()
+    assert leases.lease is not None
+    assert (leases.lease.holder, leases.lease.duration_s, leases.lease.transitions) == ("a", TIMING.duration_s, 0)
+
+
+async def test_a_leader_renews_for_as_long_as_it_runs(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+
+    assert await keep_until(leader, clock, clock.now_s + 600) is None
+
+    leader.check()
+    assert leases.writes == pytest.approx(600 / TIMING.renew_s, abs=3)
+
+
+async def test_a_leader_that_slept_over_its_deadline_may_not_write(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+
+    clock.now_s += TIMING.deadline_s - 0.01
+    leader.check()
+    clock.now_s += 0.01
+
+    with pytest.raises(LeadershipLost, match="not renewed in time"):
+        leader.check()
+    assert not leader.is_leading
+
+
+async def test_a_leader_that_slept_gives_up_instead_of_renewing(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+    clock.now_s += 60
+
+    ended = await keep_until(leader, clock, clock.now_s + 60)
+
+    assert isinstance(ended, LeadershipLost)
+    assert leases.writes == 1
+
+
+async def test_the_deadline_counts_from_the_sending_of_a_renewal(leases: FakeLeases, clock: Time) -> None:
+    class SlowLeases(FakeLeases):
+        async def write(self, lease: Lease) -> Lease:
+            written = await super().write(lease)
+            clock.now_s += 2.5
+            return written
+
+    leader = candidate(SlowLeases(), clock)
+    await leader.acquire()
+
+    clock.now_s += TIMING.deadline_s - 2.5
+
+    assert not leader.is_leading
+
+
+async def test_a_standby_takes_over_only_when_the_leaders_deadline_is_past(leases: FakeLeases, clock: Time) -> None:
+    leader, standby = candidate(leases, clock), candidate(leases, clock, "b")
+    await leader.acquire()
+    killed_s = clock.now_s
+
+    await standby.acquire()
+
+    assert not leader.is_leading
+    assert TIMING.duration_s <= clock.now_s - killed_s <= TIMING.duration_s + TIMING.try_s
+    assert leases.lease is not None
+    assert (leases.lease.holder, leases.lease.transitions) == ("b", 1)
+
+
+async def test_a_standby_waits_for_as_long_as_the_leader_renews(leases: FakeLeases, clock: Time) -> None:
+    leader, standby = candidate(leases, clock), candidate(leases, clock, "b")
+    await leader.acquire()
+    waiting = asyncio.create_task(standby.acquire())
+
+    assert await keep_until(leader, clock, clock.now_s + 120) is None
+
+    assert not waiting.done()
+    waiting.cancel()
+
+
+async def test_a_lease_that_was_given_back_is_taken_at_once(leases: FakeLeases, clock: Time) -> None:
+    leader, standby = candidate(leases, clock), candidate(leases, clock, "b")
+    await leader.acquire()
+    started_s = clock.now_s
+
+    await leader.release()
+    await standby.acquire()
+
+    assert clock.now_s == started_s
+    assert not leader.is_leading
+    standby.check()
+
+
+async def test_a_lost_lease_is_not_given_back(leases: FakeLeases, clock: Time) -> None:
+    leader, standby = candidate(leases, clock), candidate(leases, clock, "b")
+    await leader.acquire()
+    await standby.acquire()
+
+    await leader.release()
+
+    assert leases.lease is not None
+    assert leases.lease.holder == "b"
+
+
+async def test_a_lease_that_somebody_took_is_lost_at_the_next_renewal(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+    assert leases.lease is not None
+    leases.lease = replace(leases.lease, holder="b", version="x")
+
+    ended = await keep_until(leader, clock, clock.now_s + 60)
+
+    assert isinstance(ended, LeadershipLost)
+    assert "b took the lease" in str(ended)
+
+
+async def test_an_api_server_that_is_away_too_long_ends_the_leadership_in_time(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+    started_s = clock.now_s
+    leases.error = TransientError("away")
+
+    ended = await keep_until(leader, clock, clock.now_s + 60)
+
+    assert isinstance(ended, LeadershipLost)
+    assert clock.now_s - started_s == pytest.approx(TIMING.deadline_s, abs=0.01)
+
+
+async def test_an_api_server_that_is_away_for_a_moment_costs_nothing(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+    leases.error = TransientError("away")
+    assert await keep_until(leader, clock, clock.now_s + TIMING.deadline_s - 3) is None
+
+    leases.error = None
+    assert await keep_until(leader, clock, clock.now_s + 60) is None
+
+    leader.check()
+
+
+async def test_a_renewal_whose_answer_was_lost_is_seen_as_ours(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+    leases.loses_answers = True
+    assert await keep_until(leader, clock, clock.now_s + TIMING.renew_s) is None
+
+    leases.loses_answers = False
+
+    assert await keep_until(leader, clock, clock.now_s + 60) is None
+    leader.check()
+
+
+async def test_of_two_that_create_the_lease_at_once_one_leads(leases: FakeLeases, clock: Time) -> None:
+    class LateLeases(FakeLeases):
+        async def read(self) -> Lease | None:
+            return None if self.writes < 2 else self.lease
+
+    both = LateLeases()
+    first, second = candidate(both, clock), candidate(both, clock, "b")
+    await first.acquire()
+    waiting = asyncio.create_task(second.acquire())
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    assert first.is_leading
+    assert not second.is_leading
+    waiting.cancel()
+
+
+async def test_a_call_under_way_goes_on_while_the_lease_is_renewed_and_ends_with_it(leases: FakeLeases) -> None:
+    timing = LeaseTiming(duration_s=1, deadline_s=0.2, renew_s=0.05, try_s=0.02, call_s=0.05)
+    leader = Leadership(leases, "a", timing=timing)
+    await leader.acquire()
+    keeping = asyncio.create_task(leader.keep())
+
+    async with leader.writing():
+        await asyncio.sleep(0.6)
+    leases.error = TransientError("the API server is away")
+    with pytest.raises(LeadershipLost, match="ended while a call was under way"):
+        async with leader.writing():
+            await asyncio.Event().wait()
+
+    await asyncio.gather(keeping, return_exceptions=True)
+    with pytest.raises(LeadershipLost):
+        async with leader.writing():
+            raise AssertionError("it is not made")
+
+
+async def test_what_a_call_raises_itself_comes_through(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+
+    with pytest.raises(TimeoutError, match="of its own"):
+        async with leader.writing():
+            raise TimeoutError("of its own")
+
+
+async def test_a_leader_whose_lease_is_as_it_left_it_is_confirmed(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+
+    await leader.confirm()
+
+    assert leader.is_leading
+
+
+async def test_a_leader_that_finds_another_in_the_lease_writes_nothing_more_and_ends(
+    leases: FakeLeases, clock: Time
+) -> None:
+    """Its own time is not over: somebody changed the lease by hand, or another judges it otherwise."""
+    leader = candidate(leases, clock)
+    await leader.acquire()
+    assert leases.lease
+    leases.lease = replace(leases.lease, holder="b")
+
+    with pytest.raises(LeadershipLost, match="b took the lease"):
+        await leader.confirm()
+
+    with pytest.raises(LeadershipLost, match="b took the lease"):
+        leader.check()
+    assert isinstance(await keep_until(leader, clock, clock.now_s + 10), LeadershipLost)
+    await leader.release()
+    assert leases.writes == 1, "and it gives back nothing that is not its own"
+
+
+async def test_a_lease_that_cannot_be_read_is_asked_for_until_its_end(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+    leases.error = TransientError("the API server is away")
+
+    with pytest.raises(LeadershipLost, match="not renewed in time"):
+        await leader.confirm()
+
+
+async def test_who_gives_up_has_nothing_under_way(leases: FakeLeases, clock: Time) -> None:
+    leader = candidate(leases, clock)
+    await leader.acquire()
+
+    async def call() -> None:
+        async with leader.writing():
+            await asyncio.Event().wait()
+
+    calling = asyncio.create_task(call())
+    await asyncio.sleep(0)
+    with pytest.raises(LeadershipLost, match="the alias leads elsewhere"):
+        leader.give_up("the alias leads elsewhere")
+
+    async with asyncio.timeout(5):
+        with pytest.raises(LeadershipLost):
+            await calling

@@ -1,0 +1,191 @@
+"""Which memories are scored, by how many there are."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.memories.rules.filters import Selection, visible
+from agentmemory_operator.search.rules.candidate_classes import (
+    BY_HORIZON,
+    BY_IDLENESS,
+    BY_IDLENESS_AND_ACCESSES,
+    BY_IDLENESS_AND_IMPORTANCE,
+    BY_TIME,
+    BY_TIME_AND_USE,
+    BY_USE,
+    MemoryClass,
+)
+from agentmemory_operator.search.rules.candidates import gate_of, plan_candidates, similarity_of
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority
+from agentmemory_operator.spec.expression.typing import CheckedExpression, checked_expression
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import Weights
+from tests.support.engine.agents import EVERYTHING
+
+
+def expression(text: str) -> CheckedExpression:
+    return checked_expression(text, EVERYTHING.types, "Cosine")
+
+
+NOW_MS = 1_795_000_000_000
+FILTER = visible(Selection(user_id="u"), NOW_MS)
+
+
+@pytest.mark.parametrize(
+    ("eligible", "top_k", "candidates", "lists", "total", "is_exact"),
+    [
+        (10, 10, None, 1, 3000, True),
+        (3000, 10, None, 1, 3000, True),
+        (3001, 10, None, 5, 15_000, False),
+        (10_000, 10, None, 5, 6000, False),
+        (20_000, 10, None, 5, 3000, False),
+        (100_000, 10, None, 5, 3000, False),
+        (100_000, 5000, None, 5, 25_000, False),
+        (4000, 10_000, None, 1, 10_000, True),
+        (50, 10, 30, 1, 30, False),
+        (50, 40, 30, 1, 40, False),
+        (30, 10, 30, 1, 30, True),
+    ],
+)
+def test_small_sets_are_scored_whole_and_large_ones_by_five_lists(
+    eligible: int, top_k: int, candidates: int | None, *, lists: int, total: int, is_exact: bool
+) -> None:
+    ranking = replace(EVERYTHING, candidates=candidates)
+
+    plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=top_k, now_ms=NOW_MS)
+
+    assert (len(plan.filters), plan.total, plan.is_exact) == (lists, total, is_exact)
+
+
+@pytest.mark.parametrize(
+    ("eligible", "top_k", "most", "lists", "total", "is_exact"),
+    [
+        (10**5, 10, 1000, 5, 1000, False),
+        (10**5, 500, 1000, 1, 1000, False),
+        (1000, 10, 1000, 1, 1000, True),
+        (2999, 10, 1000, 5, 1000, False),
+        (10**5, 10, 10**6, 5, 3000, False),
+    ],
+)
+def test_a_limit_of_the_engine_is_kept_by_all_lists_together(
+    eligible: int, top_k: int, most: int, *, lists: int, total: int, is_exact: bool
+) -> None:
+    ranking = replace(EVERYTHING, max_query_limit=most)
+
+    plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=top_k, now_ms=NOW_MS)
+
+    assert (len(plan.filters), plan.total, plan.is_exact) == (lists, total, is_exact)
+
+
+@pytest.mark.parametrize(
+    ("weights", "lists"), [(Weights(1, 0, 0), 1), (Weights(0.6, 0.4, 0), 2), (Weights(0.6, 0, 0.4), 2)]
+)
+def test_a_signal_without_weight_gets_no_list(weights: Weights, lists: int) -> None:
+    plan = plan_candidates(replace(EVERYTHING, weights=weights), FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
+
+    assert len(plan.filters) == lists
+
+
+@pytest.mark.parametrize(
+    ("model", "classes"),
+    [
+        (Confidence(), BY_IDLENESS_AND_ACCESSES),
+        (Importance(), BY_IDLENESS_AND_IMPORTANCE),
+        (Priority(), BY_HORIZON),
+        (expression("similarity * decay(idleDays, 30)"), BY_IDLENESS),
+        (expression("similarity + importance - 0.01 * idleDays"), BY_IDLENESS_AND_IMPORTANCE),
+        (expression("similarity * decay(ageDays, 30)"), BY_TIME),
+        (expression("similarity * decay(ageDays, 30) + 0.1 * ln(1 + accessCount)"), BY_TIME_AND_USE),
+        (expression("similarity + importance"), BY_USE),
+        (expression("similarity"), ()),
+    ],
+)
+def test_a_model_gets_lists_of_what_it_depends_on(model: Model, classes: tuple[MemoryClass, ...]) -> None:
+    plan = plan_candidates(replace(EVERYTHING, model=model), FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
+
+    assert plan.classes[1:] == classes
+
+
+def test_a_type_with_a_horizon_of_its_own_gets_a_list() -> None:
+    ranking = replace(EVERYTHING, model=Priority(), types=(*EVERYTHING.types, MemoryType("semantic", 365)))
+
+    plan = plan_candidates(ranking, FILTER, eligible=10**5, top_k=10, now_ms=NOW_MS)
+
+    assert plan.classes[1:] == (*BY_HORIZON, MemoryClass(type_names=("semantic",)))
+
+
+def plan_query(ranking: Ranking, eligible: int, distance: str = "Cosine") -> dict[str, Any]:
+    plan = plan_candidates(ranking, FILTER, eligible=eligible, top_k=10, now_ms=NOW_MS)
+    return plan.query([1.0, 0.0], distance=distance)
+
+
+def test_every_list_keeps_to_the_filter() -> None:
+    lists = plan_query(EVERYTHING, 10**5)["prefetch"]
+
+    assert all(json.dumps(FILTER["must"])[:-1] in json.dumps(list_["filter"]) for list_ in lists)
+
+
+def test_the_search_ef_of_the_object_reaches_the_index_search() -> None:
+    lists = plan_query(replace(EVERYTHING, search_ef=200), 10**5)["prefetch"]
+
+    assert [list_["params"]["hnsw_ef"] for list_ in lists] == [200] * 5
+
+
+@pytest.mark.parametrize(
+    ("rescore", "oversampling", "in_lists", "at_the_end"),
+    [
+        (True, 1.0, {"quantization": {"rescore": False}}, {"exact": True}),
+        (True, 2.0, {"quantization": {"rescore": True, "oversampling": 2.0}}, {"exact": True}),
+        (False, 1.0, {"quantization": {"rescore": False}}, {"quantization": {"rescore": False}}),
+        (False, 4.0, {"quantization": {"rescore": False}}, {"quantization": {"rescore": False}}),
+    ],
+)
+def test_the_union_of_large_lists_is_compared_by_the_vectors_unless_the_object_says_no(
+    rescore: bool, oversampling: float, in_lists: object, at_the_end: object
+) -> None:
+    query = plan_query(replace(EVERYTHING, rescore=rescore, oversampling=oversampling), 10**5)
+
+    assert [list_["params"] for list_ in query["prefetch"]] == [in_lists] * 5
+    assert query["params"] == at_the_end
+
+
+@pytest.mark.parametrize(
+    ("rescore", "oversampling", "quantization"),
+    [
+        (True, 1.0, {"rescore": True}),
+        (True, 4.0, {"rescore": True, "oversampling": 4.0}),
+        (False, 1.0, {"rescore": False}),
+    ],
+)
+def test_a_single_list_is_rescored_as_the_object_says(rescore: bool, oversampling: float, quantization: object) -> None:
+    ranking = replace(EVERYTHING, candidates=30, rescore=rescore, oversampling=oversampling)
+
+    assert plan_query(ranking, 10**5)["params"] == {"quantization": quantization}
+
+
+def test_a_small_set_is_compared_whole_whatever_the_copies() -> None:
+    assert plan_query(replace(EVERYTHING, rescore=False), 10)["params"] == {"exact": True}
+
+
+@pytest.mark.parametrize(
+    ("distance", "min_similarity", "gate"),
+    [
+        ("Cosine", 0.1, 0.1),
+        ("Cosine", -1, None),
+        ("Dot", -1, None),
+        ("Dot", -0.5, -0.5),
+        ("Euclid", 0.5, 1),
+        ("Euclid", 0, None),
+        ("Euclid", -1, None),
+    ],
+)
+def test_a_least_similarity_is_the_engines_bound(distance: str, min_similarity: float, gate: float | None) -> None:
+    assert gate_of(distance, min_similarity) == gate
+
+
+@pytest.mark.parametrize(("distance", "similarity"), [("Cosine", 3), ("Dot", 3), ("Euclid", 0.25)])
+def test_nearer_is_more_similar_whatever_the_distance(distance: str, similarity: float) -> None:
+    assert similarity_of(distance, 3) == similarity

@@ -1,0 +1,24 @@
+"""What is measured of a cross-encoder."""
+
+import pytest
+
+from agentmemory_operator.errors import RerankerUnavailable
+from agentmemory_operator.runtime.metrics import render
+from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.search.rerank import MeteredReranker
+from tests.support.engine.fakes import FakeReranker
+
+
+async def test_the_time_of_each_reading_is_measured_also_of_one_that_fails() -> None:
+    ticks = iter((0.0, 0.25, 10.0, 10.5))
+    meter, inner = ApiMeter(now_s=lambda: next(ticks)), FakeReranker()
+    reranker = MeteredReranker(inner, meter)
+
+    assert await reranker.rerank("m", "q", ["a", "b"]) == [97.0, 98.0]
+    inner.error = RerankerUnavailable("it takes too long")
+    with pytest.raises(RerankerUnavailable):
+        await reranker.rerank("m", "q", ["a"])
+
+    shown = render(meter.metrics())
+    assert 'agentmemory_api_rerank_duration_seconds_sum{outcome="ok"} 0.250000' in shown
+    assert 'agentmemory_api_rerank_duration_seconds_sum{outcome="failed"} 0.500000' in shown

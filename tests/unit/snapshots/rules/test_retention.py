@@ -1,0 +1,59 @@
+"""Which snapshots stay: one case after another (tests/golden/retention.yaml)."""
+
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.snapshots.rules.retention import (
+    FAILED_AT_MOST,
+    Candidate,
+    RetentionRules,
+    RetentionVerdict,
+    judge,
+)
+from tests.support.spec.golden import read_table
+
+CASES = read_table("retention.yaml")
+
+
+def ms(time: datetime) -> int:
+    return int(time.timestamp() * 1000)
+
+
+def candidate(name: str, given: dict[str, Any]) -> Candidate:
+    rest = {key: tuple(value) if key == "users" else value for key, value in given.items() if key != "time"}
+    return Candidate(name=name, time_ms=ms(given["time"]), **rest)
+
+
+def told(verdict: RetentionVerdict) -> set[str]:
+    """Return the reasons, which have no order."""
+    return {f"{'' if verdict.is_kept else 'gone: '}{reason}" for reason in verdict.reasons}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_a_case(case: dict[str, Any]) -> None:
+    given = [candidate(name, facts) for name, facts in case["snapshots"].items()]
+
+    found = judge(given, RetentionRules(**case["rules"]), now_ms=ms(case["now"]))
+
+    wanted = {name: set(text.split(", ")) for name, text in case["wanted"].items()}
+    assert {verdict.name: told(verdict) for verdict in found} == wanted
+
+
+def test_of_a_long_row_of_failures_the_newest_stay() -> None:
+    """Without a bound a server that is away for a year would leave an object for each time of the schedule."""
+    hour = 3_600_000
+    row = [Candidate(name=f"s{n}", time_ms=n * hour, has_succeeded=False, is_verified=None) for n in range(50)]
+
+    kept = [verdict.name for verdict in judge(row, RetentionRules(), now_ms=50 * hour) if verdict.is_kept]
+
+    assert kept == [f"s{n}" for n in range(49, 49 - FAILED_AT_MOST, -1)]
+
+
+def test_the_reasons_are_one_line_for_people() -> None:
+    (verdict,) = judge(
+        [Candidate(name="a", time_ms=0)], RetentionRules(keep_last=1, daily=0, weekly=0, monthly=0), now_ms=0
+    )
+
+    assert verdict.text == "the newest, the last verified one that the server can restore, keepLast 1/1"

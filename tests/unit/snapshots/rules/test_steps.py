@@ -1,0 +1,124 @@
+"""A snapshot's way as its status tells it: what it is at, how it ended, whose files are whose."""
+
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import DeletionWaiting
+from agentmemory_operator.snapshots.rules.final import final_manifest, final_name, final_state
+from agentmemory_operator.snapshots.rules.steps import (
+    SnapshotStep,
+    failed,
+    failure_of,
+    files_copied,
+    files_named,
+    has_succeeded,
+    is_ended,
+    is_verified,
+    lost_files,
+    made,
+    running,
+)
+from agentmemory_operator.spec.kinds.conditions import ConditionState
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.spec.documents import memory_document
+
+NOW = "2026-11-22T09:00:00Z"
+GOOD = ConditionState("Verified", True, "Verified", "10 memories")
+BAD = ConditionState("Verified", False, "CopyDiffers", "3 points are missing")
+PHYSICAL = "agent_memory_bot__1"
+
+
+def status_of(*places: str, file: str = "a", proof: ConditionState = GOOD) -> dict[str, Any]:
+    locations = [{"type": place, "physical": PHYSICAL, "name": file} for place in places]
+    return made({"locations": locations, "sizeBytes": 7, "step": "Verify"}, proof, generation=1, now=NOW)
+
+
+def conditions(status: dict[str, Any]) -> dict[str, str]:
+    return {item["type"]: f"{item['status']}/{item['reason']}" for item in status["conditions"]}
+
+
+def test_one_under_way_says_what_it_is_at_and_has_not_ended() -> None:
+    status = running({"step": SnapshotStep.COPY}, generation=1, now=NOW, detail="3 of 7 bytes")
+
+    assert conditions(status) == {"Succeeded": "Unknown/Running", "Progressing": "True/Running"}
+    assert status["progress"] == "the snapshot is copied off the server: 3 of 7 bytes"
+    assert not is_ended(status)
+
+
+def test_one_that_was_made_makes_no_progress_any_more() -> None:
+    status = status_of("Qdrant")
+
+    assert conditions(status) == {"Succeeded": "True/SnapshotTaken", "Verified": "True/Verified"}
+    assert {"step", "progress"}.isdisjoint(status)
+    assert is_ended(status)
+    assert has_succeeded(status)
+    assert is_verified(status)
+
+
+def test_one_that_failed_keeps_why_while_it_is_cleaned_and_after() -> None:
+    cleaning = running(
+        {"step": SnapshotStep.CLEAN},
+        generation=1,
+        now=NOW,
+        detail="3 points are missing",
+        reason="CopyDiffers",
+        proof=BAD,
+    )
+    status = failed(cleaning, *failure_of(cleaning), generation=1, now=NOW)
+
+    assert conditions(status) == {"Succeeded": "False/CopyDiffers", "Verified": "False/CopyDiffers"}
+    assert failure_of(status) == ("CopyDiffers", "3 points are missing")
+    assert is_ended(status)
+    assert not is_verified(status)
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [(("Qdrant",), "same disk"), (("Qdrant", "S3"), "off the server too"), (("S3",), "off the server")],
+)
+def test_where_the_bytes_are_is_said(places: tuple[str, ...], words: str) -> None:
+    assert words in status_of(*places)["conditions"][0]["message"]
+
+
+def test_files_are_named_by_their_snapshots_and_copied_where_they_lie_elsewhere_too() -> None:
+    statuses = [status_of("Qdrant", file="a"), status_of("Qdrant", "S3", file="b"), status_of("S3", file="c"), {}]
+
+    assert files_named(statuses, PHYSICAL) == {"a", "b"}
+    assert files_copied(statuses, PHYSICAL) == {"b"}
+    assert files_named(statuses, "another") == set()
+
+
+def test_a_copy_that_is_not_whole_yet_is_none() -> None:
+    status = running(status_of("Qdrant", "S3"), generation=1, now=NOW)
+
+    assert files_copied([status], PHYSICAL) == set()
+
+
+def test_lost_files_are_those_that_came_since_and_that_nobody_names() -> None:
+    files = [(30, "c"), (10, "old"), (20, "b"), (25, "another's")]
+
+    assert lost_files(files, newest_before_ms=10, named={"another's"}) == ["b", "c"]
+
+
+class TestLastOne:
+    @pytest.mark.parametrize("name", ["bot", "b" * 253])
+    def test_its_name_tells_the_agent_and_fits(self, name: str) -> None:
+        memory = parse_agent_memory(memory_document(name, metadata={"uid": "1234ABCD-rest"}, agent="bot"))
+
+        made_name = final_name(memory.metadata)
+
+        assert made_name.endswith("-final-1234abcd")
+        assert len(made_name) <= 253
+        assert final_manifest(memory)["metadata"]["name"] == made_name
+
+    @pytest.mark.parametrize("document", [None, {}, {"status": running({}, generation=1, now=NOW)}])
+    def test_it_is_waited_for(self, document: dict[str, Any] | None) -> None:
+        with pytest.raises(DeletionWaiting, match="MemorySnapshot last"):
+            final_state(document, "last")
+
+    def test_only_a_proven_one_is_relied_on(self) -> None:
+        unknown = ConditionState("Verified", None, "DeadlineExceeded", "not in time")
+
+        assert final_state({"status": status_of("Qdrant")}, "last") is None
+        assert "DeadlineExceeded: not in time" in str(final_state({"status": status_of(proof=unknown)}, "last"))

@@ -1,0 +1,438 @@
+"""When snapshots are asked for, and what an agent's status says of them."""
+
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key
+from agentmemory_operator.runtime.metrics import render
+from agentmemory_operator.spec.schedule import LARGEST_SPREAD_MS
+from tests.support.job.schedule_world import AGENT, ScheduleWorld, ms, scheduled_agent, snapshot_document, told
+
+SLOT, BEFORE = "probe-20261122t0300z", "probe-20261121t0300z"
+
+
+def world(*documents: dict[str, Any], now: str = "2026-11-22T12:00:00Z", **snapshots: Any) -> ScheduleWorld:
+    found = ScheduleWorld(now)
+    found.put(scheduled_agent(**snapshots), *documents)
+    return found
+
+
+async def test_a_time_that_has_come_is_claimed_by_an_object_named_after_it() -> None:
+    found = world(verify="Checksum")
+
+    await found.look()
+
+    document = found.cluster.created[MEMORY_SNAPSHOT, SLOT]
+    assert document["spec"] == {"agentMemoryRef": {"name": "probe"}, "verify": "Checksum"}
+    assert document["metadata"] == {
+        "name": SLOT,
+        "namespace": "agents",
+        "labels": {"agentmemory.dev/agent-memory": "probe", "agentmemory.dev/retention": "Scheduled"},
+        "annotations": {"agentmemory.dev/slot": "2026-11-22T03:00:00Z"},
+    }
+
+
+async def test_of_many_missed_times_the_newest_alone_is_made_up_for() -> None:
+    found = world(schedule="*/10 * * * *", now="2026-11-22T12:05:00Z")
+
+    for _ in range(5):
+        await found.look()
+
+    assert found.created == ["probe-20261122t1200z"]
+
+
+async def test_a_time_before_the_agent_was_made_is_none_of_its() -> None:
+    found = world(now="2026-11-20T13:00:00Z")
+
+    due_s = await found.look()
+
+    assert found.created == []
+    assert due_s is not None
+    assert 14 * 3600 <= due_s <= 14 * 3600 + LARGEST_SPREAD_MS / 1000
+
+
+async def test_two_operators_make_one() -> None:
+    found = world()
+    await found.look()
+    found.table.remove(Key(MEMORY_SNAPSHOT, "agents", SLOT))  # the other one's watch has not brought it yet
+    found.restart()
+
+    await found.look()
+
+    assert found.created == [SLOT]
+
+
+async def test_a_restart_claims_nothing_again_though_the_object_was_deleted_since() -> None:
+    found = world()
+    await found.look()
+    status = found.note()
+    found.cluster.created.clear()
+    found.table.remove(Key(MEMORY_SNAPSHOT, "agents", SLOT))
+    found.restart()
+
+    await found.look()
+
+    assert status["lastSnapshotSlot"] == "2026-11-22T03:00:00Z"
+    assert found.created == []
+
+
+async def test_a_restart_before_the_status_was_written_learns_of_the_claim_from_the_object() -> None:
+    found = world()
+    await found.look()
+    found.restart()
+
+    assert found.note()["lastSnapshotSlot"] == "2026-11-22T03:00:00Z"
+
+
+async def test_a_claim_that_kubernetes_refuses_is_tried_again() -> None:
+    found = world()
+    found.cluster.error = TransientError("away")
+    with pytest.raises(TransientError):
+        await found.look()
+    found.cluster.error = None
+
+    await found.look()
+
+    assert found.created == [SLOT]
+
+
+async def test_the_next_one_waits_for_the_end_of_the_one_before() -> None:
+    found = world(snapshot_document(BEFORE, slot="2026-11-21T03:00:00Z", succeeded="Unknown", verified="Unknown"))
+    await found.look()
+    before = list(found.created)
+    found.put(snapshot_document(BEFORE, slot="2026-11-21T03:00:00Z"))
+
+    await found.look()
+
+    assert (before, found.created) == ([], [SLOT])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"spec": {"suspend": True}},
+        {"metadata": {"deletionTimestamp": "2026-11-22T11:00:00Z"}},
+        {"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "QdrantUnavailable"}]}},
+        {"status": {"collection": {}}},
+        {"spec": {"snapshots": {"schedule": "Never"}}},
+        {"spec": {"snapshots": {"schedule": "0 3 30 2 *"}}},
+    ],
+)
+async def test_an_agent_that_cannot_or_shall_not_have_one_gets_none(change: dict[str, Any]) -> None:
+    found, document = ScheduleWorld(), scheduled_agent()
+    found.put(
+        {name: part | change.get(name, {}) if isinstance(part, dict) else part for name, part in document.items()}
+    )
+
+    await found.look()
+
+    assert found.created == []
+
+
+async def test_one_whose_name_another_agent_holds_gets_none() -> None:
+    found, usurper = world(), scheduled_agent("usurper")
+    usurper["spec"]["agent"] = "probe"
+    usurper["metadata"]["creationTimestamp"] = "2026-11-21T12:00:00Z"
+    found.put(usurper)
+
+    await found.look(Key(AGENT_MEMORY, "agents", "usurper"))
+
+    assert found.created == []
+
+
+async def test_what_was_missed_while_qdrant_was_away_is_one_when_it_is_back() -> None:
+    found = ScheduleWorld("2026-11-25T12:00:00Z")
+    found.put(scheduled_agent(is_ready=False))
+    await found.look()
+    found.put(scheduled_agent())
+
+    await found.look()
+    await found.look()
+
+    assert found.created == ["probe-20261125t0300z"]
+
+
+async def test_a_thousand_agents_of_one_schedule_come_one_after_the_other() -> None:
+    found = ScheduleWorld("2026-11-22T03:00:00Z")
+    names = [f"a{number}" for number in range(1000)]
+    found.put(*(scheduled_agent(name) for name in names))
+    dues = [await found.schedule.look(Key(AGENT_MEMORY, "agents", name)) or 0.0 for name in names]
+    found.at("2026-11-22T03:05:01Z")
+    for name in names:
+        await found.schedule.look(Key(AGENT_MEMORY, "agents", name))
+
+    assert len({int(due_s) for due_s in dues}) > 250
+    assert max(dues) <= LARGEST_SPREAD_MS / 1000
+    assert sorted(found.created) == sorted(f"{name}-20261122t0300z" for name in names)
+
+
+async def test_another_version_of_the_server_asks_for_one_at_once_and_only_once() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    found.connect("1.19.2")
+    before = found.note()
+    await found.look()
+    found.clock.move(ms=LARGEST_SPREAD_MS)
+    await found.look()
+    found.restart()
+    await found.look()
+
+    assert told(before)["SnapshotFresh"] == "False/ServerVersionChanged"
+    assert found.created == ["probe-qdrant-1-19-2"]
+    assert [event.reason for event in found.cluster.events] == ["SnapshotDue"]
+
+
+async def test_once_it_is_proven_the_agent_is_fresh_again() -> None:
+    found = world(
+        snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"),
+        snapshot_document("probe-qdrant-1-19-2", begun="2026-11-22T11:00:00Z", version="1.19.2"),
+    )
+    found.connect("1.19.2")
+
+    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+
+
+async def test_a_later_patch_of_the_server_asks_for_nothing() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    found.connect("1.18.9")
+    found.clock.move(ms=LARGEST_SPREAD_MS)
+
+    await found.look()
+
+    assert found.created == []
+    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+
+
+def rebuilt(found: ScheduleWorld, *, time: str = "2026-11-22T11:00:00Z", number: int = 2, **rebuild: str) -> None:
+    """Let a rebuild have moved the agent's alias."""
+    document = scheduled_agent()
+    document["status"]["collection"] = {"physical": f"agent_memory_probe__{number}", "rebuiltTime": time}
+    document["status"]["rebuild"] = {"state": "Done", "step": "Done"} | rebuild
+    found.put(document)
+
+
+async def test_a_rebuild_asks_for_one_at_once_and_only_once() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    rebuilt(found)
+    found.connect("1.18.3")
+    before = found.note()
+    await found.look()
+    found.restart()
+    await found.look()
+
+    assert told(before)["SnapshotFresh"] == "False/CollectionRebuilt"
+    assert found.created == ["probe-rebuilt-20261122t110000z"]
+    assert [(event.reason, "was rebuilt" in event.message) for event in found.cluster.events] == [("SnapshotDue", True)]
+
+
+async def test_the_pass_that_sees_a_rebuild_s_move_tells_of_it() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    document = found.table.get(AGENT)
+    assert document is not None
+    moved = {"physical": "agent_memory_probe__2", "rebuiltTime": "2026-11-22T11:00:00Z"}
+
+    status = found.schedule.note(AGENT, document, document["status"] | {"collection": moved})
+
+    assert told(status)["SnapshotFresh"] == "False/CollectionRebuilt"
+    # Before the status is written.
+    await found.look()
+    assert found.created == ["probe-rebuilt-20261122t110000z"]
+
+
+async def test_a_rebuild_that_has_not_ended_asks_for_none_yet() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    rebuilt(found, state="Running", step="Drain")
+
+    await found.look()
+
+    assert found.created == []
+    assert told(found.note())["SnapshotFresh"] == "False/CollectionRebuilt"
+
+
+@pytest.mark.parametrize(
+    ("begun", "physical", "number"),
+    [
+        ("2026-11-22T11:30:00Z", "agent_memory_probe__2", 2),
+        ("2026-11-22T10:59:59Z", "agent_memory_probe__2", 2),
+        ("2026-11-22T03:01:00Z", "agent_memory_probe__1", 1),
+    ],
+)
+async def test_a_snapshot_of_what_is_live_is_fresh_after_a_rebuild_and_after_its_rollback(
+    begun: str, physical: str, number: int
+) -> None:
+    found = world(snapshot_document(SLOT, begun=begun, slot="2026-11-22T03:00:00Z", physical=physical))
+    rebuilt(found, number=number)
+
+    await found.look()
+
+    assert found.created == []
+    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+
+
+async def test_after_a_rebuild_a_server_s_new_version_is_told_where_it_reads_none_either() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    rebuilt(found)
+    found.connect("1.19.2")
+
+    assert told(found.note())["SnapshotFresh"] == "False/ServerVersionChanged"
+
+
+async def test_one_under_way_after_a_rebuild_is_enough() -> None:
+    found = world(
+        snapshot_document(BEFORE, begun="2026-11-21T03:01:00Z", slot="2026-11-21T03:00:00Z"),
+        snapshot_document(
+            SLOT,
+            begun="2026-11-22T11:30:00Z",
+            slot="2026-11-22T03:00:00Z",
+            succeeded="Unknown",
+            verified="Unknown",
+            physical="agent_memory_probe__2",
+        ),
+    )
+    rebuilt(found)
+
+    await found.look()
+
+    assert found.created == []
+
+
+async def test_the_status_tells_of_the_last_one_and_of_the_next() -> None:
+    found = world(
+        snapshot_document(BEFORE, begun="2026-11-21T03:01:00Z", slot="2026-11-21T03:00:00Z"),
+        snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"),
+    )
+
+    status = found.note()
+
+    due_ms = ms(status["nextSnapshotTime"]) - ms("2026-11-23T03:00:00Z")
+    assert status["lastSnapshot"] == {
+        "name": SLOT,
+        "time": "2026-11-22T03:01:00Z",
+        "verified": True,
+        "qdrantVersion": "1.18.3",
+    }
+    assert 0 <= due_ms <= LARGEST_SPREAD_MS
+    assert told(status) == {
+        "Ready": "True/Told",
+        "SnapshotFresh": "True/SnapshotRecent",
+        "SnapshotVerified": "True/SnapshotProven",
+    }
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "verified", "fresh", "is_proven"),
+    [
+        ("True", "False", "False/SnapshotOverdue", "False/SnapshotBad"),
+        ("False", "Unknown", "False/SnapshotOverdue", "False/SnapshotFailed"),
+        ("True", "Unknown", "False/SnapshotOverdue", "Unknown/NotVerified"),
+        ("Unknown", "Unknown", "Unknown/NoSnapshotYet", None),
+    ],
+)
+async def test_only_what_is_proven_is_fresh(succeeded: str, verified: str, fresh: str, is_proven: str | None) -> None:
+    found = world(snapshot_document(SLOT, slot="2026-11-22T03:00:00Z", succeeded=succeeded, verified=verified))
+
+    has = told(found.note())
+
+    assert (has["SnapshotFresh"], has.get("SnapshotVerified")) == (fresh, is_proven)
+
+
+async def test_where_nothing_is_to_be_proven_what_was_made_is_fresh() -> None:
+    made = snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z", verified="Unknown")
+
+    assert told(world(made, verify="None").note())["SnapshotFresh"] == "True/SnapshotRecent"
+
+
+async def test_one_that_was_taken_in_says_nothing_of_how_fresh_the_agent_is() -> None:
+    taken_in = snapshot_document("taken-in", begun="2026-11-22T11:00:00Z", is_scheduled=False)
+    taken_in["spec"]["import"] = {"s3": {"bucket": "b-1", "key": "a.snapshot"}}
+
+    status = world(taken_in).note()
+
+    assert told(status) == {"Ready": "True/Told", "SnapshotFresh": "False/SnapshotOverdue"}
+    assert "lastSnapshot" not in status
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "hours"),
+    [({}, 48), ({"schedule": "0 3 * * 1-5"}, 144), ({"schedule": "*/5 * * * *"}, 1), ({"staleAfterHours": 5}, 5)],
+)
+async def test_the_last_one_is_too_old_after_a_time_of_its_own(snapshots: dict[str, Any], hours: int) -> None:
+    found = world(snapshot_document("by-hand", begun="2026-11-22T12:00:00Z", is_scheduled=False), **snapshots)
+    found.clock.move(ms=hours * 3_600_000 - 1)
+    before = told(found.note())["SnapshotFresh"]
+    found.clock.move(ms=1)
+
+    assert (before, told(found.note())["SnapshotFresh"]) == ("True/SnapshotRecent", "False/SnapshotOverdue")
+
+
+async def test_an_agent_is_looked_at_again_when_its_last_one_becomes_too_old() -> None:
+    found = world(
+        snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"), staleAfterHours=10
+    )
+
+    assert await found.look() == pytest.approx(61 * 60)
+
+
+async def test_a_pass_is_asked_for_when_there_is_news_and_not_otherwise() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    await found.look()
+    first, found.asked[:] = list(found.asked), []
+    found.note()
+
+    await found.look()
+
+    assert (first, found.asked) == ([AGENT], [])
+
+
+async def test_a_schedule_that_never_comes_is_told_and_settles() -> None:
+    found = world(schedule="0 3 30 2 *")
+    status = found.note()
+
+    await found.look()
+
+    assert told(status)["Stalled"] == "True/ScheduleRejected"
+    assert found.asked == []
+
+
+async def test_an_object_that_cannot_be_read_keeps_what_was_known_of_its_snapshots() -> None:
+    found = world(snapshot_document(SLOT, begun="2026-11-22T03:01:00Z", slot="2026-11-22T03:00:00Z"))
+    found.note()
+    document = found.table.get(AGENT)
+    assert document is not None
+    document["spec"]["preset"] = "nonsense"
+
+    assert told(found.note())["SnapshotFresh"] == "True/SnapshotRecent"
+
+
+async def test_an_agent_without_snapshots_has_nothing_about_them() -> None:
+    found = ScheduleWorld()
+    document = scheduled_agent()
+    del document["spec"]["snapshots"]
+    found.put(document)
+
+    assert found.note() == {
+        "collection": document["status"]["collection"],
+        "conditions": document["status"]["conditions"],
+    }
+
+
+async def test_metrics_tell_the_time_of_the_last_proven_one_and_how_many_are_overdue() -> None:
+    found = world(snapshot_document(BEFORE, begun="2026-11-19T03:01:00Z"))
+    await found.look()
+
+    text = render(found.schedule.meter.metrics)
+
+    begun_s = ms("2026-11-19T03:01:00Z") // 1000
+    assert f'_last_verified_timestamp_seconds{{namespace="agents",name="probe"}} {begun_s}' in text
+    assert 'agentmemory_snapshots_overdue{reason="SnapshotOverdue"} 1' in text
+
+
+async def test_an_agent_that_is_gone_is_in_no_metric() -> None:
+    found = world()
+    await found.look()
+    found.table.remove(AGENT)
+
+    await found.look()
+
+    assert "probe" not in render(found.schedule.meter.metrics)

@@ -1,0 +1,109 @@
+"""The kinds as data: described, bounded, without defaults that would override a preset."""
+
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import cel
+import pytest
+
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemorySpec
+from agentmemory_operator.spec.kinds.connection import QdrantConnectionSpec
+from agentmemory_operator.spec.kinds.crds import KINDS, object_schema
+from agentmemory_operator.spec.kinds.schema import ANY_TYPE, INT_OR_STRING, RULES
+from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
+
+Node = dict[str, Any]
+
+
+def nodes(schema: Node, path: str) -> Iterator[tuple[str, Node]]:
+    """Yield every field of a schema with its path."""
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    if "items" in schema:
+        yield from nodes(schema["items"], f"{path}[]")
+
+
+SPEC_FIELDS = {
+    f"{kind.name}.{path}": node
+    for kind in KINDS
+    for path, node in nodes(object_schema(kind)["properties"]["spec"], "spec")
+}
+FIELDS = {
+    f"{kind.name}{path}": node
+    for kind in KINDS
+    for path, node in nodes(object_schema(kind), "")
+    if "metadata" not in path
+}
+ALL_RULES = sorted(
+    {rule["rule"] for kind in KINDS for _, node in nodes(object_schema(kind), "") for rule in node.get(RULES, ())}
+)
+
+
+def test_a_field_is_described_for_kubectl_explain() -> None:
+    given = {API_VERSION, *(kind.name for kind in KINDS)}
+    described = {path: node["description"] for path, node in FIELDS.items()}
+
+    assert {path: text for path, text in described.items() if not text.endswith(".") and text not in given} == {}
+
+
+def test_no_field_has_a_default_that_would_be_written_into_objects() -> None:
+    assert [path for path, node in SPEC_FIELDS.items() if "default" in node] == []
+
+
+def test_a_field_is_bounded() -> None:
+    """Unbounded text, lists and numbers cost the API server's CEL budget, and nobody needs them."""
+    bounds = {
+        "string": {"maxLength", "enum"},
+        "array": {"maxItems"},
+        "integer": {"maximum"},
+        "number": {"maximum"},
+    }
+
+    def is_bounded(node: Node) -> bool:
+        wanted = bounds.get(node.get("type", ""))
+        return wanted is None or bool(wanted & node.keys())
+
+    assert [path for path, node in SPEC_FIELDS.items() if not is_bounded(node)] == []
+
+
+def test_a_field_has_one_type_that_a_structural_schema_allows() -> None:
+    def is_structural(node: Node) -> bool:
+        has_one_type = [key in node for key in ("type", INT_OR_STRING, ANY_TYPE)].count(True) == 1
+        return has_one_type and not node.keys() & {"$ref", "anyOf", "allOf", "title", "const"}
+
+    assert [path for path, node in SPEC_FIELDS.items() if not is_structural(node)] == []
+
+
+@pytest.mark.parametrize("model", [AgentMemorySpec, QdrantConnectionSpec])
+def test_what_is_optional_is_none_when_it_is_not_given(model: Any) -> None:
+    optional = [field for field in model.model_fields.values() if not field.is_required()]
+
+    assert {field.default for field in optional} == {None}
+
+
+@pytest.mark.parametrize("rule", ALL_RULES)
+def test_a_rule_compiles(rule: str) -> None:
+    assert set(cel.compile(rule).variables()) <= {"self", "oldSelf", "int"}
+
+
+def test_a_message_stands_on_one_line_and_names_a_way_out() -> None:
+    for kind in KINDS:
+        for _, node in nodes(object_schema(kind), ""):
+            for rule in node.get(RULES, ()):
+                assert "\n" not in rule["message"]
+                assert len(rule["message"]) > len("must be")
+
+
+def test_a_field_that_a_rule_blames_exists() -> None:
+    for kind in KINDS:
+        for path, node in nodes(object_schema(kind), ""):
+            known = {below for below, _ in nodes(node, "")}
+            assert {rule.get("fieldPath", "") for rule in node.get(RULES, ())} <= known, path
+
+
+def test_the_presets_of_the_schema_are_those_there_are() -> None:
+    (choice, _) = get_args(AgentMemorySpec.model_fields["preset"].annotation)
+
+    assert set(get_args(choice)) == set(PRESETS)
+    assert DEFAULT_PRESET in PRESETS

@@ -1,0 +1,191 @@
+"""The models beside the weighted one: each equals its reference values, and each figure acts."""
+
+import json
+import pathlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.search.rules.score import score, score_bounds
+from agentmemory_operator.search.rules.score_trees import LEFT_OUT
+from agentmemory_operator.spec.expression.intervals import Interval
+from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Model, Priority
+from agentmemory_operator.spec.expression.typing import checked_expression
+from agentmemory_operator.spec.expression.variables import DAY_MS, Scored, ranges_of
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import Weights
+from tests.support.engine.agents import EVERYTHING
+
+GOLDEN = json.loads((pathlib.Path(__file__).parents[2] / "golden" / "scoring.json").read_text())
+NOW_MS = 1_795_000_000_000
+BRAIN_TYPES = (
+    MemoryType("fact", 365),
+    MemoryType("status", 30),
+    MemoryType("event", None),
+    MemoryType("decision", None),
+)
+
+
+def at(days: float) -> int:
+    return NOW_MS - round(days * DAY_MS)
+
+
+def ranked(model: Model | None, memory: Scored, **more: Any) -> float:
+    return score(memory, replace(EVERYTHING, model=model, **more), now_ms=NOW_MS).score
+
+
+@pytest.mark.parametrize("case", GOLDEN["confidence"], ids=range(24))
+def test_confidence_equals_the_reference_values(case: dict[str, Any]) -> None:
+    given, wanted = case["in"], case["out"]
+    model = Confidence(daily_factor=given["decayFactor"], max_boost=100)
+    memory = Scored(
+        type=given["type"],
+        similarity=given["similarity"],
+        created_at=0,
+        last_accessed_at=at(given["idleDays"]),
+        access_count=given["accessCount"],
+        confidence=given["confidence"],
+    )
+
+    found = score(memory, replace(EVERYTHING, model=model, types=BRAIN_TYPES), now_ms=NOW_MS)
+
+    assert abs(found.terms["effective_confidence"] - wanted["effectiveConfidence"]) < 1e-9
+    assert abs(found.terms["access_boost"] - wanted["accessBoost"]) < 1e-9
+    assert abs(found.score - wanted["score"]) < 1e-9
+
+
+@pytest.mark.parametrize("case", GOLDEN["rfm"], ids=range(24))
+def test_priority_equals_the_reference_values(case: dict[str, Any]) -> None:
+    given, wanted = case["in"], case["out"]
+    memory = Scored(
+        type="fact",
+        similarity=0.4,
+        created_at=at(given["ageDays"]),
+        importance=given["importance"],
+        access_count=given["accessCount"],
+    )
+
+    found = score(memory, replace(EVERYTHING, model=Priority()), now_ms=NOW_MS)
+
+    for name in ("recency", "frequency", "priority"):
+        assert abs(found.terms[name] - wanted[name]) < 1e-9
+    assert found.score == pytest.approx(found.terms["horizon"] * (0.2 + 0.5 * wanted["priority"]), abs=1e-9)
+
+
+@pytest.mark.parametrize("case", GOLDEN["importanceDecay"], ids=range(24))
+def test_importance_equals_the_reference_values(case: dict[str, Any]) -> None:
+    given, wanted = case["in"], case["out"]
+    memory = Scored(
+        type="fact",
+        similarity=given["similarity"],
+        created_at=at(given["ageDays"]),
+        last_accessed_at=at(given["idleDays"]),
+        importance=given["importance"],
+        decay_rate=given["decayRate"],
+    )
+
+    found = score(memory, replace(EVERYTHING, model=Importance()), now_ms=NOW_MS)
+
+    assert abs(found.terms["relevance"] - wanted["relevance"]) < 1e-9
+    assert abs(found.score - wanted["score"]) < 1e-9
+
+
+OLD = Scored(type="fact", similarity=0.8, created_at=at(10), access_count=9, confidence=0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "wanted"),
+    [
+        (Confidence(daily_factor=1, access_boost=0), 0.8 * 0.5),
+        (Confidence(daily_factor=0.5, access_boost=0), 0.8 * 0.5 * 0.5**10),
+        (Confidence(daily_factor=1, access_boost=1, max_boost=3), 0.8 * 0.5 * 3),
+        (Importance(daily_rate=0, idle_factor=0), 0.8 * 0.5),
+        (Importance(daily_rate=0, idle_factor=0.1), 0.8 * 0.5 / 2),
+        (Priority(recency=0, frequency=0, importance=1, similarity_share=0, horizons=Horizons(monthly=0.3)), 0.5),
+        (Priority(recency=1, frequency=0, importance=0, half_life_days=5, similarity_share=0), 0.25 / 3),
+        (Priority(recency=0, frequency=1, importance=0, max_accesses=9, similarity_share=0), 1 / 3),
+        (Priority(similarity_share=1), 0.8 / 3),
+        (Priority(similarity_share=1, min_priority=0.9), LEFT_OUT),
+        (Priority(similarity_share=1, horizons=Horizons(monthly=0)), LEFT_OUT),
+    ],
+)
+def test_every_figure_acts(model: Model, wanted: float) -> None:
+    assert ranked(model, OLD) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    ("age_days", "weight"),
+    [(0, 1), (1 / 24, 1), (1 / 23, 2), (1, 2), (1.01, 3), (7, 3), (7.01, 4), (30, 4), (30.01, 5), (9999, 5)],
+)
+def test_the_horizon_goes_by_age(age_days: float, weight: int) -> None:
+    horizons = Horizons(0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
+    memory = Scored(type="fact", similarity=1, created_at=at(age_days))
+
+    assert ranked(Priority(similarity_share=1, horizons=horizons), memory) == pytest.approx(weight / 6)
+
+
+def test_semantic_memories_are_the_knowledge_bank_whatever_their_age() -> None:
+    memory = Scored(type="semantic", similarity=1, created_at=0)
+
+    assert ranked(Priority(similarity_share=1), memory) == pytest.approx(0.25 / 0.3)
+
+
+def test_what_does_not_fade_keeps_its_confidence_and_has_no_decay_rate() -> None:
+    kept = replace(OLD, type="event")
+
+    assert ranked(Confidence(access_boost=0), kept, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5)
+    assert ranked(Importance(idle_factor=0), kept, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5)
+
+
+def test_a_memory_s_own_decay_rate_wins_over_that_of_its_type() -> None:
+    own = replace(OLD, type="event", decay_rate=0.1)
+
+    assert ranked(Importance(idle_factor=0), own, types=BRAIN_TYPES) == pytest.approx(0.8 * 0.5 * 2.718281828**-1)
+
+
+MODELS: list[Model | None] = [
+    None,
+    Confidence(),
+    Priority(),
+    Importance(),
+    checked_expression("0.5*similarity + 0.3*decay(ageDays, halfLifeDays)", EVERYTHING.types, "Cosine"),
+]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_a_boost_multiplies_the_score_of_every_model(model: Model | None) -> None:
+    boosted = tuple(replace(type_, boost=1.5) for type_ in EVERYTHING.types)
+
+    assert ranked(model, OLD, types=boosted) == pytest.approx(1.5 * ranked(model, OLD))
+
+
+def test_the_contract_s_expression_equals_the_weighted_model_where_utility_is_importance() -> None:
+    text = "0.5*similarity + 0.3*decay(ageDays, halfLifeDays) + 0.2*importance"
+    expression = checked_expression(text, EVERYTHING.types, "Cosine")
+    unused = replace(OLD, access_count=0)
+
+    for type_name in ("fact", "task", "removed"):
+        memory = replace(unused, type=type_name)
+        assert ranked(expression, memory) == pytest.approx(ranked(None, memory, utility_norm=1.0))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=str)
+def test_no_memory_scores_beyond_the_bounds(model: Model | None) -> None:
+    ranking = replace(EVERYTHING, model=model)
+    ranges = ranges_of("Cosine").limited("similarity", Interval(-1, 0.4)).limited("ageDays", Interval(3, 9))
+    bounds = score_bounds(ranking, ranges)
+
+    for type_ in ("fact", "episodic", "removed"):
+        for similarity, age, count in ((0.4, 3, 10**6), (-1, 9, 0), (0.1, 5, 7)):
+            memory = Scored(type=type_, similarity=similarity, created_at=at(age), access_count=count, importance=1)
+            assert bounds.low - 1e-12 <= ranked(model, memory) <= bounds.high + 1e-12
+
+
+def test_the_bounds_are_tight_for_the_weighted_sum() -> None:
+    ranking = replace(EVERYTHING, weights=Weights(0.5, 0.3, 0.2))
+    ranges = ranges_of("Cosine").limited("similarity", Interval(-1, 0.4)).limited("ageDays", Interval(365, 1e6))
+
+    bounds = score_bounds(ranking, replace(ranges, types=frozenset({"fact"})))
+
+    assert bounds.high == pytest.approx(0.5 * 0.4 + 0.3 * 0.5 + 0.2)

@@ -1,0 +1,310 @@
+"""A newer revision of a preset reindexes nothing unasked: it is planned, held and approved like any other change."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.changes import Rebuild
+from agentmemory_operator.collections.rules.plan import Plan
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.runtime.cache import Key
+from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking
+from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.presets import CORTEX, PRESETS, Weights
+from tests.support.spec.documents import connection_document, memory_document
+from tests.unit.controllers.test_agent_memory import READY, Stage
+
+WEIGHTS = Weights(similarity=0.8, recency=0.1, utility=0.1)
+SECOND = replace(CORTEX, revision=2, m=24, weights=WEIGHTS)
+PHYSICAL = "agent_memory_probe__1"
+HELD = [("Ready", "True", "Serving"), ("InSync", "False", "AwaitingApproval")]
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    """A converged object with five memories under the first revision."""
+    stage = Stage()
+    stage.put(connection_document())
+    await stage.run(stage.put(memory_document()))
+    stage.store.points[PHYSICAL] = 5
+    stage.store.calls.clear()
+    return stage
+
+
+async def run_again(
+    stage: Stage,
+    *,
+    approved: str | None = None,
+    generation: int = 1,
+    index: Json | None = None,
+    spec: Json | None = None,
+) -> tuple[Key, Json]:
+    """Do a pass over the object as it is now; return its key and status."""
+    annotations = {"agentmemory.dev/approve-plan": approved} if approved else {}
+    key = Key("AgentMemory", "agents", "probe")
+    document = memory_document(
+        metadata={"annotations": annotations, "generation": generation}, **{"index": index, **(spec or {})}
+    )
+    stage.put(document | {"status": stage.status(key)})
+    await stage.run(key)
+    return key, stage.status(key)
+
+
+def release(monkeypatch: pytest.MonkeyPatch, **figures: Any) -> None:
+    """Let the operator come with a second revision."""
+    monkeypatch.setitem(PRESETS, "cortex", (CORTEX, replace(SECOND, **figures)))
+
+
+def weights_of(status: Json) -> Weights:
+    return effective_ranking(parse_agent_memory(memory_document() | {"status": status})).weights
+
+
+async def test_a_revision_that_would_reindex_is_held_as_a_whole(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch)
+
+    key, status = await run_again(stage)
+
+    assert stage.short(key) == HELD
+    assert stage.store.changes == []
+    assert stage.store.collections[PHYSICAL].m == CORTEX.m
+    assert status["effective"]["presetRevision"] == 1
+    assert status["effective"]["scoring"]["weights"]["similarity"] == CORTEX.weights.similarity
+    assert weights_of(status) == CORTEX.weights
+    assert [(change["class"], change["held"]) for change in status["plan"]["changes"]] == [
+        ("Reindex", True),
+        ("InPlace", True),
+    ]
+    assert f"agentmemory.dev/approve-plan={status['plan']['digest']}" in status["plan"]["refusal"]
+    assert "5 points" in status["plan"]["refusal"]
+    assert status["plan"]["presetRevision"] == 2
+
+
+async def test_a_held_revision_is_told_once_and_written_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch)
+    await run_again(stage)
+    writes = stage.cluster.writes
+
+    await run_again(stage)
+
+    assert stage.cluster.writes == writes
+
+
+async def test_the_approved_plan_is_carried_out_with_all_figures(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch)
+    _, status = await run_again(stage)
+
+    key, status = await run_again(stage, approved=status["plan"]["digest"])
+
+    assert stage.short(key) == READY
+    assert stage.store.collections[PHYSICAL].m == 24
+    assert status["effective"]["presetRevision"] == 2
+    assert status["effective"]["scoring"]["weights"]["similarity"] == WEIGHTS.similarity
+    assert weights_of(status) == WEIGHTS
+
+
+async def test_another_digest_approves_nothing(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch)
+
+    key, _ = await run_again(stage, approved="0123456789ab")
+
+    assert (stage.short(key), stage.store.changes) == (HELD, [])
+
+
+async def test_an_edit_that_shapes_nothing_leaves_the_digest(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch)
+    _, before = await run_again(stage)
+
+    _, after = await run_again(stage, generation=2)
+
+    assert after["plan"]["digest"] == before["plan"]["digest"]
+
+
+async def test_the_object_s_own_changes_are_made_under_the_revision_in_force(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch)
+
+    key, _ = await run_again(stage, generation=2, index={"hnsw": {"efConstruct": 200}})
+
+    live = stage.store.collections[PHYSICAL]
+    assert (live.m, live.ef_construct) == (CORTEX.m, 200)
+    assert live.marker is not None
+    assert live.marker.preset_revision == 1
+    assert stage.short(key) == HELD
+
+
+async def test_a_field_that_decides_the_figure_leaves_nothing_to_hold(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch)
+
+    key, status = await run_again(stage, generation=2, index={"hnsw": {"m": 24}})
+
+    assert stage.short(key) == READY
+    assert status["effective"]["presetRevision"] == 2
+
+
+async def test_a_revision_that_reindexes_nothing_comes_into_force(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch, m=CORTEX.m)
+
+    key, status = await run_again(stage)
+
+    assert stage.short(key) == READY
+    assert status["effective"]["presetRevision"] == 2
+    assert weights_of(status) == WEIGHTS
+
+
+async def test_a_new_object_has_the_newest_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch)
+    stage = Stage()
+    stage.put(connection_document())
+    key = stage.put(memory_document())
+
+    await stage.run(key)
+
+    assert stage.store.collections[PHYSICAL].m == 24
+    assert stage.status(key)["effective"]["presetRevision"] == 2
+
+
+async def test_a_revision_that_asks_for_a_rebuild_is_approved_as_a_whole_and_left_to_the_rebuild(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of it is done to the collection that is about to be replaced, and its digest stays what it is."""
+    release(monkeypatch, distance="Dot")
+    _, status = await run_again(stage)
+    assert "Rebuild and Reindex of 5 points" in status["plan"]["refusal"]
+
+    for _ in range(2):
+        key, status = await run_again(stage, approved=status["plan"]["digest"])
+
+    assert stage.short(key) == [("Ready", "True", "Serving"), ("InSync", "False", "RebuildRunning")]
+    told = [(event.type, event.reason) for event in stage.cluster.events if event.reason in set(Reason)]
+    assert told[-2:] == [("Warning", "AwaitingApproval"), ("Normal", "RebuildRunning")]
+    assert [change["held"] for change in status["plan"]["changes"]] == [False] * 3
+    live = stage.store.collections[PHYSICAL]
+    assert (live.distance, live.m, stage.store.changes) == ("Cosine", CORTEX.m, [])
+    assert status["effective"]["presetRevision"] == 1
+
+
+async def test_no_policy_lets_an_upgrade_rebuild_unasked(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    release(monkeypatch, distance="Dot")
+
+    key, _ = await run_again(stage, spec={"changePolicy": "Apply"})
+
+    assert stage.short(key) == HELD
+
+
+async def test_a_rebuild_that_the_object_may_have_brings_the_newer_figures_along(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch)
+
+    key, status = await run_again(stage, spec={"changePolicy": "Apply", "index": {"distance": "Dot"}})
+
+    assert stage.short(key)[1] == ("InSync", "False", "RebuildRunning")
+    assert [change["class"] for change in status["plan"]["changes"]] == ["Rebuild", "Reindex", "InPlace"]
+    assert stage.store.changes == []
+
+
+async def test_where_no_rebuild_is_allowed_one_of_an_upgrade_says_so(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release(monkeypatch, distance="Dot")
+
+    key, _ = await run_again(stage, spec={"changePolicy": "Never"})
+
+    assert stage.short(key)[1] == ("InSync", "False", "RebuildNotAllowed")
+
+
+async def test_a_revision_that_is_not_known_holds_everything_that_costs(stage: Stage) -> None:
+    live = stage.store.collections[PHYSICAL]
+    assert live.marker is not None
+    stage.store.collections[PHYSICAL] = replace(live, m=8, marker=replace(live.marker, preset_revision=9))
+
+    key, status = await run_again(stage)
+    assert (stage.short(key), stage.store.changes) == (HELD, [])
+
+    key, _ = await run_again(stage, approved=status["plan"]["digest"])
+    assert stage.short(key) == READY
+    assert stage.store.collections[PHYSICAL].m == CORTEX.m
+
+
+@pytest.fixture
+async def of_before(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, str]:
+    """A converged object of a preset, made by an operator that knew its first revision alone."""
+    preset: str = request.param
+    with monkeypatch.context() as before:
+        before.setitem(PRESETS, preset, PRESETS[preset][:1])
+        stage = Stage()
+        stage.put(connection_document())
+        await stage.run(stage.put(memory_document(preset=preset)))
+    stage.store.points[PHYSICAL] = 5
+    stage.store.calls.clear()
+    return stage, preset
+
+
+def endings_in_force(status: Json, preset: str) -> tuple[float | None, float | None]:
+    memory = parse_agent_memory(memory_document(preset=preset) | {"status": status})
+    lifecycle = effective_lifecycle(memory)
+    return lifecycle.session_idle_hours, lifecycle.remove_hidden_days
+
+
+@pytest.mark.parametrize(
+    ("of_before", "told", "endings"),
+    [
+        ("cognitive", ["not used for 24 hours"], (24, None)),
+        ("importance", ["not used for 24 hours", "hidden for 90 days"], (24, 90)),
+        ("brain", ["hidden for 90 days"], (None, 90)),
+        ("keyed", ["not used for 24 hours"], (24, None)),
+        ("none", ["not used for 24 hours"], (24, None)),
+    ],
+    indirect=["of_before"],
+)
+async def test_what_memories_end_by_comes_into_force_when_it_is_approved(
+    of_before: tuple[Stage, str], told: list[str], endings: tuple[float | None, float | None]
+) -> None:
+    stage, preset = of_before
+
+    key, status = await run_again(stage, spec={"preset": preset})
+    assert (stage.short(key), stage.store.changes) == (HELD, [])
+    assert [words for words in told if words not in status["plan"]["refusal"]] == []
+    assert (status["effective"]["presetRevision"], status["plan"]["presetRevision"]) == (1, 2)
+    assert endings_in_force(status, preset) == (None, None)
+
+    key, status = await run_again(stage, spec={"preset": preset}, approved=status["plan"]["digest"])
+
+    assert stage.short(key) == READY
+    assert (status["effective"]["presetRevision"], endings_in_force(status, preset)) == (2, endings)
+
+
+@pytest.mark.parametrize("of_before", ["importance"], indirect=True)
+async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(of_before: tuple[Stage, str]) -> None:
+    stage, preset = of_before
+
+    key, status = await run_again(
+        stage, spec={"preset": preset, "lifecycle": {"sessionIdleHours": 0, "removeHiddenDays": 0}}, generation=2
+    )
+
+    assert stage.short(key) == READY
+    assert status["effective"]["presetRevision"] == 2
+
+
+@pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
+async def test_a_rebuild_that_the_object_may_have_ends_nothing_unasked(of_before: tuple[Stage, str]) -> None:
+    stage, preset = of_before
+    spec = {"preset": preset, "changePolicy": "Apply", "index": {"distance": "Dot"}}
+
+    key, status = await run_again(stage, spec=spec, generation=2)
+    assert stage.short(key) == HELD
+    of_the_rebuild_alone = Plan(PHYSICAL, (Rebuild("index.distance", "Cosine", "Dot"),)).digest
+    assert of_the_rebuild_alone != status["plan"]["digest"]
+    key, again = await run_again(stage, spec=spec, generation=2, approved=of_the_rebuild_alone)
+    assert stage.short(key) == HELD
+
+    key, _ = await run_again(stage, spec=spec, generation=2, approved=again["plan"]["digest"])
+
+    assert stage.short(key)[1] == ("InSync", "False", "RebuildRunning")

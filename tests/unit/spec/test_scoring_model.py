@@ -1,0 +1,131 @@
+"""A scoring expression that cannot be used leaves what was accepted last in force."""
+
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.spec.effective.revisions import at_revision
+from agentmemory_operator.spec.effective.settings import effective_ranking, effective_settings, ranking_status
+from agentmemory_operator.spec.expression.models import Confidence, Horizons, Importance, Priority
+from agentmemory_operator.spec.expression.typing import CheckedExpression
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.presets import CORTEX, Weights
+
+GOOD: dict[str, Any] = {"model": "Expression", "expression": "2 * similarity"}
+BAD: dict[str, Any] = {"model": "Expression", "expression": "2 * similarty"}
+
+
+def memory_of(scoring: dict[str, Any], *, generation: int = 1, status: Any = None, **spec: Any) -> AgentMemory:
+    document = {
+        "apiVersion": API_VERSION,
+        "kind": "AgentMemory",
+        "metadata": {"name": "probe", "generation": generation},
+        "spec": {"connectionRef": {"name": "main"}, "scoring": scoring} | spec,
+        "status": status or {},
+    }
+    return parse_agent_memory(document)
+
+
+def status_after(memory: AgentMemory) -> dict[str, Any]:
+    """Return the part of the status that a pass over the object writes down for scoring."""
+    settings = effective_settings(memory)
+    figures = ranking_status(settings.ranking).model_dump(by_alias=True, exclude_none=True)
+    generation = settings.scoring_generation
+    return {"effective": {"scoring": figures}, "scoring": {"generation": generation} if generation else {}}
+
+
+@pytest.mark.parametrize(
+    ("scoring", "model"),
+    [
+        ({}, None),
+        ({"model": "Weighted"}, None),
+        ({"model": "Confidence"}, Confidence(0.98, 0.3, 2.5)),
+        ({"model": "Confidence", "confidence": {"maxBoost": 3}}, Confidence(0.98, 0.3, 3)),
+        ({"model": "Priority", "priority": {"minPriority": 0.1}}, Priority(min_priority=0.1)),
+        ({"model": "Priority", "horizons": {"hourly": 1}}, Priority(horizons=Horizons(hourly=1))),
+        ({"model": "Importance", "importance": {"idleFactor": 0.2}}, Importance(0.01, 0.2)),
+    ],
+)
+def test_each_model_has_its_figures_over_the_defaults(scoring: dict[str, Any], model: object) -> None:
+    assert effective_ranking(memory_of(scoring)).model == model
+
+
+@pytest.mark.parametrize(
+    "scoring",
+    [
+        GOOD,
+        {"model": "Confidence", "confidence": {"dailyFactor": 0.5}},
+        {"model": "Priority", "priority": {"halfLifeDays": 3}, "horizons": {"daily": 0}},
+        {"model": "Importance", "importance": {"dailyRate": 0.5}},
+        {"weights": {"similarity": 1, "recency": 0, "utility": 0}, "utilityNorm": 7},
+    ],
+)
+def test_a_rejected_expression_leaves_what_was_accepted_last_in_force(scoring: dict[str, Any]) -> None:
+    accepted = memory_of(scoring, generation=4)
+
+    settings = effective_settings(memory_of(BAD, generation=5, status=status_after(accepted)))
+
+    assert settings.ranking == effective_ranking(accepted)
+    assert settings.ranking_generation == 4
+    assert settings.scoring_fault is not None
+    assert settings.scoring_fault.startswith('character 5: "similarty" is no variable')
+
+
+def test_it_stays_in_force_over_many_passes_and_other_changes() -> None:
+    status = status_after(memory_of(GOOD, generation=4))
+    for generation in (5, 6, 7):
+        status = status_after(memory_of(BAD | {"limit": generation}, generation=generation, status=status))
+
+    settings = effective_settings(memory_of(BAD | {"limit": 9}, generation=8, status=status))
+
+    assert isinstance(settings.ranking.model, CheckedExpression)
+    assert settings.ranking.model.text == "2 * similarity"
+    assert settings.ranking_generation == 4
+    assert settings.ranking.limit == 9
+
+
+def test_without_anything_accepted_the_preset_s_model_ranks_however_many_passes() -> None:
+    first = effective_settings(memory_of(BAD))
+    second = effective_settings(memory_of(BAD, status=status_after(memory_of(BAD))))
+
+    assert first == second
+    assert first.ranking.model is None
+    assert first.ranking.weights == CORTEX.weights
+    assert first.scoring_generation is None
+    assert first.ranking_generation == 1
+
+
+def test_an_accepted_expression_that_names_a_type_which_is_gone_is_not_used() -> None:
+    text = {"model": "Expression", "expression": "if(type == 'task', 1, similarity)"}
+    status = status_after(memory_of(text))
+
+    settings = effective_settings(memory_of(text, generation=2, status=status, types=[{"name": "x", "decay": False}]))
+
+    assert settings.ranking.model is None
+    assert "did you mean" in (settings.scoring_fault or "") or "use one of x" in (settings.scoring_fault or "")
+
+
+def test_a_good_expression_clears_the_fault() -> None:
+    settings = effective_settings(memory_of(GOOD, generation=6, status=status_after(memory_of(BAD, generation=5))))
+
+    assert settings.scoring_fault is None
+    assert settings.ranking_generation == 6
+
+
+@pytest.mark.parametrize("status", [{"scoring": {"generation": 3}}, {"effective": None}, {"scoring": None}, {}])
+def test_a_status_that_says_nothing_of_the_model_is_no_help(status: dict[str, Any]) -> None:
+    assert effective_ranking(memory_of(BAD, status=status)).weights == CORTEX.weights
+
+
+def test_the_accepted_weights_rank_again() -> None:
+    weights = {"similarity": 0, "recency": 1, "utility": 0}
+    status = status_after(memory_of({"weights": weights}, generation=2))
+
+    assert effective_ranking(memory_of(BAD, generation=3, status=status)).weights == Weights(0, 1, 0)
+
+
+def test_what_was_accepted_last_is_known_under_any_revision_of_the_preset() -> None:
+    rejected = memory_of(BAD, generation=5, status=status_after(memory_of(GOOD, generation=4)))
+
+    assert effective_settings(at_revision(rejected, CORTEX.revision)) == effective_settings(rejected)

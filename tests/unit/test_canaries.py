@@ -1,0 +1,74 @@
+"""The search for canaries finds what it is for: a leak in each way to write a value, and nothing else."""
+
+import base64
+import json
+import struct
+import urllib.parse
+from collections.abc import Callable
+
+import pytest
+
+from tests.support.cluster.canaries.canaries import A_TOKEN, Canaries
+
+WAYS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "json": json.dumps,
+    "json in json": lambda value: json.dumps(json.dumps({"content": value})),
+    "json in unicode": lambda value: json.dumps(value, ensure_ascii=False),
+    "python": repr,
+    "url": lambda value: urllib.parse.urlencode({"q": value}),
+    "path": lambda value: urllib.parse.quote(value, safe=""),
+    "hexadecimal": lambda value: value.encode().hex(),
+    "base64": lambda value: base64.b64encode(value.encode()).decode(),
+    "base64 behind one": lambda value: base64.b64encode(b"u" + value.encode()).decode(),
+    "base64 behind two": lambda value: base64.b64encode(b"u:" + value.encode() + b"!").decode(),
+    "base64 in a url": lambda value: base64.urlsafe_b64encode(value.encode()).decode(),
+    "cut off": lambda value: value[:12] + "…",
+    "end": lambda value: "…" + value[-12:],
+    "cut off json": lambda value: json.dumps(value)[1:13],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", ["text", "secret", "identifier"])
+def test_a_canary_is_found_in_each_way_to_write_it(way: str, kind: str) -> None:
+    canaries = Canaries()
+    value = getattr(canaries, kind)("content")
+    canaries.text("another")
+
+    (leak,) = canaries.search({"a log": f"nothing here\nINFO store: {WAYS[way](value)} (200)\n"})
+
+    assert (leak.canary, leak.place) == ("content", "a log")
+
+
+def test_a_vector_is_found_by_each_of_its_numbers() -> None:
+    canaries = Canaries()
+    vector = canaries.vector("vector", 8)
+    packed = struct.pack("<8f", *vector)
+    single = struct.unpack("<8f", packed)
+
+    for text in (str(vector), f"[{vector[3]}", str(single[5]), json.dumps(single), base64.b64encode(packed).decode()):
+        assert [leak.canary for leak in canaries.found_in(text, "a log")] == ["vector"]
+
+
+def test_any_signed_token_is_found() -> None:
+    leaks = Canaries().found_in("Bearer eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0ifQ.c2ln", "a log")
+
+    assert [leak.canary for leak in leaks] == [A_TOKEN]
+
+
+def test_what_is_no_canary_is_not_found() -> None:
+    canaries = Canaries()
+    canaries.text("content")
+    canaries.vector("vector", 8)
+
+    assert not canaries.search({"a log": "POST /v1/agents/support-bot/memories 201 0.3535533905932738 ms", "empty": ""})
+
+
+def test_a_request_may_be_answered_with_what_it_said() -> None:
+    canaries = Canaries()
+    own, foreign = canaries.text("own"), canaries.text("foreign")
+    mine = canaries.named_in(json.dumps({"content": own}))
+
+    assert mine == {"own"}
+    assert [leak.canary for leak in canaries.found_in(f"{own} {foreign}", "an answer", besides=mine)] == ["foreign"]

@@ -1,0 +1,61 @@
+"""A test waits longer where the machine had no time for it, and not for ever."""
+
+import pathlib
+import time
+
+import pytest
+
+from tests.support.patience import MOST, Patience, stalled_s
+
+
+class Machine:
+    """A clock, and what Linux says of stalls."""
+
+    def __init__(self, pressure: pathlib.Path) -> None:
+        self.pressure = pressure
+        self.now, self._stalled = 100.0, 7.0
+        self.passes(0, stalled=0)
+
+    def passes(self, seconds: float, *, stalled: float) -> None:
+        self.now += seconds
+        self._stalled += stalled
+        told = "avg10=0.00 avg60=0.00 avg300=0.00 total="
+        self.pressure.write_text(f"some {told}{int(self._stalled * 1e6)}\nfull {told}0\n")
+
+
+@pytest.fixture
+def machine(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine(tmp_path / "cpu")
+    monkeypatch.setattr(time, "monotonic", lambda: made.now)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("passed", "stalled", "is_over"),
+    [
+        pytest.param(4.9, 0.0, False, id="not yet"),
+        pytest.param(5.1, 0.0, True, id="over on an idle machine"),
+        pytest.param(30.0, 26.0, False, id="others had the machine"),
+        pytest.param(30.0, 24.0, True, id="the machine had time for it"),
+        pytest.param(5.0 * MOST - 1, 5.0 * MOST - 1, False, id="never a moment for it"),
+        pytest.param(5.0 * MOST + 1, 5.0 * MOST + 1, True, id="never a moment for it, and long enough"),
+    ],
+)
+def test_time_in_which_tasks_wait_for_a_cpu_does_not_count(
+    machine: Machine, passed: float, stalled: float, is_over: bool
+) -> None:
+    patience = Patience(5.0, pressure=(machine.pressure,))
+
+    machine.passes(passed, stalled=stalled)
+
+    assert patience.is_over is is_over
+
+
+@pytest.mark.parametrize("content", ["", "none of it", "some total=x\n"])
+def test_where_stalls_are_not_told_all_time_counts(machine: Machine, content: str) -> None:
+    machine.pressure.write_text(content)
+    patience = Patience(5.0, pressure=(machine.pressure,))
+    machine.now += 5.1
+
+    assert patience.is_over
+    assert stalled_s(machine.pressure.with_name("absent")) == 0.0
