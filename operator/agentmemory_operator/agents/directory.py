@@ -134,6 +134,7 @@ class _Entry:
         namespace: the one that the slug belongs to; None lets the oldest object have it.
     """
 
+    slug: str
     upcoming: Upcoming
     namespace: str | None = None
     claims: dict[str, AgentClaim] = field(default_factory=dict)
@@ -175,12 +176,17 @@ class _Entry:
         return self.namespace in (None, claim.settings.namespace)
 
     @property
-    def claim(self) -> AgentClaim:
-        return min(filter(self._may_have, self.claims.values()), key=lambda claim: claim.seniority)
-
-    @property
     def settings(self) -> AgentSettings:
-        return self.claim.settings
+        """Of the oldest object that may have the slug.
+
+        Raises:
+            NotFound: there is none any more; the last may go while a request waits.
+        """
+        claims = filter(self._may_have, self.claims.values())
+        claim = min(claims, key=lambda claim: claim.seniority, default=None)
+        if claim is None:
+            raise unknown_agent(self.slug)
+        return claim.settings
 
 
 class AgentDirectory:
@@ -216,7 +222,8 @@ class AgentDirectory:
 
     def put(self, claim: AgentClaim) -> None:
         """Take in an object as it now is; the collection's metadata is read again at the next use."""
-        entry = self._entries.setdefault(claim.settings.slug, _Entry(Upcoming(self._make_embedder)))
+        slug = claim.settings.slug
+        entry = self._entries.setdefault(slug, _Entry(slug, Upcoming(self._make_embedder)))
         entry.claims[claim.uid] = claim
         entry.is_stale = True
 
@@ -277,8 +284,10 @@ class AgentDirectory:
         fence = entry.fence_at(store) or Fence(settings.slug, partial(self._read, store, settings), self._times)
         try:
             facts = await fence.read()
+            embedder = before.embedder if before and _embeds_alike(before, settings, facts) else None
+            embedder = embedder or await self._embedder(facts.source, settings, entry.upcoming)
             agent = replace(
-                _agent_of(settings, store, facts, await self._embedder(facts.source, entry, before), self._clock),
+                _agent_of(settings, store, facts, embedder, self._clock),
                 sizes=before.sizes if before else Sizes(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
             )
@@ -295,11 +304,8 @@ class AgentDirectory:
         check_epoch(facts, settings.slug, self.claims.least_epoch(settings.slug))
         return facts
 
-    async def _embedder(self, source: EmbeddingSource, entry: _Entry, before: Agent | None) -> Embedder:
-        settings = entry.settings
-        if before and (before.source, before.settings.embedding) == (source, settings.embedding):
-            return before.embedder
-        return await entry.upcoming.take(source, settings) or await self._make_embedder(source, settings)
+    async def _embedder(self, source: EmbeddingSource, settings: AgentSettings, upcoming: Upcoming) -> Embedder:
+        return await upcoming.take(source, settings) or await self._make_embedder(source, settings)
 
     def _entry(self, slug: str) -> _Entry:
         entry = self._entries.get(slug)
@@ -376,6 +382,10 @@ class _NoEmbedder:
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         raise AssertionError("a copy is not written to by people")
+
+
+def _embeds_alike(before: Agent, settings: AgentSettings, facts: Facts) -> bool:
+    return (before.source, before.settings.embedding) == (facts.source, settings.embedding)
 
 
 def unknown_agent(slug: str) -> NotFound:

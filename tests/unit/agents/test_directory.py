@@ -85,7 +85,10 @@ class WatchedDirectory:
         self.capabilities: frozenset[str] = frozenset()
         self.now_s = 100.0
         self.fails: EmbedderUnavailable | None = None
-        self.directory = AgentDirectory(
+        self.directory = self.make_directory()
+
+    def make_directory(self) -> AgentDirectory:
+        return AgentDirectory(
             self.make_store,
             self.make_embedder,
             lambda _: self.capabilities,
@@ -419,6 +422,34 @@ async def test_where_the_cluster_is_not_known_nothing_is_asked_of_qdrant(world: 
         await directory.open("bot")
 
     assert world.store.described == 0
+
+
+@pytest.mark.parametrize("at", ["store", "collection", "embedder"])
+async def test_an_object_that_goes_while_requests_wait_leaves_them_without_an_agent(
+    world: WatchedDirectory, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    owner, name = {
+        "store": (world, "make_store"),
+        "collection": (world.store, "describe"),
+        "embedder": (world, "make_embedder"),
+    }[at]
+    whole, goes_on = getattr(owner, name), asyncio.Event()
+
+    async def waiting(*args: Any) -> Any:
+        await goes_on.wait()
+        return await whole(*args)
+
+    monkeypatch.setattr(owner, name, waiting)
+    world.directory = world.make_directory()
+    world.put()
+    requests = [asyncio.create_task(world.directory.open("bot")) for _ in range(3)]
+    await asyncio.sleep(0.01)
+
+    world.directory.remove("bot", "1")
+    goes_on.set()
+
+    for found in await asyncio.gather(*requests, return_exceptions=True):
+        assert isinstance(found, NotFound)
 
 
 class TestClaimedNamespace:
