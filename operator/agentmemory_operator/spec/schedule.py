@@ -35,8 +35,7 @@ _FIELDS = (
     f"0?[1-9]|1[0-2]|{_MONTHS}",
     f"[0-7]|{_DAYS}",
 )
-CRON_PATTERN = "^" + " ".join(map(_field, _FIELDS)) + "$"
-SCHEDULE_PATTERN = f"^{NEVER}$|{CRON_PATTERN}"
+SCHEDULE_PATTERN = f"^{NEVER}$|^{' '.join(map(_field, _FIELDS))}$"
 ZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 
 

@@ -6,7 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from agentmemory_operator.spec.kinds.conditions import TYPES
-from agentmemory_operator.spec.kinds.schema import of_one_writer
+from agentmemory_operator.spec.kinds.schema import CelRule, of_one_writer, validated
+from agentmemory_operator.spec.schedule import SCHEDULE_PATTERN
 
 
 class Model(BaseModel):
@@ -23,6 +24,13 @@ HostName = Annotated[
     str, Field(min_length=1, max_length=259, pattern=r"^[A-Za-z0-9._-]+(:[0-9]{1,5})?$", description="One host.")
 ]
 SecretKey = Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[-._a-zA-Z0-9]+$")]
+
+# As the schema's `pattern` it would stand in every refusal: over 1,000 characters.
+_CRON = CelRule(
+    f"self.matches(r'{SCHEDULE_PATTERN}')",
+    "a schedule must be Never, or minute, hour, day, month and weekday as cron has them, for example 0 3 * * *",
+)
+Schedule = Annotated[str, Field(max_length=256, json_schema_extra=validated(_CRON))]
 
 
 class SecretKeyRef(Model):

@@ -5,10 +5,10 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds import cel as rules
-from agentmemory_operator.spec.kinds.base import Model, StatusModel
+from agentmemory_operator.spec.kinds.base import Model, Schedule, StatusModel
 from agentmemory_operator.spec.kinds.schema import validated
 from agentmemory_operator.spec.memory_types import MAX_WORKING_MEMORY_SLOTS, TtlMode
-from agentmemory_operator.spec.schedule import SCHEDULE_PATTERN, ZONE_PATTERN
+from agentmemory_operator.spec.schedule import ZONE_PATTERN
 
 Days = Annotated[float, Field(ge=0.001, le=36_500, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -56,7 +56,7 @@ class PruneSpec(Model):
 class LifecycleSpec(Model):
     """How memories are kept, and how they end."""
 
-    schedule: Annotated[str, Field(max_length=256, pattern=SCHEDULE_PATTERN)] | None = Field(
+    schedule: Schedule | None = Field(
         default=None,
         description="When a cleanup is made: minute, hour, day, month and weekday as cron has them (0 3 * * *), or"
         " Never. Default: the preset's (brain every 6 hours, else daily at 3).",

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds import cel_snapshot as rules
-from agentmemory_operator.spec.kinds.base import Model, ObjectName
+from agentmemory_operator.spec.kinds.base import Model, ObjectName, Schedule
 from agentmemory_operator.spec.kinds.schema import validated
-from agentmemory_operator.spec.schedule import SCHEDULE_PATTERN, ZONE_PATTERN
+from agentmemory_operator.spec.schedule import ZONE_PATTERN
 
 BUCKET_PATTERN = r"^[a-z0-9][a-z0-9.-]*[a-z0-9]$"
 KEY_PATTERN = r"^[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*$"
@@ -113,7 +113,7 @@ class Retention(Model):
 class SnapshotsSpec(Model):
     """When snapshots of an agent are made, and how long they stay."""
 
-    schedule: Annotated[str, Field(max_length=256, pattern=SCHEDULE_PATTERN)] | None = Field(
+    schedule: Schedule | None = Field(
         default=None,
         description="When one is made: minute, hour, day, month and weekday as cron has them (0 */6 * * *), or Never."
         " Default: Never.",
