@@ -91,6 +91,10 @@ def development(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Developmen
         yield started
 
 
+def test_nobody_who_starts_it_is_shown_an_error(development: Development) -> None:
+    assert " ERROR " not in development.program.log
+
+
 def test_what_was_stored_since_a_snapshot_goes_with_a_restore_and_comes_back_with_its_rollback(
     development: Development,
 ) -> None:

@@ -102,7 +102,11 @@ async def _adopt(stand_in: StandIn, stores: Stores, cluster_id: str) -> Callable
     """What opens a server; the dev Qdrant's markers of before come to bear the cluster's id."""
     if stand_in.former_id is None:
         return stores.server
-    await adopt_former(stores.server(Endpoint(stand_in.url, stand_in.api_key, DEADLINE_S)), cluster_id)
+    server = stores.server(Endpoint(stand_in.url, stand_in.api_key, DEADLINE_S))
+    try:
+        await adopt_former(server, cluster_id)
+    finally:
+        await server.close()
     return partial(_adopting, stores, cluster_id)
 
 
