@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -85,8 +86,10 @@ class Settings:
         """The settings; a variable that is empty counts as not set.
 
         Raises:
-            SettingInvalid: a value is none of those allowed, or one that another demands is missing.
+            SettingInvalid: a value is none of those allowed, one that another demands is missing, or a name is nearly
+                that of a setting.
         """
+        _check_names(environ)
         is_in_cluster = bool(environ.get(IN_CLUSTER))
         settings = cls(
             qdrant_url=_url(environ, "QDRANT_URL"),
@@ -171,6 +174,17 @@ VARIABLES = (
     Variable("AGENTMEMORY_MODEL_DOWNLOADS"),
 )
 _BY_NAME = {variable.name: variable for variable in VARIABLES}
+_PREFIX = "AGENTMEMORY_"
+_NEAR = 0.8
+
+
+def _check_names(environ: Mapping[str, str]) -> None:
+    """Refuse typing errors; what is near none is another's, as what Kubernetes sets for each Service."""
+    known = [name.removeprefix(_PREFIX) for name in _BY_NAME if name.startswith(_PREFIX)]
+    for name in sorted(environ):
+        if name.startswith(_PREFIX) and name not in _BY_NAME:
+            for near in get_close_matches(name.removeprefix(_PREFIX), known, n=1, cutoff=_NEAR):
+                raise SettingInvalid(f"{name} is no setting: use {_PREFIX}{near}, or take it away")
 
 
 def _choice(environ: Mapping[str, str], name: str, allowed: object, *, is_in_cluster: bool) -> str:

@@ -38,6 +38,25 @@ def test_secrets_say_where_they_may_go_in_a_cluster_and_wherever_it_is_asked_for
     assert Settings.from_env(environ).secret_hosts == wanted
 
 
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("AGENTMEMORY_LOG_FORMT", "AGENTMEMORY_LOG_FORMAT"),
+        ("AGENTMEMORY_ALLOWED_HOST", "AGENTMEMORY_ALLOWED_HOSTS"),
+        ("AGENTMEMORY_MAX_BODY_MB", "AGENTMEMORY_MAX_BODY_MIB"),
+    ],
+)
+def test_a_typing_error_in_a_name_is_refused_with_the_setting_it_is_near(name: str, near: str) -> None:
+    with pytest.raises(SettingInvalid, match=f"^{name} is no setting: use {near}, "):
+        Settings.from_env({name: "x"})
+
+
+def test_what_kubernetes_sets_for_services_is_no_typing_error() -> None:
+    for service in ("AGENTMEMORY", "AGENTMEMORY_API", "AGENTMEMORY_OPERATOR", "AGENTMEMORY_QDRANT"):
+        parts = ("SERVICE_HOST", "SERVICE_PORT", "SERVICE_PORT_HTTP", "PORT", "PORT_80_TCP", "PORT_80_TCP_ADDR")
+        Settings.from_env({f"{service}_{part}": "tcp://10.0.0.1:80" for part in parts})
+
+
 def test_every_variable_is_read() -> None:
     settings = Settings.from_env(
         {

@@ -55,7 +55,7 @@ def test_a_held_plan_is_approved_and_shown_with_its_costs(folder: JobFolder) -> 
     assert annotations_of(folder) == {APPROVE_PLAN: DIGEST}
     assert f"AgentMemory agents/bot: approved {DIGEST}" in done.output
     assert "rebuild for index.distance Cosine -> Dot" in done.output
-    assert "Costs: points 41, diskMiB 9" in done.output
+    assert "Costs: 41 points, 9 MiB of disk" in done.output
     assert "agentmemory rebuild bot" in done.output
 
 

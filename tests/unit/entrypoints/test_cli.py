@@ -93,8 +93,13 @@ def test_what_the_script_asks_is_answered() -> None:
     assert done.stdout.split() == ["plan"]
 
 
-def test_every_verb_says_what_it_does() -> None:
-    status, told = run("--help")
+def test_the_version_is_told_by_an_option_too() -> None:
+    assert run("--version") == run("version")
+
+
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_every_verb_says_what_it_does(option: str) -> None:
+    status, told = run(option)
 
     assert status == 0
     for verb in ("plan", "status", "orphans", "validate", "crds", "schema", "completion", "version"):

@@ -36,14 +36,27 @@ def told(document: dict[str, Any], **options: Any) -> str:
 
 
 def test_an_object_that_serves_is_ready_with_its_figures() -> None:
-    text = told(looked_at())
+    text, in_full = told(looked_at()), told(looked_at(), is_full=True)
 
-    assert text.startswith("AgentMemory agents/probe: ready\n")
+    assert text.startswith("AgentMemory agents/probe: ready\n  TYPE ")
     assert "alias        agent_memory_probe" in text
     assert f"Ready    True     Serving     {NOW}" in text
-    assert "hnsw.m " in text
-    assert "scoring.weights.similarity" in text
     assert "Plan" not in text
+    assert "hnsw.m " not in text
+    assert in_full.startswith(text.rstrip())
+    assert "hnsw.m " in in_full
+    assert "scoring.weights.similarity" in in_full
+
+
+def test_a_message_of_several_conditions_stands_at_the_first() -> None:
+    status = failed_status("SlugTaken", "the name is taken", is_stalled=True, old={}, generation=1, now=NOW)
+
+    text = told(memory_document() | {"status": status})
+
+    assert text.count("the name is taken") == 1
+    assert (
+        text.count("as Ready") == sum(item["message"] == "the name is taken" for item in status["conditions"]) - 1 > 0
+    )
 
 
 def test_replicas_of_a_cluster_are_told_in_short() -> None:
@@ -67,6 +80,7 @@ def test_a_held_plan_is_shown_with_the_way_back() -> None:
     assert f"Plan {document['status']['plan']['digest']}" in text
     assert "rebuild for embedding.dimensions 8 -> 16" in text
     assert f"agentmemory.dev/approve-plan={document['status']['plan']['digest']}\n" in text
+    assert text.count(document["status"]["plan"]["refusal"]) == 1
     (undo,) = [line for line in text.splitlines() if "undo:" in line]
     words = shlex.split(undo.partition("undo: ")[2])
     assert words[:-1] == [
@@ -165,7 +179,7 @@ def test_snapshots_are_told_with_the_last_one_the_next_one_and_whether_that_is_e
         "Snapshots\n"
         f"  last       {NOW}, probe-1, verified, made by Qdrant 1.18.3\n"
         "  next       2026-11-21T09:00:00Z\n"
-        "  fresh      no: 13 hours old\n"
+        "  fresh      no (SnapshotStale)\n"
         "  verified   yes\n"
     ) in text
     assert "Last snapshot" not in text
@@ -176,7 +190,9 @@ def test_without_snapshots_nothing_is_told_of_them() -> None:
 
 
 def test_an_estimate_is_a_line_a_profile_and_size() -> None:
-    (line,) = [line for line in told(looked_at()).splitlines() if line.split()[:2] == ["LowMemory", "1000000"]]
+    (line,) = [
+        line for line in told(looked_at(), is_full=True).splitlines() if line.split()[:2] == ["LowMemory", "1000000"]
+    ]
 
     assert len(line.split()) == 4
 

@@ -21,7 +21,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     titled,
 )
 from agentmemory_operator.entrypoints.cli.look import TableJsonOrYaml
-from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS, flat
+from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
@@ -32,6 +32,21 @@ from agentmemory_operator.spec.kinds.conditions import condition_of
 from agentmemory_operator.spec.presets import PRESETS
 
 EVERYWHERE = ""
+# How people read `status.plan.costs`.
+COSTS = {
+    "points": "{} points",
+    "embeddingCalls": "{} embedding calls",
+    "tokens": "about {} tokens",
+    "price": "{} at the price that is given",
+    "minutes": "at least {} min",
+    "diskMiB": "{} MiB of disk",
+    "ramMiB": "{} MiB of RAM",
+}
+COSTS_OF_NODES = {
+    "nodes": "on {} nodes",
+    "diskPerNodeMiB": "{} MiB of disk on each",
+    "ramPerNodeMiB": "{} MiB of RAM on each",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +121,8 @@ def _section(document: Json, waiting: Waiting, place: JobsPlace) -> Section:
         (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no")
         for change in waiting.changes
     )
-    costs = ", ".join(f"{name} {value}" for name, value in flat(waiting.costs))
+    words = COSTS | (COSTS_OF_NODES if waiting.costs.get("nodes", 1) > 1 else {})
+    costs = ", ".join(text.format(waiting.costs[name]) for name, text in words.items() if name in waiting.costs)
     name = document["metadata"]["name"]
     shown = f"agentmemory status {name}{place.options}"
     return Section(

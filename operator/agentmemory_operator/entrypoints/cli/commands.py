@@ -31,6 +31,15 @@ from agentmemory_operator.spec.kinds.crds import editor_schema
 
 PROGRAM = "agentmemory"
 DATA = Path(".agentmemory")
+# How `--help` groups the verbs.
+PANELS = {
+    "Look": {"status", "plan", "validate", "orphans", "preset"},
+    "Decide": {"approve", "rebuild", "cleanup", "takeover"},
+    "Memories": {"search", "remember", "forget", "receipts", "export", "import"},
+    "Snapshots": {"snapshot", "restore"},
+    "Run": {"operator", "api", "dev", "devserver"},
+    "Install": {"crds", "uninstall", "schema", "completion", "version"},
+}
 
 
 class Shell(StrEnum):
@@ -126,7 +135,9 @@ def build_cli(verbs: Verbs) -> typer.Typer:
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
     )
+    _add_version(cli)
     _add_operator(cli, verbs)
     _add_api(cli, verbs)
     _add_development(cli, verbs)
@@ -143,7 +154,28 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     add_uninstall(cli, verbs.open_installed)
     add_presets(cli)
     _add_printers(cli)
+    for verb in cli.registered_commands:
+        verb.rich_help_panel = _panel_of(verb.name or getattr(verb.callback, "__name__", ""))
+    for group in cli.registered_groups:
+        group.rich_help_panel = _panel_of(str(group.name))
     return cli
+
+
+def _panel_of(verb: str) -> str:
+    return next(panel for panel, verbs in PANELS.items() if verb in verbs)
+
+
+def _add_version(cli: typer.Typer) -> None:
+    def tell(is_asked: bool) -> None:  # an option's callback
+        if is_asked:
+            typer.echo(__version__)
+            raise typer.Exit
+
+    @cli.callback()
+    def main(
+        _: Annotated[bool, typer.Option("--version", callback=tell, is_eager=True, help="Print the version.")] = False,
+    ) -> None:
+        """Do nothing before a verb."""
 
 
 def _add_operator(cli: typer.Typer, verbs: Verbs) -> None:

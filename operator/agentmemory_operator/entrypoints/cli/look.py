@@ -133,8 +133,9 @@ def _add_status(cli: typer.Typer, inspection: Inspection) -> None:
         namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Default: the context's.")] = None,
         context: Context = None,
         output: Annotated[TableJsonOrYaml, typer.Option("-o", "--output")] = TableJsonOrYaml.TABLE,
+        is_full: Annotated[bool, typer.Option("--full", help="The figures in force too, and sizes to expect.")] = False,
     ) -> None:
-        """Show an AgentMemory: conditions, collection, figures in force, and a held plan with the way out."""
+        """Show an AgentMemory: its conditions, a held plan with the way out, its collection."""
         document = run_verb(_object(inspection, name, namespace, context))
         if output is TableJsonOrYaml.JSON:
             print_json(status_document(document))
@@ -142,7 +143,7 @@ def _add_status(cli: typer.Typer, inspection: Inspection) -> None:
             typer.echo(yaml.safe_dump(status_document(document), sort_keys=False, width=120), nl=False)
         else:
             kubectl = f"kubectl --context {shlex.quote(context)}" if context else "kubectl"
-            show(status_sections(document, kubectl=kubectl), Console())
+            show(status_sections(document, kubectl=kubectl, is_full=is_full), Console())
 
 
 async def _object(inspection: Inspection, name: str, namespace: str | None, context: str | None) -> dict[str, Any]:

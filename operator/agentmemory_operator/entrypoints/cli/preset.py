@@ -27,7 +27,7 @@ class SpecFormat(StrEnum):
 
 def add_presets(cli: typer.Typer) -> None:
     """Add the verb to the command."""
-    preset = typer.Typer(name="preset", help="List the presets, or print one in full.", no_args_is_help=True)
+    preset = typer.Typer(help="List the presets, or print one in full.", no_args_is_help=True)
 
     @preset.command("list")
     def list_presets() -> None:
@@ -43,7 +43,7 @@ def add_presets(cli: typer.Typer) -> None:
         """Print an AgentMemory in which every figure of a preset stands; it means what its name alone means."""
         typer.echo(_rendered(manifest_of(name.value), output), nl=False)
 
-    cli.add_typer(preset)
+    cli.add_typer(preset, name="preset")
 
 
 def manifest_of(preset: str) -> dict[str, Any]:

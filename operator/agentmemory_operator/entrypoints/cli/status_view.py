@@ -1,4 +1,4 @@
-"""How `agentmemory status` tells an object: its conditions, its collection, the figures in force, a held plan."""
+"""How `agentmemory status` tells an object: its conditions, a held plan, its collection, and in full the figures."""
 
 import json
 import re
@@ -41,22 +41,37 @@ def status_document(document: Json) -> dict[str, Any]:
     }
 
 
-def status_sections(document: Json, *, kubectl: str = "kubectl") -> list[Section]:
+def status_sections(document: Json, *, kubectl: str = "kubectl", is_full: bool = False) -> list[Section]:
     """The status for people.
 
     Args:
         kubectl: the command with the options that reach the object's cluster.
+        is_full: with the figures in force and the sizes to expect.
     """
     status = document.get("status") or {}
     # What somebody has to decide on comes before what only informs.
-    sections = [_summary(document, status), _conditions(status), _plan(document, status, kubectl)]
-    sections += [_rebuild(document, status), _snapshots(status), *_others(status), _figures(status), _estimate(status)]
+    sections = [_conditions(document, status), _plan(document, status, kubectl), _collection(document, status)]
+    sections += [_rebuild(document, status), _snapshots(status), *_others(status)]
+    if is_full:
+        sections += [_figures(status), _estimate(status)]
     return [section for section in sections if section is not None]
 
 
-def _summary(document: Json, status: Json) -> Section:
+def _conditions(document: Json, status: Json) -> Section:
+    """Each condition; a message that several have stands at the first of them."""
+    metadata, (state, mood) = document["metadata"], _state(document, status)
+    first: dict[str, str] = {}
+    rows = []
+    for item in status.get("conditions") or []:
+        said_by = first.setdefault(item["message"], item["type"])
+        message = item["message"] if said_by == item["type"] else f"as {said_by}"
+        rows.append((item["type"], item["status"], item["reason"], item["lastTransitionTime"], message))
+    heading = f"AgentMemory {metadata['namespace']}/{metadata['name']}: {state}"
+    return Section(heading, mood, columns=CONDITION_COLUMNS if rows else (), rows=tuple(rows))
+
+
+def _collection(document: Json, status: Json) -> Section | None:
     metadata, collection = document["metadata"], status.get("collection") or {}
-    state, mood = _state(document, status)
     rows = {
         "agent": status.get("agent"),
         "alias": collection.get("alias"),
@@ -70,7 +85,7 @@ def _summary(document: Json, status: Json) -> Section:
         "deleted at": metadata.get("deletionTimestamp"),
     }
     shown = tuple((name, str(value)) for name, value in rows.items() if value is not None)
-    return Section(f"AgentMemory {metadata['namespace']}/{metadata['name']}: {state}", mood, rows=shown)
+    return Section("Collection", rows=shown) if shown else None
 
 
 def _replicas(replicas: Json) -> str | None:
@@ -99,21 +114,14 @@ def _state(document: Json, status: Json) -> tuple[str, str]:
     return "ready", "good"
 
 
-def _conditions(status: Json) -> Section | None:
-    rows = tuple(
-        (item["type"], item["status"], item["reason"], item["lastTransitionTime"], item["message"])
-        for item in status.get("conditions") or []
-    )
-    return Section("Conditions", columns=CONDITION_COLUMNS, rows=rows) if rows else None
-
-
 def _rebuild(document: Json, status: Json) -> Section | None:
     """Where the last rebuild stands, in short."""
     told, metadata = status.get("rebuild"), document["metadata"]
     if not told:
         return None
-    rows = {"stands": headline_of(told), "from": told.get("source"), "into": told.get("target")}
-    shown = tuple((name, value) for name, value in (rows | {"said": told.get("message")}).items() if value)
+    said = "" if _is_condition(status, told.get("message")) else told.get("message")
+    rows = {"stands": headline_of(told), "from": told.get("source"), "into": told.get("target"), "said": said}
+    shown = tuple((name, value) for name, value in rows.items() if value)
     more = f"more: agentmemory rebuild {metadata['name']} -n {metadata['namespace']}"
     return Section(str(told.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
 
@@ -140,7 +148,7 @@ def _answer(state: Json | None) -> str | None:
     if state is None:
         return None
     word = {"True": "yes", "False": "no"}.get(state["status"], "not known")
-    return word if word == "yes" else f"{word}: {state['message']}"
+    return word if word == "yes" else f"{word} ({state['reason']})"
 
 
 def _figures(status: Json) -> Section | None:
@@ -196,9 +204,14 @@ def _plan(document: Json, status: Json, kubectl: str) -> Section | None:
     rows = tuple(
         (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
     )
-    notes = (plan["refusal"],) if "refusal" in plan else ()
+    notes = () if _is_condition(status, plan.get("refusal")) else (plan["refusal"],)
     commands = tuple(_ways_on(document, plan, kubectl))
     return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
+
+
+def _is_condition(status: Json, text: str | None) -> bool:
+    """Whether there is nothing to say, or a condition says it."""
+    return not text or any(item["message"] == text for item in status.get("conditions") or [])
 
 
 def _ways_on(document: Json, plan: Json, kubectl: str) -> Iterator[str]:
