@@ -37,7 +37,7 @@ class TestStatus:
     def test_it_shows_conditions_collection_and_figures(self, workspace: Workspace) -> None:
         workspace.create_ready()
 
-        status, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace)
+        status, told, _ = run(workspace.control_plane, "status", "memory", "-n", workspace.namespace, "--full")
 
         assert status == 0
         assert told.startswith(f"AgentMemory {workspace.namespace}/memory: ready\n")

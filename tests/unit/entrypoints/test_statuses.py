@@ -105,6 +105,13 @@ def test_what_an_approval_lets_pass_is_shown_with_the_command_that_approves(reas
     assert "undo:" not in text
 
 
+def test_where_a_folder_stands_in_for_a_cluster_our_own_command_approves() -> None:
+    text = told(held("AwaitingApproval"), options=" --manifests here", kubectl=None)
+
+    assert "  approve: agentmemory approve probe --manifests here\n" in text
+    assert "kubectl" not in text
+
+
 @pytest.mark.parametrize("reason", ["RebuildNotAllowed", "CannotRebuild", "InsufficientSpace", "RebuildRunning"])
 def test_what_no_approval_lets_pass_is_shown_without_such_a_command(reason: str) -> None:
     assert "approve:" not in told(held(reason))

@@ -23,6 +23,7 @@ from agentmemory_operator.entrypoints.cli.restore import add_restore
 from agentmemory_operator.entrypoints.cli.run import ending_in_one_line, run_verb
 from agentmemory_operator.entrypoints.cli.snapshot import add_snapshots
 from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
+from agentmemory_operator.entrypoints.cli.status import add_status
 from agentmemory_operator.entrypoints.cli.takeover import OpenObjects, add_takeover
 from agentmemory_operator.entrypoints.cli.transfer import add_transferring
 from agentmemory_operator.entrypoints.cli.uninstall import OpenInstalled, add_uninstall
@@ -143,6 +144,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     _add_development(cli, verbs)
     _add_checks(cli)
     add_inspection(cli, verbs.inspection)
+    add_status(cli, verbs.open_jobs)
     add_asking(cli, verbs.asking, verbs.inspection)
     add_transferring(cli, verbs.asking, verbs.inspection)
     add_approve(cli, verbs.open_jobs)

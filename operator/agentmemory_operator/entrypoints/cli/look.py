@@ -1,7 +1,6 @@
-"""The verbs that look and change nothing: plan, status, orphans."""
+"""The verbs that look at a Qdrant and change nothing: plan, orphans."""
 
 import json
-import shlex
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 import typer
-import yaml
 from rich.console import Console
 
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, endpoint_of
@@ -20,7 +18,6 @@ from agentmemory_operator.controllers.preview import PassPreview, previews_of
 from agentmemory_operator.entrypoints.cli.orphans_view import AskedServer, orphans_document, orphans_sections
 from agentmemory_operator.entrypoints.cli.plan_view import exit_status, plan_document, plan_sections
 from agentmemory_operator.entrypoints.cli.run import ending_in_one_line, run_verb
-from agentmemory_operator.entrypoints.cli.status_view import status_document, status_sections
 from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.entrypoints.cli.validate import checked
 from agentmemory_operator.errors import SpecInvalid, StoreRejected, StoreUnavailable
@@ -89,7 +86,6 @@ Context = Annotated[str | None, typer.Option("--context", help="Of the kubeconfi
 def add_inspection(cli: typer.Typer, inspection: Inspection) -> None:
     """Add the verbs to the command line."""
     _add_plan(cli, inspection)
-    _add_status(cli, inspection)
     _add_orphans(cli, inspection)
 
 
@@ -124,31 +120,6 @@ async def _previews(
 ) -> list[PassPreview]:
     async with opening as store:
         return [preview async for preview in previews_of(memories, store, connections)]
-
-
-def _add_status(cli: typer.Typer, inspection: Inspection) -> None:
-    @cli.command()
-    def status(
-        name: Annotated[str, typer.Argument(help="Of the AgentMemory.")],
-        namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Default: the context's.")] = None,
-        context: Context = None,
-        output: Annotated[TableJsonOrYaml, typer.Option("-o", "--output")] = TableJsonOrYaml.TABLE,
-        is_full: Annotated[bool, typer.Option("--full", help="The figures in force too, and sizes to expect.")] = False,
-    ) -> None:
-        """Show an AgentMemory: its conditions, a held plan with the way out, its collection."""
-        document = run_verb(_object(inspection, name, namespace, context))
-        if output is TableJsonOrYaml.JSON:
-            print_json(status_document(document))
-        elif output is TableJsonOrYaml.YAML:
-            typer.echo(yaml.safe_dump(status_document(document), sort_keys=False, width=120), nl=False)
-        else:
-            kubectl = f"kubectl --context {shlex.quote(context)}" if context else "kubectl"
-            show(status_sections(document, kubectl=kubectl, is_full=is_full), Console())
-
-
-async def _object(inspection: Inspection, name: str, namespace: str | None, context: str | None) -> dict[str, Any]:
-    async with inspection.open_cluster(context) as (reader, default):
-        return await reader.read_object(AGENT_MEMORY, namespace or default, name)
 
 
 def _add_orphans(cli: typer.Typer, inspection: Inspection) -> None:

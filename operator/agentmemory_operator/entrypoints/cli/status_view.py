@@ -41,16 +41,20 @@ def status_document(document: Json) -> dict[str, Any]:
     }
 
 
-def status_sections(document: Json, *, kubectl: str = "kubectl", is_full: bool = False) -> list[Section]:
+def status_sections(
+    document: Json, *, options: str = "", kubectl: str | None = "kubectl", is_full: bool = False
+) -> list[Section]:
     """The status for people.
 
     Args:
-        kubectl: the command with the options that reach the object's cluster.
+        options: what leads other commands of ours to the object.
+        kubectl: the command with the options that reach the object's cluster; None where there is no cluster.
         is_full: with the figures in force and the sizes to expect.
     """
     status = document.get("status") or {}
     # What somebody has to decide on comes before what only informs.
-    sections = [_conditions(document, status), _plan(document, status, kubectl), _collection(document, status)]
+    sections = [_conditions(document, status), _plan(document, status, options, kubectl)]
+    sections += [_collection(document, status)]
     sections += [_rebuild(document, status), _snapshots(status), *_others(status)]
     if is_full:
         sections += [_figures(status), _estimate(status)]
@@ -196,7 +200,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _plan(document: Json, status: Json, kubectl: str) -> Section | None:
+def _plan(document: Json, status: Json, options: str, kubectl: str | None) -> Section | None:
     plan = status.get("plan")
     if not plan:
         return None
@@ -205,7 +209,7 @@ def _plan(document: Json, status: Json, kubectl: str) -> Section | None:
         (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
     )
     notes = () if _is_condition(status, plan.get("refusal")) else (plan["refusal"],)
-    commands = tuple(_ways_on(document, plan, kubectl))
+    commands = tuple(_ways_on(document, plan, options, kubectl))
     return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
 
 
@@ -214,14 +218,16 @@ def _is_condition(status: Json, text: str | None) -> bool:
     return not text or any(item["message"] == text for item in status.get("conditions") or [])
 
 
-def _ways_on(document: Json, plan: Json, kubectl: str) -> Iterator[str]:
+def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
     """Yield the commands that approve or undo what is held."""
     held = [change for change in plan.get("changes") or [] if change.get("held")]
     reason, metadata = condition_of(document.get("status"), "InSync").get("reason", ""), document["metadata"]
     if held and reason in TAKEN_OFF:
         named = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
-        yield " ".join((f"approve: {kubectl} {named} {APPROVE_PLAN}={plan['digest']}", *TAKEN_OFF[reason]))
-    if fields := [change for change in held if change.get("field", "").startswith(UNDONE)]:
+        annotate = " ".join((f"{kubectl} {named} {APPROVE_PLAN}={plan['digest']}", *TAKEN_OFF[reason]))
+        yield f"approve: {annotate}" if kubectl else f"approve: agentmemory approve {metadata['name']}{options}"
+    fields = [change for change in held if change.get("field", "").startswith(UNDONE)]
+    if fields and kubectl:
         yield f"undo: {undo_command(document, fields, kubectl)}"
 
 
