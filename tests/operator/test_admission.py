@@ -162,8 +162,12 @@ def test_kubectl_explains_every_field(control_plane: ControlPlane) -> None:
 @pytest.mark.parametrize(
     ("resource", "wide", "headings"),
     [
-        ("amem", False, "NAME AGENT PRESET READY POINTS LAST-SNAPSHOT AGE"),
-        ("amem", True, "NAME AGENT PRESET READY POINTS LAST-SNAPSHOT AGE ALIAS PHYSICAL STATE DRIFT GENERATION"),
+        ("amem", False, "NAME READY SYNCED REASON POINTS LAST-SNAPSHOT AGE"),
+        (
+            "amem",
+            True,
+            "NAME READY SYNCED REASON POINTS LAST-SNAPSHOT AGE AGENT PRESET ALIAS PHYSICAL STATE DRIFT GENERATION",
+        ),
         ("qconn", False, "NAME URL READY VERSION PEERS AGE"),
     ],
 )

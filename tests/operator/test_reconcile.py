@@ -88,13 +88,28 @@ class TestCreation:
         assert "finalizers" not in found["metadata"]
         assert "annotations" not in found["metadata"]
 
-    def test_kubectl_shows_agent_preset_readiness_and_points(self, workspace: Workspace) -> None:
+    def test_kubectl_shows_readiness_and_points_and_of_a_held_plan_the_reason(self, workspace: Workspace) -> None:
         workspace.create_ready()
+        table = ("get", "amem", "-n", workspace.namespace)
+        serving = workspace.control_plane.kubectl(*table).stdout.splitlines()
+        workspace.patch(index={"distance": "Dot"}, changePolicy="Never")
+        workspace.wait_condition("InSync", "False/RebuildNotAllowed")
 
-        printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace).stdout.splitlines()
+        held = workspace.control_plane.kubectl(*table).stdout.splitlines()
 
-        assert printed[0].split() == ["NAME", "AGENT", "PRESET", "READY", "POINTS", "LAST-SNAPSHOT", "AGE"]
-        assert printed[1].split()[:5] == ["memory", workspace.slug, "cortex", "True", "0"]
+        assert serving[0].split() == ["NAME", "READY", "SYNCED", "REASON", "POINTS", "LAST-SNAPSHOT", "AGE"]
+        assert serving[1].split()[:4] == ["memory", "True", "True", "0"]
+        assert held[1].split()[:5] == ["memory", "True", "False", "RebuildNotAllowed", "0"]
+
+    def test_kubectl_shows_why_an_object_is_not_ready_and_which_agent_it_is(self, workspace: Workspace) -> None:
+        workspace.create(connectionRef={"name": "nowhere"})
+        workspace.wait_condition("Ready", "False/ConnectionNotFound")
+
+        printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace, "-o", "wide").stdout
+
+        row = printed.splitlines()[1].split()
+        assert row[:3] == ["memory", "False", "ConnectionNotFound"]
+        assert workspace.slug in row
 
     def test_kubectl_shows_names_and_state_in_the_wide_table(self, workspace: Workspace) -> None:
         workspace.create_ready()
@@ -103,7 +118,7 @@ class TestCreation:
 
         heading, row = printed.splitlines()
         assert {"ALIAS", "PHYSICAL", "STATE", "GENERATION"} <= set(heading.split())
-        assert {workspace.alias, workspace.physical, "green"} <= set(row.split())
+        assert {workspace.slug, "cortex", workspace.alias, workspace.physical, "green"} <= set(row.split())
 
     def test_kubectl_shows_readiness_and_version_of_a_connection(self, workspace: Workspace) -> None:
         workspace.connect()

@@ -71,7 +71,7 @@ class StatusWriter:
             now=self.statuses.now,
         )
         if document["kind"] == AGENT_MEMORY:
-            status |= self._refused(key_of(document), document, exc)
+            status |= {"agent": slug_of(document), **self._refused(key_of(document), document, exc)}
         if _reasons(status) != _reasons(document.get("status") or {}):
             await self.cluster.post_event(document["kind"], metadata, Event("Warning", reason, str(exc)))
         return await self.write(document, metadata, status)

@@ -56,6 +56,9 @@ class KindDefinition:
 
 
 _READY = '.status.conditions[?(@.type=="Ready")].status'
+_IN_SYNC = '.status.conditions[?(@.type=="InSync")].status'
+# A column takes the first that fits, and conditions are kept in the order of their weight.
+_NOT_SO = '.status.conditions[?(@.status=="False")].reason'
 _READY_REASON = '.status.conditions[?(@.type=="Ready")].reason'
 _AGE = Column("Age", "date", ".metadata.creationTimestamp", "Since it was created.")
 
@@ -67,12 +70,14 @@ AGENT_MEMORY = KindDefinition(
     document=AgentMemoryDocument,
     status=AgentMemoryStatus,
     columns=(
-        Column("Agent", "string", ".status.agent", "The agent's name in the API."),
-        Column("Preset", "string", ".status.effective.preset", "The preset in force."),
         Column("Ready", "string", _READY, "Whether it serves."),
+        Column("Synced", "string", _IN_SYNC, "Whether it is as the object asks."),
+        Column("Reason", "string", _NOT_SO, "Of the first condition that is False."),
         Column("Points", "integer", ".status.collection.points", "Points in the collection, approximately."),
         Column("Last-Snapshot", "date", ".status.lastSnapshot.time", "Since the last snapshot was made."),
         _AGE,
+        Column("Agent", "string", ".status.agent", "The agent's name in the API.", is_wide=True),
+        Column("Preset", "string", ".status.effective.preset", "The preset in force.", is_wide=True),
         Column("Alias", "string", ".status.collection.alias", "The collection's stable name.", is_wide=True),
         Column("Physical", "string", ".status.collection.physical", "The collection behind it.", is_wide=True),
         Column("State", "string", ".status.collection.state", "Qdrant's word for its state.", is_wide=True),
