@@ -157,7 +157,7 @@ def build_cli(verbs: Verbs) -> typer.Typer:
     add_presets(cli)
     _add_printers(cli)
     for verb in cli.registered_commands:
-        verb.rich_help_panel = _panel_of(verb.name or getattr(verb.callback, "__name__", ""))
+        verb.rich_help_panel = _panel_of(str(verb.name or getattr(verb.callback, "__name__", "")))
     for group in cli.registered_groups:
         group.rich_help_panel = _panel_of(str(group.name))
     return cli
