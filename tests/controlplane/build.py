@@ -2,8 +2,8 @@
 
 Five sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
 helm, which renders the chart; argolua, our own, which runs Lua as Argo CD does. Order for each: the folder that its
-variable names (KUBEBUILDER_ASSETS, CONTROLLER_MANAGER_ASSETS, VERSITYGW_ASSETS, HELM_ASSETS, ARGOLUA_ASSETS), the cache,
-a build from the Go modules pinned in the folders beside this.
+variable names (KUBEBUILDER_ASSETS, CONTROLLER_MANAGER_ASSETS, VERSITYGW_ASSETS, HELM_ASSETS, ARGOLUA_ASSETS), the
+cache, a build from the Go modules pinned in the folders beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
 """

@@ -1,4 +1,4 @@
-"""Every status that the operator can produce, made by its own functions over every reason, with the health it is to have."""
+"""Every status that the operator can produce, by its own functions over every reason, with the health it is to have."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Health in Argo CD, Flux and kstatus, over every status that the operator can produce and what else a tenant may write."""
+"""Health in Argo CD, Flux and kstatus: every status that the operator produces, and what else a tenant may write."""
 
 import copy
 import re
@@ -90,7 +90,8 @@ def forged(case: Case) -> Iterator[Document]:
             is_main = condition["type"] in MAIN
             names = ["type", "status", "reason", "message", *(["observedGeneration"] if is_main else [])]
             for name in names:
-                if isinstance(odd, str) and name in ("reason", "message") or name == "type" and not is_main:
+                is_fitting = isinstance(odd, str) and name in ("reason", "message")
+                if is_fitting or (name == "type" and not is_main):
                     continue
                 conditions = copy.deepcopy(case.status["conditions"])
                 conditions[number][name] = odd
