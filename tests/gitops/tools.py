@@ -1,5 +1,6 @@
 """The tools of GitOps on an object: Argo CD's Lua, Flux's expressions, kstatus' rules."""
 
+import functools
 import json
 import os
 import subprocess
@@ -56,12 +57,18 @@ def offered(found: Document) -> dict[str, bool]:
     return {name: not action["disabled"] for name, action in answer["value"].items()}
 
 
+@functools.cache
 def expressions() -> dict[str, Document]:
     """Return by kind what the worked example asks Flux to evaluate."""
     documents = yaml.safe_load_all(FLUX.read_text())
     found = [entry for document in documents for entry in document["spec"].get("healthCheckExprs", ())]
     assert len({entry["kind"] for entry in found}) == len(found)
     return {entry["kind"]: entry for entry in found}
+
+
+@functools.cache
+def _compiled(expression: str) -> Any:
+    return compile_cel(expression)
 
 
 def flux_status(found: Document) -> str:
@@ -76,7 +83,7 @@ def flux_status(found: Document) -> str:
     asked = expressions()[found["kind"]]
     for name, outcome in (("inProgress", "InProgress"), ("failed", "Failed"), ("current", "Current")):
         try:
-            if name in asked and compile_cel(asked[name]).execute(found) is True:
+            if name in asked and _compiled(asked[name]).execute(found) is True:
                 return outcome
         except (KeyError, RuntimeError, TypeError, ValueError):
             return "InProgress"
