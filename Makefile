@@ -4,12 +4,12 @@ PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 PYTEST := .venv/bin/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 QUICK := devserver/tests tests/api tests/contract tests/property tests/unit
-CLUSTER := tests/chart tests/operator tests/security
+CLUSTER := tests/chart tests/gitops tests/operator tests/security
 # Tests wait for processes much of the time, so more of them run than there are cores.
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-cluster test-faults test-again coverage mutants lint types bench crds crds-check controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-cluster test-faults test-again coverage mutants lint types bench crds crds-check gitops controlplane docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -86,6 +86,9 @@ crds: .venv/.run ## write crds/ and the chart's copy from the models
 
 crds-check: crds ## fail where crds/ is not what the models say
 	@git diff --exit-code --stat -- crds charts || { echo "crds/ was not current: commit what 'make crds' wrote" >&2; exit 1; }
+
+gitops: .venv/.run ## write Argo CD's settings from the Lua in gitops/
+	@.venv/bin/python gitops/argocd/render.py
 
 bench: .venv/.dev ## measure against the bare engine; prints the tables of bench/README.md
 	@.venv/bin/python -m bench

@@ -1,9 +1,9 @@
 """Find or build the servers that tests need; print the folder of the control plane on the last line.
 
-Four sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
-helm, which renders the chart. Order for each: the folder that its variable names (KUBEBUILDER_ASSETS,
-CONTROLLER_MANAGER_ASSETS, VERSITYGW_ASSETS, HELM_ASSETS), the cache, a build from the Go modules pinned in the folders
-beside this.
+Five sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
+helm, which renders the chart; argolua, our own, which runs Lua as Argo CD does. Order for each: the folder that its
+variable names (KUBEBUILDER_ASSETS, CONTROLLER_MANAGER_ASSETS, VERSITYGW_ASSETS, HELM_ASSETS, ARGOLUA_ASSETS), the
+cache, a build from the Go modules pinned in the folders beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
 """
@@ -117,7 +117,14 @@ CHARTS = Toolset(
     prefix="helm-",
     cost="2 minutes",
 )
-TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS)
+LUA = Toolset(
+    variable="ARGOLUA_ASSETS",
+    binaries=(Binary("argolua", "argolua", "."),),
+    pin=("argolua", r"github\.com/yuin/gopher-lua (v\S+)"),
+    prefix="argolua-",
+    cost="20 seconds",
+)
+TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS, LUA)
 
 
 def say(text: str) -> None:
@@ -169,12 +176,12 @@ def toolchain(environ: Mapping[str, str]) -> pathlib.Path:
 
 
 def cache_key(tools: Toolset = CONTROL_PLANE) -> str:
-    """Return a folder name that changes with the versions, the locked modules, the flags and the platform."""
+    """Return a folder name that changes with versions, locked modules, our own sources, flags and platform."""
     made_of = f"{platform.system()} {platform.machine()} {tools.binaries} {linker_flags(tools)}"
     digest = hashlib.sha256(made_of.encode())
     for module in tools.modules:
-        for name in ("go.mod", "go.sum"):
-            digest.update((HERE / module / name).read_bytes())
+        for path in sorted((HERE / module).glob("*.go")) + [HERE / module / name for name in ("go.mod", "go.sum")]:
+            digest.update(path.read_bytes())
     return f"{tools.prefix}{tools.version}-{digest.hexdigest()[:12]}"
 
 
@@ -348,7 +355,7 @@ def main() -> int:
     try:
         # Known first, printed first: what lacks the other sets alone can run.
         print(find_assets(os.environ) or build(os.environ, CONTROL_PLANE), flush=True)
-        for tools in (OBJECT_STORAGE, CHARTS, CONTROLLERS):
+        for tools in (OBJECT_STORAGE, CHARTS, LUA, CONTROLLERS):
             if find_assets(os.environ, tools) is None:
                 build(os.environ, tools)
         remove_toolchain(os.environ)

@@ -1,0 +1,80 @@
+-- The health of a MemoryRestore for Argo CD: docs/gitops.md has the table.
+
+local function told(status, message)
+  return {status = status, message = message}
+end
+
+local function words(condition)
+  return condition.reason .. ": " .. condition.message
+end
+
+-- The conditions by type; nil where one is not as the operator writes it. A status can be forged.
+local function conditions_of(status)
+  local found, known = {}, {["True"] = true, ["False"] = true, ["Unknown"] = true}
+  if type(status.conditions) ~= "table" then
+    return nil
+  end
+  for _, one in ipairs(status.conditions) do
+    if type(one) ~= "table" or type(one.type) ~= "string" or found[one.type] or not known[one.status]
+        or type(one.reason) ~= "string" or type(one.message) ~= "string" then
+      return nil
+    end
+    found[one.type] = one
+  end
+  return found
+end
+
+local FOREIGN = told("Degraded", "The status is not as the operator writes it: see who else may write statuses here")
+local status = obj.status
+if status == nil or type(obj.metadata) ~= "table" then
+  return told("Progressing", "No operator has looked at it yet")
+end
+local conditions = type(status) == "table" and conditions_of(status)
+if obj.metadata.deletionTimestamp ~= nil then
+  local waits = conditions and (conditions.Stalled or conditions.Reconciling)
+  return told("Progressing", "It is being deleted" .. (waits and "; " .. words(waits) or ""))
+end
+if not conditions then
+  return FOREIGN
+end
+if type(status.observedGeneration) ~= "number" or status.observedGeneration ~= obj.metadata.generation then
+  return told("Progressing", "The operator has not come to the last edit yet")
+end
+
+local function is(kind, value)
+  return conditions[kind] ~= nil and conditions[kind].status == value
+end
+
+-- Whether a condition speaks of the object as it now is.
+local function is_now(kind)
+  return conditions[kind] ~= nil and conditions[kind].observedGeneration == obj.metadata.generation
+end
+-- Up to here the same for every kind.
+
+local function rolls_back()
+  if type(status.steps) ~= "table" then
+    return false
+  end
+  for _, step in ipairs(status.steps) do
+    if type(step) == "table" and step.name == "RollBack" and step.endTime == nil then
+      return true
+    end
+  end
+  return false
+end
+
+if is("Succeeded", "False") then
+  return told("Degraded", words(conditions.Succeeded))
+elseif not is("Succeeded", "True") then
+  local at = conditions.Progressing or conditions.Succeeded
+  return at and told("Progressing", words(at)) or FOREIGN
+elseif is("RolledBack", "False") then
+  return told("Degraded", "It cannot be taken back. " .. words(conditions.RolledBack))
+elseif rolls_back() then
+  return told("Progressing", "It is being taken back")
+elseif not is_now("Succeeded") then
+  return FOREIGN
+elseif is("RolledBack", "True") then
+  return told("Healthy", words(conditions.RolledBack))
+end
+return told("Healthy", words(conditions.Succeeded))
