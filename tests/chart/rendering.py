@@ -52,9 +52,14 @@ def _rendered(values: str) -> str:
     return done.stdout
 
 
+def rendered_text(values: Document | None = None) -> str:
+    """Return what `helm template` prints."""
+    return _rendered(json.dumps(values or {}))
+
+
 def render(values: Document | None = None) -> list[Document]:
     """Return every object that the chart renders."""
-    text = _rendered(json.dumps(values or {}))
+    text = rendered_text(values)
     return [found for found in yaml.load_all(text, Loader=LOADER) if found is not None]
 
 

@@ -1,5 +1,6 @@
 """What the chart renders, with every documented combination of values: good for the API server and for our programs."""
 
+import os
 import pathlib
 import re
 from typing import Any
@@ -9,6 +10,7 @@ import typer
 import yaml
 
 from agentmemory_operator.settings import IN_CLUSTER, Settings
+from tests.chart.manifests import FILES, manifests
 from tests.chart.rendering import (
     CHART,
     COMBINATIONS,
@@ -21,24 +23,21 @@ from tests.chart.rendering import (
     render,
 )
 from tests.support.cluster.controlplane import ControlPlane
-from tests.support.cluster.installation import NAMESPACE, documents
+from tests.support.cluster.installation import MANIFESTS, NAMESPACE, shell
 from tests.support.command_line import command_line
-from tests.support.pages import DOCS
+from tests.support.pages import DOCS, commands_of
 from tests.support.programs import ROOT
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
 
-INSTALLED = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment", "Service")
-# What every Deployment of the chart has on top of examples/install; the number is Kubernetes' own default.
-ADDED = {"topologySpreadConstraints", "terminationGracePeriodSeconds"}
+DRY_RUN = ("--server-side", "--field-manager=helm", "--force-conflicts", "--dry-run=server", "--validate=strict")
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
 def test_the_api_server_accepts_every_object(control_plane: ControlPlane, namespaces: None, name: str) -> None:
     rendered = [found for found in render(COMBINATIONS[name]) if found["kind"] not in OF_PROMETHEUS]
-    options = ("--server-side", "--field-manager=helm", "--force-conflicts", "--dry-run=server", "--validate=strict")
 
-    done = control_plane.kubectl("apply", *options, "-f", "-", stdin=yaml.safe_dump_all(rendered))
+    done = control_plane.kubectl("apply", *DRY_RUN, "-f", "-", stdin=yaml.safe_dump_all(rendered))
 
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr
@@ -121,26 +120,43 @@ def selector_of(document: Document) -> Any:
     return (spec.get("selector") or spec.get("podSelector") or {}).get("matchLabels")
 
 
-def bare(document: Document) -> Document:
-    """Return an object without the labels that every chart adds, and without what this one adds to pods."""
-    labels = document["metadata"].get("labels", {}).items()
-    kept = {name: value for name, value in labels if name.startswith("rbac.")}
-    document = {**document, "metadata": {**document["metadata"], "labels": kept}}
-    if document["kind"] != "Deployment":
-        return document
-    template = document["spec"]["template"]
-    pod = {name: value for name, value in template["spec"].items() if name not in ADDED}
-    return {**document, "spec": {**document["spec"], "template": {**template, "spec": pod}}}
+@pytest.mark.parametrize("name", FILES.values())
+def test_the_plain_manifests_are_rendered_from_the_chart(name: str) -> None:
+    """So what tests/operator/test_install.py proves of them is so of the chart."""
+    assert (MANIFESTS / name).read_text() == manifests()[name], "run `make manifests`, and commit what it wrote"
 
 
-@pytest.mark.parametrize("kind", INSTALLED)
-def test_the_plain_manifests_say_what_the_chart_says(kind: str) -> None:
-    """So what tests/operator/test_install.py proves of the manifests is so of the chart."""
-    rendered = of_kind(render(), kind)
+def test_the_kustomize_base_is_every_definition_and_every_plain_manifest(
+    control_plane: ControlPlane, namespaces: None
+) -> None:
+    files = [path for folder in (ROOT / "crds", MANIFESTS) for path in folder.glob("*.yaml")]
+    plain = [found for path in files for found in yaml.load_all(path.read_text(), Loader=LOADER)]
 
-    assert {key: bare(found) for key, found in rendered.items()} == {
-        key_of(found): bare(found) for found in documents(kind)
+    built = control_plane.kubectl("kustomize", str(ROOT))
+    (command,) = commands_of("install.md", "Apply with Kustomize")
+    said = shell(control_plane, f"{command} --dry-run=server --validate=strict")
+
+    rendered = {key_of(found): found for found in yaml.load_all(built.stdout, Loader=LOADER)}
+    assert rendered == {key_of(found): found for found in plain}
+    assert "Warning" not in said
+    assert said.count("serverside-applied (server dry run)") == len(plain)
+
+
+def test_an_overlay_says_image_and_namespace_once(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
+    overlay = {
+        "resources": [os.path.relpath(ROOT, tmp_path.resolve())],
+        "namespace": "elsewhere",
+        "images": [{"name": "agentmemory-operator", "newName": "images.example.com/agentmemory", "newTag": "1"}],
     }
+    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
+
+    built = control_plane.kubectl("kustomize", str(tmp_path))
+
+    rendered = [*yaml.load_all(built.stdout, Loader=LOADER)]
+    accounts = [subject for found in rendered for subject in found.get("subjects", ())]
+    assert {one["image"] for one in containers(rendered).values()} == {"images.example.com/agentmemory:1"}
+    assert {key_of(found)[1] for found in rendered} == {"", "elsewhere"}
+    assert {subject["namespace"] for subject in accounts} == {"elsewhere"}
 
 
 def test_defaults_hold_budgets_and_network_policies() -> None:
