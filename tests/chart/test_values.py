@@ -116,6 +116,8 @@ def test_chart_and_image_are_of_the_version_of_the_package() -> None:
         ({"operator": {"settings": {"AGENTMEMORY_CLUSTER_ID": "x"}}}, ["operator.settings.AGENTMEMORY_CLUSTER_ID"]),
         ({"api": {"drainSeconds": 15}}, ["api.terminationGracePeriodSeconds: 30", "35"]),
         ({"api": {"autoscaling": {"enabled": True, "maxReplicas": 1}}}, ["maxReplicas: 1", "minReplicas: 2"]),
+        ({"qdrant": {"enabled": True}, "namespaces": ["a"]}, ["qdrant.enabled", "add it to namespaces"]),
+        ({"qdrant": {"storage": {"size": "much"}}}, ["/qdrant/storage/size"]),
         ({"rbac": {"clusterScoped": False}}, ["rbac.clusterScoped: false needs namespaces"]),
         ({"rbac": {"clusterScoped": False}, "namespaces": ["a"]}, ["set settings.AGENTMEMORY_CLUSTER_ID"]),
     ],
