@@ -24,6 +24,7 @@ from tests.chart.rendering import (
     of_kind,
     render,
 )
+from tests.controlplane.build import CHARTS, CHARTS_BEFORE
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import MANIFESTS, NAMESPACE, shell
 from tests.support.command_line import command_line
@@ -279,6 +280,18 @@ def test_the_packaged_chart_renders_the_same(tmp_path: pathlib.Path) -> None:
 
     rendered = [found for found in yaml.load_all(done.stdout, Loader=LOADER) if found is not None]
     assert {key_of(found): found for found in rendered} == {key_of(found): found for found in render()}
+
+
+@pytest.mark.parametrize("name", COMBINATIONS)
+def test_helm_of_the_major_version_before_renders_the_same(name: str) -> None:
+    now, before = (
+        {key_of(found): found for found in render(COMBINATIONS[name], version)} for version in (CHARTS, CHARTS_BEFORE)
+    )
+    for found in (now, before):
+        # Another one at each rendering without a cluster.
+        found.get(("Secret", NAMESPACE, "agentmemory-qdrant"), {}).pop("data", None)
+
+    assert before == now
 
 
 def test_alerts_are_those_of_the_page_and_keep_their_templates() -> None:
