@@ -119,6 +119,7 @@ def test_chart_and_image_are_of_the_version_of_the_package() -> None:
         ({"api": {"autoscaling": {"enabled": True, "maxReplicas": 1}}}, ["maxReplicas: 1", "minReplicas: 2"]),
         ({"qdrant": {"enabled": True}, "namespaces": ["a"]}, ["qdrant.enabled", "add it to namespaces"]),
         ({"qdrant": {"storage": {"size": "much"}}}, ["/qdrant/storage/size"]),
+        ({"api": {"autoscaling": {"targetCPU": "80%"}}}, ["/api/autoscaling/targetCPU"]),
         ({"rbac": {"clusterScoped": False}}, ["rbac.clusterScoped: false needs namespaces"]),
         ({"rbac": {"clusterScoped": False}, "namespaces": ["a"]}, ["set settings.AGENTMEMORY_CLUSTER_ID"]),
     ],
