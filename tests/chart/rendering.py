@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.controlplane.build import CHARTS, find_assets
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, Toolset, find_assets
 from tests.support.cluster.installation import NAMESPACE
 from tests.support.programs import ROOT, clean_environment
 from tests.support.spec.documents import Document
@@ -29,9 +29,11 @@ CLUSTER_WIDE = {"ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
 OF_PROMETHEUS = {"PodMonitor", "PrometheusRule"}
 
 
-def helm(*arguments: str, kubeconfig: pathlib.Path | None = None, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def helm(
+    *arguments: str, kubeconfig: pathlib.Path | None = None, stdin: str = "", version: Toolset = CHARTS
+) -> subprocess.CompletedProcess[str]:
     """Run helm; the caller looks at `returncode`, `stdout` and `stderr`. Without a kubeconfig it reaches no cluster."""
-    assets = find_assets(os.environ, CHARTS)
+    assets = find_assets(os.environ, version)
     if assets is None:
         pytest.fail("no helm yet: run `make controlplane` once (about 2 minutes)")
     environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or os.devnull)}
@@ -39,22 +41,29 @@ def helm(*arguments: str, kubeconfig: pathlib.Path | None = None, stdin: str = "
     return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, timeout=120)
 
 
-def template(values: Document, *options: str) -> subprocess.CompletedProcess[str]:
+def template(values: Document, *, version: Toolset = CHARTS) -> subprocess.CompletedProcess[str]:
     """Run `helm template` with values on top of the chart's."""
-    command = ("template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-", *options)
-    return helm(*command, stdin=json.dumps(values))
+    command = ("template", RELEASE, str(CHART), "--namespace", NAMESPACE, "--values", "-")
+    # A helm that is built from its module alone takes the cluster for an old one.
+    command = (*command, "--kube-version", CONTROL_PLANE.version)
+    return helm(*command, stdin=json.dumps(values), version=version)
 
 
 @functools.cache
-def _rendered(values: str) -> str:
-    done = template(json.loads(values))
+def _rendered(values: str, version: Toolset) -> str:
+    done = template(json.loads(values), version=version)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def render(values: Document | None = None) -> list[Document]:
+def rendered_text(values: Document | None = None, version: Toolset = CHARTS) -> str:
+    """Return what `helm template` prints."""
+    return _rendered(json.dumps(values or {}), version)
+
+
+def render(values: Document | None = None, version: Toolset = CHARTS) -> list[Document]:
     """Return every object that the chart renders."""
-    text = _rendered(json.dumps(values or {}))
+    text = rendered_text(values, version)
     return [found for found in yaml.load_all(text, Loader=LOADER) if found is not None]
 
 

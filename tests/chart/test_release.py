@@ -15,9 +15,12 @@ from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, install
 from tests.support.pages import commands_of
 from tests.support.patience import wait_until
+from tests.support.spec.documents import Document
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/agentmemories.agentmemory.dev"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/agentmemory-operator"
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
+QDRANTS = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/qdrantconnections"
 CONNECTIONS = f"/apis/{API_VERSION}/namespaces/default/qdrantconnections"
 
 
@@ -90,6 +93,41 @@ def test_what_an_earlier_release_left_is_taken_up_by_the_next(cluster: ControlPl
 
     assert cluster.http.get(CRD).json()["metadata"]["uid"] == uid
     assert cluster.http.get(DEPLOYMENT).status_code == 200
+
+
+def state_of_qdrant(cluster: ControlPlane) -> tuple[str, str, Document]:
+    """Return its key, the uid of its connection, and the annotations of that."""
+    secret, connection = (cluster.http.get(f"{path}/agentmemory-qdrant").json() for path in (SECRETS, QDRANTS))
+    return secret["data"]["api-key"], connection["metadata"]["uid"], connection["metadata"].get("annotations", {})
+
+
+def test_a_qdrant_to_try_out_keeps_key_and_connection_through_upgrades(cluster: ControlPlane) -> None:
+    """Its kind comes with the same release: the first makes the connection afterwards, the second takes it over."""
+    install_it, _ = commands_of("install.md", "A Qdrant to try it out")
+    run(cluster, install_it.removesuffix(" --wait"))  # no pod becomes ready here
+    *first, annotations = state_of_qdrant(cluster)
+    run(cluster, UPGRADE)
+    *second, adopted = state_of_qdrant(cluster)
+    run(cluster, UPGRADE)
+    *third, _ = state_of_qdrant(cluster)
+    run(cluster, UNINSTALL)
+
+    assert first == second == third
+    assert ("helm.sh/hook" in annotations, "helm.sh/hook" in adopted) == (True, False)
+    assert cluster.http.get(QDRANTS).json()["items"] == []
+    assert cluster.http.get(f"{SECRETS}/agentmemory-qdrant").status_code == 404
+
+
+def test_an_upgrade_makes_the_connection_that_an_installation_could_not(cluster: ControlPlane) -> None:
+    """As where the API server did not serve the kind yet."""
+    install_it, _ = commands_of("install.md", "A Qdrant to try it out")
+    run(cluster, install_it.replace("--wait", "--no-hooks"))
+    served(cluster)
+    assert cluster.http.get(QDRANTS).json()["items"] == []
+
+    run(cluster, UPGRADE)
+
+    assert [found["metadata"]["name"] for found in cluster.http.get(QDRANTS).json()["items"]] == ["agentmemory-qdrant"]
 
 
 def test_an_installation_of_the_plain_manifests_goes_over_to_the_chart(cluster: ControlPlane) -> None:

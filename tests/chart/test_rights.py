@@ -1,16 +1,20 @@
 """Who may do what, in each mode of the chart, asked of the API server."""
 
+import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
-from tests.chart.rendering import COMBINATIONS, VALUES, of_kind, render
+from tests.chart.rendering import COMBINATIONS, VALUES, key_of, of_kind, render
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, Right, documents, rights
-from tests.support.cluster.workspace import PLURALS
+from tests.support.cluster.installation import RBAC as RBAC_PATH
+from tests.support.cluster.workspace import MERGE, PLURALS
 from tests.support.patience import wait_until
 from tests.support.spec.documents import Document
+from tests.support.web.http_server import well
 
 RBAC = ("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "ServiceAccount")
 TENANTS = {"view", "edit", "connections"}
@@ -65,14 +69,20 @@ class Mode:
     """A way to install, under names of its own, with its rights applied.
 
     Attributes:
+        rendered: its roles, bindings and accounts.
         everywhere: of a right that the manifests give in the cluster, whether it holds in a namespace.
         secrets: likewise, of the operator's right to read Secrets.
+        tokens: whether the API may ask whose a token is.
+        cluster: whether both may read which cluster this is.
     """
 
     control_plane: ControlPlane
     prefix: str
+    rendered: list[Document]
     everywhere: Callable[[str], bool]
     secrets: Callable[[str], bool]
+    tokens: bool
+    cluster: bool
 
     def may(self, right: Right, namespace: str, name: str = "") -> bool:
         """Ask the API server whether an account may; without a name, whether it may with any."""
@@ -94,25 +104,38 @@ class Mode:
         if right.role not in CLUSTER_ROLES:
             return namespace == NAMESPACE
         if right.resource == TOKENS:
-            return namespace == ""
+            return self.tokens and namespace == ""
         return self.secrets(namespace) if right.resource == "secrets" else self.everywhere(namespace)
 
 
 CLUSTER_ROLES = {found["metadata"]["name"] for found in documents("ClusterRole")}
-MODES: dict[str, tuple[Document, Callable[[str], bool], Callable[[str], bool]]] = {
-    "whole": ({}, bool, bool),
-    "listed": ({"namespaces": [LISTED]}, lambda named: named == LISTED, lambda named: named in (LISTED, NAMESPACE)),
-    "some-secrets": ({"secretNamespaces": [LISTED]}, bool, lambda named: named in (LISTED, NAMESPACE)),
+NAMED_CLUSTER = {"settings": {"AGENTMEMORY_CLUSTER_ID": "x"}}
+MODES: dict[str, Document] = {
+    "whole": {},
+    "some-secrets": {"secretNamespaces": [LISTED]},
+    "listed": {"namespaces": [LISTED]},
+    "listed-and-release": {"namespaces": [LISTED, NAMESPACE]},
+    "listed-named": {"namespaces": [LISTED], **NAMED_CLUSTER},
+    "nothing-cluster-wide": {"namespaces": [LISTED], "rbac": {"clusterScoped": False}, **NAMED_CLUSTER},
 }
 
 
-@pytest.fixture(params=MODES)
+@pytest.fixture(scope="module", params=MODES)
 def mode(control_plane: ControlPlane, namespaces: None, request: pytest.FixtureRequest) -> Iterator[Mode]:
-    values, everywhere, secrets = MODES[request.param]
-    prefix = f"mode-{request.param}"
+    values, prefix = MODES[request.param], f"mode-{request.param}"
     rendered = [*of_kind(render({**values, "fullnameOverride": prefix}), *RBAC).values()]
     assert control_plane.apply(*rendered).returncode == 0
-    yield Mode(control_plane, prefix, everywhere, secrets)
+    watched = values.get("namespaces", ())
+    secrets = values.get("secretNamespaces", watched)
+    yield Mode(
+        control_plane,
+        prefix,
+        rendered,
+        everywhere=lambda namespace: not watched or namespace in watched,
+        secrets=lambda namespace: not secrets or namespace in (*secrets, NAMESPACE),
+        tokens="rbac" not in values,
+        cluster="settings" not in values,
+    )
     for kind in RBAC:
         control_plane.kubectl("delete", kind, "-A", "-l", f"app.kubernetes.io/name={prefix}")
 
@@ -127,23 +150,16 @@ def test_accounts_may_what_the_manifests_say_where_the_mode_lets_them_and_nowher
     assert {right for right, _ in asked} == set(rights())
 
     wait_until(lambda: all(mode.may(*one) for one in asked if expected[one]), seconds=20, what="every right")
-    # Secrets of the release's namespace are handed over there: two roles give one account one right.
-    wrong = [one for one in asked if not expected[one] and mode.may(*one) and not given_twice(mode, *one)]
-    assert wrong == []
-
-
-def given_twice(mode: Mode, right: Right, namespace: str) -> bool:
-    """Return whether another role of the manifests gives the same right there."""
-    same = [one for one in rights() if str(one) == str(right)]
-    return any(mode.should(one, namespace) for one in same)
+    assert [one for one in asked if not expected[one] and mode.may(*one)] == []
 
 
 @pytest.mark.parametrize("account", ["agentmemory-operator", "agentmemory-api"])
-def test_accounts_learn_which_cluster_this_is_in_every_mode(mode: Mode, account: str) -> None:
+def test_accounts_learn_which_cluster_this_is_unless_they_are_told(mode: Mode, account: str) -> None:
     reads = Right(account, "get", "namespaces", "")
 
     # The API server asks of a Namespace as of an object in it.
-    wait_until(lambda: mode.may(reads, "kube-system", "kube-system"), seconds=20, what="the right")
+    wait_until(lambda: mode.may(reads, LISTED, LISTED), seconds=20, what="the rights")
+    wait_until(lambda: mode.may(reads, "kube-system", "kube-system") is mode.cluster, seconds=20, what="the right")
     assert mode.may(reads, OTHER, OTHER) is mode.everywhere(OTHER)
 
 
@@ -158,3 +174,65 @@ def test_the_api_writes_no_custom_resource_in_any_mode(mode: Mode) -> None:
     wait_until(lambda: mode.may(reads, LISTED), seconds=20, what="the rights")
 
     assert [(one, where) for one in wanted for where in (LISTED, OTHER, NAMESPACE, "") if mode.may(one, where)] == []
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """One verb on one resource, as a role of the mode gives it to an account."""
+
+    role: Document
+    right: Right
+    names: tuple[str, ...]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return a namespace and, where the rule names some, an object for which it holds."""
+        name = self.names[0] if self.names else ""
+        if self.right.resource == "namespaces" and name:
+            return name, name
+        anywhere = "" if self.right.resource == TOKENS else OTHER
+        return self.role["metadata"].get("namespace", anywhere), name
+
+    def write(self, control_plane: ControlPlane, rules: list[Document]) -> None:
+        """Give the role these rules."""
+        plural, metadata = self.role["kind"].lower() + "s", self.role["metadata"]
+        inside = f"namespaces/{metadata['namespace']}/" if "namespace" in metadata else ""
+        path = f"{RBAC_PATH}/{inside}{plural}/{metadata['name']}"
+        well(control_plane.http.patch(path, json={"rules": rules}, headers=MERGE))
+
+    def others(self) -> list[Document]:
+        """Return the role's rules but this one."""
+        return [
+            {**rule, "verbs": [verb], "resources": [resource]}
+            for rule in self.role["rules"]
+            for verb in rule["verbs"]
+            for resource in rule["resources"]
+            if (verb, resource) != (self.right.verb, self.right.resource)
+        ]
+
+
+def granted(mode: Mode) -> Iterator[Granted]:
+    """Yield every right that the mode's roles give."""
+    roles = {key_of(found): found for found in mode.rendered}
+    for (_, namespace, _), binding in of_kind(mode.rendered, "RoleBinding", "ClusterRoleBinding").items():
+        (subject,) = binding["subjects"]
+        account, reference = subject["name"].replace(mode.prefix, "agentmemory"), binding["roleRef"]
+        role = roles[reference["kind"], namespace, reference["name"]]
+        for rule in role["rules"]:
+            for verb, resource in itertools.product(rule["verbs"], rule["resources"]):
+                right = Right(account, verb, resource, role["metadata"]["name"])
+                yield Granted(role, right, tuple(rule.get("resourceNames", ())))
+
+
+def test_each_rule_of_a_mode_is_needed_and_given_once(mode: Mode) -> None:
+    """The table of tests/operator/test_install.py has every right of the manifests, and says what breaks without it."""
+    given = [*granted(mode)]
+    needed = {str(right) for right in rights()}
+    assert [str(one.right) for one in given if str(one.right) not in needed] == []
+
+    for one in given:
+        asks = functools.partial(mode.may, one.right, *one.place)
+        wait_until(asks, seconds=20, what=str(one.right))
+        one.write(mode.control_plane, one.others())
+        wait_until(lambda asks=asks: not asks(), seconds=20, what=f"the end of {one.right}: is it given twice?")
+        one.write(mode.control_plane, one.role["rules"])

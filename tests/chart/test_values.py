@@ -10,6 +10,7 @@ import pytest
 from agentmemory_operator import __version__
 from agentmemory_operator.settings import VARIABLES
 from tests.chart.rendering import CHART, COMBINATIONS, SCHEMA, VALUES, helm, template
+from tests.controlplane.build import CHARTS, CHARTS_BEFORE, Toolset
 from tests.support.spec.documents import Document
 
 # For development, for commands of people, or secret: not for values.
@@ -116,6 +117,9 @@ def test_chart_and_image_are_of_the_version_of_the_package() -> None:
         ({"operator": {"settings": {"AGENTMEMORY_CLUSTER_ID": "x"}}}, ["operator.settings.AGENTMEMORY_CLUSTER_ID"]),
         ({"api": {"drainSeconds": 15}}, ["api.terminationGracePeriodSeconds: 30", "35"]),
         ({"api": {"autoscaling": {"enabled": True, "maxReplicas": 1}}}, ["maxReplicas: 1", "minReplicas: 2"]),
+        ({"qdrant": {"enabled": True}, "namespaces": ["a"]}, ["qdrant.enabled", "add it to namespaces"]),
+        ({"qdrant": {"storage": {"size": "much"}}}, ["/qdrant/storage/size"]),
+        ({"api": {"autoscaling": {"targetCPU": "80%"}}}, ["/api/autoscaling/targetCPU"]),
         ({"rbac": {"clusterScoped": False}}, ["rbac.clusterScoped: false needs namespaces"]),
         ({"rbac": {"clusterScoped": False}, "namespaces": ["a"]}, ["set settings.AGENTMEMORY_CLUSTER_ID"]),
     ],
@@ -128,9 +132,11 @@ def test_a_wrong_value_is_refused_with_its_name(values: Document, words: list[st
     assert [word for word in words if word not in done.stderr] == []
 
 
+@pytest.mark.parametrize("version", [CHARTS, CHARTS_BEFORE], ids=lambda found: found.version)
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_helm_finds_nothing_wrong_in_the_chart(name: str) -> None:
-    done = helm("lint", "--strict", str(CHART), "--values", "-", stdin=json.dumps(COMBINATIONS[name]))
+def test_helm_finds_nothing_wrong_in_the_chart(name: str, version: Toolset) -> None:
+    values = json.dumps(COMBINATIONS[name])
+    done = helm("lint", "--strict", str(CHART), "--values", "-", stdin=values, version=version)
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[WARNING]" not in done.stdout

@@ -1,8 +1,8 @@
 """Find or build the servers that tests need; print the folder of the control plane on the last line.
 
-Five sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
-helm, which renders the chart; argolua, our own, which runs Lua as Argo CD does. Order for each: the folder that its
-variable names (KUBEBUILDER_ASSETS, CONTROLLER_MANAGER_ASSETS, VERSITYGW_ASSETS, HELM_ASSETS, ARGOLUA_ASSETS), the
+Seven sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
+helm, which renders the chart; helm of the major version before; promtool, which runs its alerts; argolua, our own, which
+runs Lua as Argo CD does. Order for each: the folder that its variable names, the
 cache, a build from the Go modules pinned in the folders beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
@@ -117,6 +117,13 @@ CHARTS = Toolset(
     prefix="helm-",
     cost="2 minutes",
 )
+CHARTS_BEFORE = Toolset(
+    variable="HELM3_ASSETS",
+    binaries=(Binary("helm", "helm3", "helm.sh/helm/v3/cmd/helm"),),
+    pin=("helm3", r"helm\.sh/helm/v3 (v\S+)"),
+    prefix="helm-",
+    cost="2 minutes",
+)
 LUA = Toolset(
     variable="ARGOLUA_ASSETS",
     binaries=(Binary("argolua", "argolua", "."),),
@@ -124,7 +131,7 @@ LUA = Toolset(
     prefix="argolua-",
     cost="20 seconds",
 )
-TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS, LUA)
+TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, LUA)
 
 
 def say(text: str) -> None:
@@ -355,7 +362,7 @@ def main() -> int:
     try:
         # Known first, printed first: what lacks the other sets alone can run.
         print(find_assets(os.environ) or build(os.environ, CONTROL_PLANE), flush=True)
-        for tools in (OBJECT_STORAGE, CHARTS, LUA, CONTROLLERS):
+        for tools in (OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, LUA, CONTROLLERS):
             if find_assets(os.environ, tools) is None:
                 build(os.environ, tools)
         remove_toolchain(os.environ)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.controlplane import build
 from tests.controlplane.build import CONTROL_PLANE, TOOLSETS, BuildError, Toolset
+from tests.support.pages import DOCS
 
 SCRIPT = pathlib.Path(build.__file__)
 
@@ -30,6 +31,11 @@ def test_named_folders_are_used_and_that_of_the_control_plane_is_printed_alone(t
     named = {tools.variable: str(fill(tmp_path / tools.variable, tools=tools)) for tools in TOOLSETS}
     done = run_script(**named)
     assert (done.returncode, done.stdout.splitlines()) == (0, [str(tmp_path / "KUBEBUILDER_ASSETS")])
+
+
+def test_each_variable_that_names_a_folder_is_told() -> None:
+    pages = [(SCRIPT.parent / "README.md").read_text(), (DOCS / "settings.md").read_text()]
+    assert [tools.variable for page in pages for tools in TOOLSETS if f"`{tools.variable}`" not in page] == []
 
 
 def test_control_plane_is_printed_where_the_object_storage_cannot_be_built(tmp_path: pathlib.Path) -> None:

@@ -1,5 +1,5 @@
-{{/* What each account may do, once for every mode. tests/chart holds these rules to those of examples/install, of which
-     tests/operator/test_install.py takes away one right after the other. */}}
+{{/* What each account may do, once for every mode. examples/install is rendered from here; tests/operator/test_install.py
+     takes away one right after the other there. */}}
 
 {{/* The operator, in each namespace that it watches or in the cluster. */}}
 {{- define "agentmemory.rules.operator" -}}
@@ -27,10 +27,9 @@
 {{ include "agentmemory.rules.namespaces" . }}
 {{- end }}
 
-{{/* kube-system's uid names the cluster; labels open connections (allowedNamespaces). */}}
 {{- define "agentmemory.rules.namespaces" -}}
 - apiGroups: [""]
-  resources: [namespaces]
+  resources: [namespaces] # kube-system's uid names the cluster; labels open connections (allowedNamespaces)
   verbs: [get]
 {{- end }}
 
@@ -42,10 +41,10 @@
 {{ include "agentmemory.rules.namespaces" . }}
 {{- end }}
 
-{{/* Whose token a caller has: no Role can give it. */}}
+{{/* No Role can give it. */}}
 {{- define "agentmemory.rules.tokens" -}}
 - apiGroups: [authentication.k8s.io]
-  resources: [tokenreviews]
+  resources: [tokenreviews] # whose token a caller has
   verbs: [create]
 {{- end }}
 
@@ -63,16 +62,16 @@
   verbs: [get]
 {{- end }}
 
-{{/* Keys of Qdrant and of embedding providers, by name. */}}
 {{- define "agentmemory.rules.secrets" -}}
+# Keys of Qdrant and of embedding providers, by name.
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get]
 {{- end }}
 
-{{/* The lease that makes one of several operators work, and the claims: which namespace a slug belongs to. The names are
-     the program's own, whatever the release is called. */}}
+{{/* The names are the program's own, whatever the release is called. */}}
 {{- define "agentmemory.rules.lease" -}}
+# The lease that makes one of several operators work, and the claims: which namespace a slug belongs to.
 - apiGroups: [coordination.k8s.io]
   resources: [leases]
   verbs: [create]
@@ -92,15 +91,16 @@
   verbs: [get, update]
 {{- end }}
 
-{{/* Which namespace a slug belongs to: the API serves it for no other. */}}
 {{- define "agentmemory.rules.claims" -}}
+# Which namespace a slug belongs to: the API serves it for no other.
 - apiGroups: [""]
   resources: [configmaps]
   verbs: [list, watch]
 {{- end }}
 
-{{/* What the API needs of Secrets: the operator writes it, one Secret for each agent. */}}
 {{- define "agentmemory.rules.handover" -}}
+# What the API needs of Secrets: the operator writes it here, one Secret for each agent, and the API reads no other
+# namespace's.
 - apiGroups: [""]
   resources: [secrets] # get: by the rules of secrets
   verbs: [create, delete, list, update]

@@ -114,6 +114,8 @@ class ControlPlane:
             f"--secure-port={self.port}",
             "--bind-address=127.0.0.1",
             "--authorization-mode=RBAC",
+            # As in every cluster with nodes, whose own pods need it: Pod Security refuses the others.
+            "--allow-privileged=true",
             f"--token-auth-file={self.folder / 'tokens.csv'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self.folder / 'service-account.key'}",

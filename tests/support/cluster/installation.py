@@ -43,9 +43,9 @@ class Right:
         return f"{self.account} {self.verb} {self.resource}"
 
 
-def documents(kind: str) -> list[Document]:
-    """Return the installed objects of a kind."""
-    return [copy.deepcopy(found) for found in _manifests() if found["kind"] == kind]
+def documents(kind: str = "") -> list[Document]:
+    """Return the installed objects, of one kind where it is named."""
+    return [copy.deepcopy(found) for found in _manifests() if kind in ("", found["kind"])]
 
 
 @functools.cache
