@@ -1,7 +1,6 @@
 """What the chart renders, with every documented combination of values: good for the API server and for our programs."""
 
 import pathlib
-import re
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from tests.chart.rendering import (
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, documents
 from tests.support.command_line import command_line
-from tests.support.pages import DOCS
 from tests.support.programs import ROOT
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
@@ -214,15 +212,6 @@ def test_the_packaged_chart_renders_the_same(tmp_path: pathlib.Path) -> None:
     assert {key_of(found): found for found in rendered} == {key_of(found): found for found in render()}
 
 
-def test_alerts_are_those_of_the_page_and_keep_their_templates() -> None:
-    rendered = render(COMBINATIONS["metrics for Prometheus' operator"])
-    ((_, rule),) = of_kind(rendered, "PrometheusRule").items()
-    (shown,) = re.findall(r"^```yaml\n(groups:\n.*?)^```", (DOCS / "operations.md").read_text(), re.M | re.S)
-
-    assert rule["spec"] == yaml.load(shown, Loader=LOADER)
-    assert rule["metadata"]["labels"]["release"] == "prometheus"
-
-
 def test_monitors_name_ports_that_the_containers_have() -> None:
     rendered = render(COMBINATIONS["metrics for Prometheus' operator"])
     found = containers(rendered)
@@ -231,4 +220,6 @@ def test_monitors_name_ports_that_the_containers_have() -> None:
     assert set(monitors) == set(found)
     for component, monitor in monitors.items():
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-        assert endpoint == {"port": found[component]["ports"][0]["name"], "interval": "15s"}
+        port = found[component]["ports"][0]["name"]
+        # Without honorLabels the namespace of an agent's snapshots would be that of the operator.
+        assert endpoint == {"port": port, "interval": "15s", "honorLabels": True}
