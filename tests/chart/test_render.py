@@ -2,7 +2,6 @@
 
 import os
 import pathlib
-import re
 import subprocess
 from typing import Any
 
@@ -28,7 +27,7 @@ from tests.controlplane.build import CHARTS, CHARTS_BEFORE
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import MANIFESTS, NAMESPACE, shell
 from tests.support.command_line import command_line
-from tests.support.pages import DOCS, commands_of
+from tests.support.pages import commands_of
 from tests.support.programs import ROOT
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
@@ -294,15 +293,6 @@ def test_helm_of_the_major_version_before_renders_the_same(name: str) -> None:
     assert before == now
 
 
-def test_alerts_are_those_of_the_page_and_keep_their_templates() -> None:
-    rendered = render(COMBINATIONS["metrics for Prometheus' operator"])
-    ((_, rule),) = of_kind(rendered, "PrometheusRule").items()
-    (shown,) = re.findall(r"^```yaml\n(groups:\n.*?)^```", (DOCS / "operations.md").read_text(), re.M | re.S)
-
-    assert rule["spec"] == yaml.load(shown, Loader=LOADER)
-    assert rule["metadata"]["labels"]["release"] == "prometheus"
-
-
 def test_monitors_name_ports_that_the_containers_have() -> None:
     rendered = render(COMBINATIONS["metrics for Prometheus' operator"])
     found = containers(rendered)
@@ -311,4 +301,6 @@ def test_monitors_name_ports_that_the_containers_have() -> None:
     assert set(monitors) == set(found)
     for component, monitor in monitors.items():
         (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-        assert endpoint == {"port": found[component]["ports"][0]["name"], "interval": "15s"}
+        port = found[component]["ports"][0]["name"]
+        # Without honorLabels the namespace of an agent's snapshots would be that of the operator.
+        assert endpoint == {"port": port, "interval": "15s", "honorLabels": True}

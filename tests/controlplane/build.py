@@ -2,8 +2,8 @@
 
 Seven sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
 helm, which renders the chart; helm of the major version before; promtool, which runs its alerts; argolua, our own, which
-runs Lua as Argo CD does. Order for each: the folder that its variable names, the
-cache, a build from the Go modules pinned in the folders beside this.
+runs Lua as Argo CD does. Order for each: the folder that its variable names, the cache, a build from the Go modules
+pinned in the folders beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
 """
@@ -56,6 +56,7 @@ class Toolset:
         pin: the module and the pattern in its go.mod that tell the version.
         prefix: what the folder in the cache begins with, before the version.
         stamped: Go packages that are told the version.
+        tags: build tags, which leave out what no test runs.
         cost: how long a build takes on 2 cores.
     """
 
@@ -64,6 +65,7 @@ class Toolset:
     pin: tuple[str, str]
     prefix: str = ""
     stamped: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     cost: str
 
     @property
@@ -131,7 +133,16 @@ LUA = Toolset(
     prefix="argolua-",
     cost="20 seconds",
 )
-TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, LUA)
+ALERTS = Toolset(
+    variable="PROMTOOL_ASSETS",
+    binaries=(Binary("promtool", "promtool", "github.com/prometheus/prometheus/cmd/promtool"),),
+    pin=("promtool", r"github\.com/prometheus/prometheus (v\S+)"),
+    prefix="promtool-",
+    # Without the clients of every cloud that Prometheus finds targets in.
+    tags=("remove_all_sd",),
+    cost="2 minutes",
+)
+TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA)
 
 
 def say(text: str) -> None:
@@ -185,7 +196,7 @@ def toolchain(environ: Mapping[str, str]) -> pathlib.Path:
 def cache_key(tools: Toolset = CONTROL_PLANE) -> str:
     """Return a folder name that changes with versions, locked modules, our own sources, flags and platform."""
     made_of = f"{platform.system()} {platform.machine()} {tools.binaries} {linker_flags(tools)}"
-    digest = hashlib.sha256(made_of.encode())
+    digest = hashlib.sha256((made_of + ",".join(tools.tags)).encode())
     for module in tools.modules:
         for path in sorted((HERE / module).glob("*.go")) + [HERE / module / name for name in ("go.mod", "go.sum")]:
             digest.update(path.read_bytes())
@@ -317,6 +328,7 @@ def follow(process: subprocess.Popen[str], label: str) -> str:
 def build_binary(binary: Binary, target: pathlib.Path, tools: Toolset, go: str, environment: dict[str, str]) -> None:
     """Build one program into `target`; Go's own cache keeps what a killed build had compiled."""
     locked = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-v"]
+    locked += ["-tags", ",".join(tools.tags)] if tools.tags else []
     command = [go, "build", *locked, "-ldflags", linker_flags(tools), "-o", str(target / binary.name), binary.package]
     process = subprocess.Popen(command, cwd=HERE / binary.module, env=environment, stderr=subprocess.PIPE, text=True)
     label = f"{tools.binaries.index(binary) + 1}/{len(tools.binaries)} {binary.name}"
@@ -362,7 +374,7 @@ def main() -> int:
     try:
         # Known first, printed first: what lacks the other sets alone can run.
         print(find_assets(os.environ) or build(os.environ, CONTROL_PLANE), flush=True)
-        for tools in (OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, LUA, CONTROLLERS):
+        for tools in (OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, CONTROLLERS):
             if find_assets(os.environ, tools) is None:
                 build(os.environ, tools)
         remove_toolchain(os.environ)
