@@ -1,9 +1,9 @@
 """Find or build the servers that tests need; print the folder of the control plane on the last line.
 
 Seven sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
-helm, which renders the chart; helm of the major version before; promtool, which runs its alerts; argolua, our own, which
-runs Lua as Argo CD does. Order for each: the folder that its variable names, the cache, a build from Go modules
-pinned in the folders beside this.
+helm, which renders the chart; helm of the major version before; promtool, which runs the chart's alerts; argolua, our
+own, which runs Lua as Argo CD does. Order for each: the folder that its variable names, the cache, a build from the Go
+modules pinned in the folders beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
 """
