@@ -137,12 +137,12 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml) -
     """Create an object; return it as it is kept.
 
     Raises:
-        AgentMemoryError: there is one of its name.
+        AgentMemoryError: there is one of its name; it was deleted at once.
     """
     if not await objects.create_object(document):
         raise AgentMemoryError(f"there is a {titled(document)} already: choose another --name")
     tell(f"created {titled(document)}", output)
-    return await objects.read_object(document["kind"], document["metadata"]["namespace"], document["metadata"]["name"])
+    return await _read_again(objects, document)
 
 
 async def follow(
