@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 from typing import Literal, cast, get_args
 
@@ -91,16 +92,15 @@ class Settings:
         """
         _check_names(environ)
         is_in_cluster = bool(environ.get(IN_CLUSTER))
+        choice = partial(_choice, environ, is_in_cluster=is_in_cluster)
         settings = cls(
             qdrant_url=_url(environ, "QDRANT_URL"),
             qdrant_api_key=environ.get("QDRANT_API_KEY") or None,
-            auth=cast(AuthMode, _choice(environ, "AGENTMEMORY_AUTH", AuthMode, is_in_cluster=is_in_cluster)),
+            auth=cast(AuthMode, choice("AGENTMEMORY_AUTH", AuthMode)),
             token=environ.get("AGENTMEMORY_TOKEN") or None,
             accepts_auth_none=_is_yes(environ, "AGENTMEMORY_AUTH_NONE_ACCEPTED"),
-            log_level=cast(LogLevel, _choice(environ, "AGENTMEMORY_LOG_LEVEL", LogLevel, is_in_cluster=is_in_cluster)),
-            log_format=cast(
-                LogFormat, _choice(environ, "AGENTMEMORY_LOG_FORMAT", LogFormat, is_in_cluster=is_in_cluster)
-            ),
+            log_level=cast(LogLevel, choice("AGENTMEMORY_LOG_LEVEL", LogLevel)),
+            log_format=cast(LogFormat, choice("AGENTMEMORY_LOG_FORMAT", LogFormat)),
             openai_api_key=environ.get("OPENAI_API_KEY") or None,
             max_requests=_number(environ, "AGENTMEMORY_MAX_REQUESTS"),
             max_body_mib=_number(environ, "AGENTMEMORY_MAX_BODY_MIB"),

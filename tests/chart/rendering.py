@@ -7,12 +7,11 @@ import pathlib
 import subprocess
 from typing import Any
 
-import pytest
 import yaml
 
-from tests.controlplane.build import CHARTS, CONTROL_PLANE, Toolset, find_assets
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, Toolset
 from tests.support.cluster.installation import NAMESPACE
-from tests.support.programs import ROOT, clean_environment
+from tests.support.programs import ROOT, built, clean_environment
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
 
@@ -33,11 +32,8 @@ def helm(
     *arguments: str, kubeconfig: pathlib.Path | None = None, stdin: str = "", version: Toolset = CHARTS
 ) -> subprocess.CompletedProcess[str]:
     """Run helm; the caller looks at `returncode`, `stdout` and `stderr`. Without a kubeconfig it reaches no cluster."""
-    assets = find_assets(os.environ, version)
-    if assets is None:
-        pytest.fail("no helm yet: run `make controlplane` once (about 2 minutes)")
     environment = clean_environment() | {"KUBECONFIG": str(kubeconfig or os.devnull)}
-    command = [str(assets / "helm"), *arguments]
+    command = [str(built(version) / "helm"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, env=environment, input=stdin, timeout=120)
 
 

@@ -1,7 +1,6 @@
 """Alerts and dashboard of the chart: they fire when they should, and ask for nothing that the programs do not tell."""
 
 import json
-import os
 import pathlib
 import re
 import subprocess
@@ -12,8 +11,9 @@ import yaml
 
 from agentmemory_operator.entrypoints.api import routes
 from tests.chart.rendering import CHART, COMBINATIONS, of_kind, render
-from tests.controlplane.build import ALERTS, find_assets
+from tests.controlplane.build import ALERTS
 from tests.support.pages import DOCS
+from tests.support.programs import built
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
 
@@ -35,10 +35,9 @@ PAGE = (DOCS / "operations.md").read_text()
 
 def promtool(*arguments: str, folder: pathlib.Path) -> str:
     """Run promtool, and return what it prints."""
-    assets = find_assets(os.environ, ALERTS)
-    if assets is None:
-        pytest.fail("no promtool yet: run `make controlplane` once (about 3 minutes)")
-    done = subprocess.run([assets / "promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [built(ALERTS) / "promtool", *arguments], cwd=folder, capture_output=True, text=True, timeout=300
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

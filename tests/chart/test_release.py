@@ -1,6 +1,5 @@
 """helm installs, upgrades and removes the chart on an API server of its own."""
 
-import os
 import pathlib
 import shutil
 from collections.abc import Iterator
@@ -10,11 +9,11 @@ import pytest
 
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.chart.rendering import CHART, RELEASE, helm
-from tests.controlplane.build import find_assets
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, install
 from tests.support.pages import commands_of
 from tests.support.patience import wait_until
+from tests.support.programs import built
 from tests.support.spec.documents import Document
 
 CRD = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/agentmemories.agentmemory.dev"
@@ -27,10 +26,7 @@ CONNECTIONS = f"/apis/{API_VERSION}/namespaces/default/qdrantconnections"
 @pytest.fixture
 def cluster() -> Iterator[ControlPlane]:
     """A control plane without our kinds."""
-    assets = find_assets(os.environ)
-    if assets is None:
-        pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 5 minutes)")
-    with ControlPlane(assets) as started:
+    with ControlPlane(built()) as started:
         yield started
 
 

@@ -1,7 +1,6 @@
 """Uninstalls in any order, on a cluster with its controllers: all of ours ends, nothing that is to stay is lost."""
 
 import json
-import os
 import pathlib
 import sys
 from collections.abc import Iterator
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.build import CONTROLLERS, find_assets
+from tests.controlplane.build import CONTROLLERS
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, OPERATOR_HERE, container_of, install, shell
 from tests.support.cluster.operators import LEADING, run_command
@@ -17,7 +16,7 @@ from tests.support.cluster.tenants import create_secret
 from tests.support.cluster.workspace import CONNECTION, PLURALS, Workspace, conditions_of, confirm_delete
 from tests.support.pages import commands_of
 from tests.support.patience import wait_until
-from tests.support.programs import Program, running
+from tests.support.programs import Program, built, running
 from tests.support.web.http_server import well
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
@@ -34,11 +33,8 @@ UNANSWERED = (
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
     """A cluster of its own, whose definitions come and go, with the controllers that end things."""
-    assets, controllers = find_assets(os.environ), find_assets(os.environ, CONTROLLERS)
-    if assets is None or controllers is None:
-        pytest.fail("no kube-apiserver or kube-controller-manager yet: run `make controlplane` once")
-    with ControlPlane(assets) as started:
-        started.start_controllers(controllers)
+    with ControlPlane(built()) as started:
+        started.start_controllers(built(CONTROLLERS))
         yield started
 
 

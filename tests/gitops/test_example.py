@@ -1,6 +1,5 @@
 """The worked example: what it lists is there, what its pipelines run is real."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -9,9 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.controlplane.build import find_assets
 from tests.gitops.tools import EXAMPLE
-from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
+from tests.support.programs import AGENTMEMORY, ROOT, built, clean_environment
 from tests.support.spec.documents import Document
 
 PIPELINES = sorted((EXAMPLE / "pipelines").glob("*.yaml"))
@@ -21,10 +19,7 @@ of_each_pipeline = pytest.mark.parametrize("path", PIPELINES, ids=lambda path: p
 
 def kustomize(folder: str) -> list[Document]:
     """Return what a folder renders to."""
-    assets = find_assets(os.environ)
-    if assets is None:
-        pytest.fail("no kubectl yet: run `make controlplane` once")
-    command = [assets / "kubectl", "kustomize", str(EXAMPLE / folder)]
+    command = [built() / "kubectl", "kustomize", str(EXAMPLE / folder)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return list(yaml.safe_load_all(done.stdout))
 

@@ -29,6 +29,18 @@ def test_there_is_a_health_for_each_kind() -> None:
     assert set(expressions()) == kinds
 
 
+def test_what_every_kind_shares_is_the_same_in_each() -> None:
+    """Argo CD loads each script by itself, so none can be a library of the others."""
+    heads = {path.read_text().partition("-- Up to here")[0].partition("\n")[2] for path in ARGO.glob("*/health.lua")}
+    actions = ARGO / "AgentMemory" / "actions"
+    scripts = [(actions / name).read_text() for name in ("discovery.lua", "approve/action.lua")]
+    waiting = {re.findall(r"^local APPROVABLE.*?^local (?=digest|leaves)", one, re.M | re.S)[0] for one in scripts}
+
+    assert len(heads) == 1
+    assert len(heads.pop()) > 1000
+    assert len(waiting) == 1
+
+
 def test_each_reason_of_conditions_md_that_keeps_an_agent_out_of_sync_has_an_outcome() -> None:
     rows = re.findall(r"^\| `(\w+)` \| ([^|]+)\|", (ROOT / "docs" / "conditions.md").read_text(), flags=re.MULTILINE)
     documented = {reason for reason, where in rows if "InSync=False" in where}

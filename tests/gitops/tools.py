@@ -2,17 +2,15 @@
 
 import functools
 import json
-import os
 import subprocess
 from collections.abc import Sequence
 from typing import Any
 
-import pytest
 import yaml
 from cel import compile as compile_cel
 
-from tests.controlplane.build import LUA, find_assets
-from tests.support.programs import ROOT
+from tests.controlplane.build import LUA
+from tests.support.programs import ROOT, built
 from tests.support.spec.documents import Document
 
 ARGO = ROOT / "gitops" / "argocd" / "agentmemory.dev"
@@ -22,11 +20,10 @@ FLUX = EXAMPLE / "clusters" / "flux" / "kustomization.yaml"
 
 def run_lua(script: str, objects: Sequence[Document]) -> list[Document]:
     """Return what the script comes to for each object: `value`, or `error`."""
-    assets = find_assets(os.environ, LUA)
-    if assets is None:
-        pytest.fail("no argolua yet: run `make controlplane` once")
     asked = "".join(json.dumps({"script": script, "obj": found}) for found in objects)
-    done = subprocess.run([assets / "argolua"], input=asked, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(
+        [built(LUA) / "argolua"], input=asked, capture_output=True, text=True, check=True, timeout=120
+    )
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(answers) == len(objects)
     return answers

@@ -13,6 +13,9 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
+import pytest
+
+from tests.controlplane.build import CONTROL_PLANE, Toolset, find_assets
 from tests.support.patience import Patience
 
 # Below the ports that Linux and macOS hand to outgoing connections, so that none takes a port between probe and use.
@@ -24,6 +27,14 @@ START_TIMEOUT_S = 30.0
 LOG_TAIL_CHARS = 1500
 # What a developer's shell may hold and a test must not see.
 FOREIGN = ("QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "KUBECONFIG", "KUBERNETES_SERVICE_HOST")
+
+
+def built(tools: Toolset = CONTROL_PLANE) -> pathlib.Path:
+    """Return the folder of programs that are built once; without them the test fails, and says how."""
+    assets = find_assets(os.environ, tools)
+    if assets is None:
+        pytest.fail(f"no {tools.names} yet: run `make controlplane` once (about {tools.cost})")
+    return assets
 
 
 def free_port() -> int:

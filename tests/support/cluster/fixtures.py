@@ -1,6 +1,5 @@
 """Fixtures that need a cluster, for the folders whose conftest imports them."""
 
-import os
 import pathlib
 from collections.abc import Iterator
 
@@ -8,12 +7,11 @@ import httpx
 import pytest
 
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
-from tests.controlplane.build import find_assets
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import SERVING, ForkedOperator, Nursery, start_api, start_operator
 from tests.support.cluster.workspace import PLURALS, Workspace, remove_objects
 from tests.support.patience import wait_until
-from tests.support.programs import Program, running, start_qdrant
+from tests.support.programs import Program, built, running, start_qdrant
 from tests.support.web.qdrant_proxy import Proxy, proxying
 
 CRDS = pathlib.Path(__file__).resolve().parents[3] / "crds"
@@ -22,10 +20,7 @@ CRDS = pathlib.Path(__file__).resolve().parents[3] / "crds"
 @pytest.fixture(scope="session")
 def control_plane() -> Iterator[ControlPlane]:
     """A real API server with the project's kinds; one for each test process."""
-    assets = find_assets(os.environ)
-    if assets is None:
-        pytest.fail("no kube-apiserver, etcd and kubectl yet: run `make controlplane` once (about 5 minutes)")
-    with ControlPlane(assets) as started:
+    with ControlPlane(built()) as started:
         started.apply_crds(CRDS)
         for plural in PLURALS.values():
             path = f"/apis/{API_VERSION}/{plural}"

@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from agentmemory_operator.ports.objects import AccessKey, Bucket
-from tests.controlplane.build import OBJECT_STORAGE, find_assets
+from tests.controlplane.build import OBJECT_STORAGE
 from tests.support.patience import Patience
-from tests.support.programs import die_with_parent, free_port
+from tests.support.programs import built, die_with_parent, free_port
 from tests.support.web.http_server import ServerFiles
 
 KEY = AccessKey("test-access-key", "test-secret-key")
@@ -32,15 +32,12 @@ class S3Server:
     """
 
     def __init__(self, folder: pathlib.Path, *, tls: ServerFiles | None = None, key: AccessKey = KEY) -> None:
-        assets = find_assets(os.environ, OBJECT_STORAGE)
-        if assets is None:
-            pytest.fail("no versitygw yet: run `make controlplane` once (about 2 minutes)")
         self.folder = folder
         self.key = key
         address = f"127.0.0.1:{free_port()}"
         self.url = f"{'https' if tls else 'http'}://{address}"
         encrypting = ["--cert", str(tls.certificate), "--key", str(tls.key)] if tls else []
-        self._command = [str(assets / "versitygw"), "--quiet", "--port", address, *encrypting]
+        self._command = [str(built(OBJECT_STORAGE) / "versitygw"), "--quiet", "--port", address, *encrypting]
         self._process: subprocess.Popen[bytes] | None = None
         (folder / BUCKET).mkdir(parents=True, exist_ok=True)
 

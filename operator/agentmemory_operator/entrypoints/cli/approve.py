@@ -21,7 +21,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     titled,
 )
 from agentmemory_operator.entrypoints.cli.look import TableJsonOrYaml
-from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS
+from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
@@ -117,10 +117,7 @@ def _checked(document: Json, digest: str | None) -> Waiting:
 
 
 def _section(document: Json, waiting: Waiting, place: JobsPlace) -> Section:
-    rows = tuple(
-        (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no")
-        for change in waiting.changes
-    )
+    rows = change_rows(waiting.changes)
     words = COSTS | (COSTS_OF_NODES if waiting.costs.get("nodes", 1) > 1 else {})
     costs = ", ".join(text.format(waiting.costs[name]) for name, text in words.items() if name in waiting.costs)
     name = document["metadata"]["name"]

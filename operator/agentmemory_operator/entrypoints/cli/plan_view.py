@@ -6,6 +6,7 @@ from typing import Any
 
 from agentmemory_operator.controllers.preview import PassPreview, PreviewOutcome, worst_of
 from agentmemory_operator.controllers.rules.plan_text import plan_status
+from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.naming import alias_of
 
@@ -30,7 +31,6 @@ COUNTED = {
     PreviewOutcome.HELD: "held",
     PreviewOutcome.REFUSED: "refused",
 }
-COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
 
 
 def exit_status(previews: Sequence[PassPreview]) -> int:
@@ -84,13 +84,11 @@ def _section(preview: PassPreview) -> Section:
     told = _document(preview)
     named = f"AgentMemory {told['namespace']}/{told['name']}, collection {told.get('physical', told['alias'])}"
     digest = f", digest {told['digest']}" if "digest" in told else ""
-    rows = tuple(
-        (entry["class"], entry["change"], entry["cost"], "yes" if entry["held"] else "no") for entry in told["changes"]
-    )
+    rows = change_rows(told["changes"])
     return Section(
         f"{named}: {preview.outcome}{digest}",
         MOODS[preview.outcome],
-        COLUMNS if rows else (),
+        PLAN_COLUMNS if rows else (),
         rows,
         notes=(told["refusal"],) if "refusal" in told else (),
     )

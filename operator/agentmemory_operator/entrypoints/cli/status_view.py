@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agentmemory_operator.entrypoints.cli.rebuild_view import headline_of
@@ -123,7 +123,7 @@ def _rebuild(document: Json, status: Json) -> Section | None:
     told, metadata = status.get("rebuild"), document["metadata"]
     if not told:
         return None
-    said = "" if _is_condition(status, told.get("message")) else told.get("message")
+    said = "" if _is_told(status, told.get("message")) else told.get("message")
     rows = {"stands": headline_of(told), "from": told.get("source"), "into": told.get("target"), "said": said}
     shown = tuple((name, value) for name, value in rows.items() if value)
     more = f"more: agentmemory rebuild {metadata['name']} -n {metadata['namespace']}"
@@ -204,18 +204,22 @@ def _plan(document: Json, status: Json, options: str, kubectl: str | None) -> Se
     plan = status.get("plan")
     if not plan:
         return None
-    changes = plan.get("changes") or []
-    rows = tuple(
-        (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
-    )
-    notes = () if _is_condition(status, plan.get("refusal")) else (plan["refusal"],)
+    rows = change_rows(plan.get("changes") or [])
+    notes = () if _is_told(status, plan.get("refusal")) else (plan["refusal"],)
     commands = tuple(_ways_on(document, plan, options, kubectl))
     return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
 
 
-def _is_condition(status: Json, text: str | None) -> bool:
+def _is_told(status: Json, text: str | None) -> bool:
     """Whether there is nothing to say, or a condition says it."""
     return not text or any(item["message"] == text for item in status.get("conditions") or [])
+
+
+def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
+    """The changes of a plan, below PLAN_COLUMNS."""
+    return tuple(
+        (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
+    )
 
 
 def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
