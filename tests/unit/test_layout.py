@@ -5,6 +5,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tomllib
 
 import pytest
 
@@ -89,3 +90,12 @@ def test_each_module_that_the_tests_readme_names_is_there() -> None:
     assert len(named) > 20
     found = [name for name in named if any((place / name).is_file() for place in (ROOT, tests, tests / "support"))]
     assert found == named
+
+
+def test_what_coverage_leaves_out_is_named_from_the_root_on() -> None:
+    """A pattern that begins with a star also meets the folders above a checkout, and then nothing is measured."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"]["run"]
+
+    for pattern in settings["omit"]:
+        assert list(ROOT.glob(pattern)), f"{pattern} leaves nothing out, or not from the root on"
+        assert pattern.startswith("operator/agentmemory_operator/")
