@@ -1,4 +1,4 @@
-"""`status.estimate` against real segments, for each profile: their files, and what the engine holds of them in memory.
+"""Sizes that `plan` shows, against real segments, for each profile: their files, and what the engine holds in memory.
 
 Both for the memories beyond the first 1,000, so that what a server and a collection take by themselves is left out.
 RAM is what a server has resident that was started again on the filled collection and asked: its own memory, and what

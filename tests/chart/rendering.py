@@ -19,6 +19,9 @@ CHART = ROOT / "charts" / "agentmemory-operator"
 RELEASE = "agentmemory"
 SCHEMA: Document = json.loads((CHART / "values.schema.json").read_text())
 VALUES: Document = yaml.load((CHART / "values.yaml").read_text(), Loader=LOADER)
+DASHBOARD: Document = json.loads((CHART / "files" / "dashboard.json").read_text())
+# Grafana's own; Prometheus reads no variables.
+RATE_INTERVAL = "$__rate_interval"
 # The combinations of values that have to work, by what they are for.
 COMBINATIONS: dict[str, Document] = yaml.load(
     (pathlib.Path(__file__).parent / "combinations.yaml").read_text(), Loader=LOADER

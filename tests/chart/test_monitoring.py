@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from agentmemory_operator.entrypoints.api import routes
-from tests.chart.rendering import CHART, COMBINATIONS, of_kind, render
+from tests.chart.rendering import COMBINATIONS, DASHBOARD, RATE_INTERVAL, of_kind, render
 from tests.controlplane.build import ALERTS
 from tests.support.pages import DOCS
 from tests.support.programs import built
@@ -23,9 +23,6 @@ RULES = [
     rule for one in of_kind(RENDERED, "PrometheusRule").values() for g in one["spec"]["groups"] for rule in g["rules"]
 ]
 SHOWN = {rule["alert"]: rule for rule in RULES if "alert" in rule}
-DASHBOARD: Document = json.loads((CHART / "files" / "dashboard.json").read_text())
-# Grafana's own; Prometheus reads no variables.
-RATE_INTERVAL = "$__rate_interval"
 QUERIES = [target["expr"].replace(RATE_INTERVAL, "5m") for panel in DASHBOARD["panels"] for target in panel["targets"]]
 EVERY = [*(rule["expr"] for rule in RULES), *QUERIES]
 # Of a target, and of a histogram; every other label is the metric's own.

@@ -270,8 +270,8 @@ def revised(definition: Document) -> Document:
     changed: Document = json.loads(json.dumps(definition))
     fields = changed["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
     fields["spec"]["properties"]["ofAnotherRevision"] = {"type": "string", "description": "Unknown here."}
-    for name in ("estimate", "effective", "driftCount"):
-        fields["status"]["properties"].pop(name, None)
+    for name in ("effective", "driftCount"):
+        del fields["status"]["properties"][name]
     return changed
 
 

@@ -102,14 +102,14 @@ class TestCreation:
         assert held[1].split()[:5] == ["memory", "True", "False", "RebuildNotAllowed", "0"]
 
     def test_kubectl_shows_why_an_object_is_not_ready_and_which_agent_it_is(self, workspace: Workspace) -> None:
-        workspace.create(connectionRef={"name": "nowhere"})
+        workspace.create(connectionRef={"name": "nowhere"}, preset="brain")
         workspace.wait_condition("Ready", "False/ConnectionNotFound")
 
         printed = workspace.control_plane.kubectl("get", "amem", "-n", workspace.namespace, "-o", "wide").stdout
 
         row = printed.splitlines()[1].split()
         assert row[:3] == ["memory", "False", "ConnectionNotFound"]
-        assert workspace.slug in row
+        assert row[-3:-1] == [workspace.slug, "brain"]
 
     def test_kubectl_shows_names_and_state_in_the_wide_table(self, workspace: Workspace) -> None:
         workspace.create_ready()

@@ -64,7 +64,7 @@ def prepare_broken(scene: Scene) -> None:
         value = form.format(canaries.secret(f"a key that is {name}"))
         scene.secret(infra, f"{name}-key", key=value)
         ref = {"name": f"{name}-key", "key": "key"}
-        infra.connect(name, url=scene.platform.qdrant_url, apiKeySecretRef=ref, allowedNamespaces="All")
+        infra.connect(name, url=scene.platform.qdrant_url, apiKeySecretRef=ref, namespaces={"from": "All"})
         scene.claim(f"on-{name}", connectionRef={"name": name, "namespace": infra.namespace})
         scene.secret(scene.alpha.seen, f"{name}-embedder", key=value)
         scene.claim(f"by-{name}", embedding=scene.embedding(f"{name}-embedder"))
@@ -72,7 +72,7 @@ def prepare_broken(scene: Scene) -> None:
         scene.secret(scene.alpha.seen, f"{name}-s3", **values)
         source = {"s3": scene.s3(f"{name}-s3") | {"key": "a.snapshot", "sha256": "0" * 64}}
         scene.alpha.apply("MemoryRestore", f"of-{name}", {"target": {"name": f"by-{name}"}, "source": source})
-    infra.connect("away", url=f"http://127.0.0.1:{free_port()}", allowedNamespaces="All")
+    infra.connect("away", url=f"http://127.0.0.1:{free_port()}", namespaces={"from": "All"})
     scene.claim("on-away", connectionRef={"name": "away", "namespace": infra.namespace})
     create_secret(infra, "ca", pem=f"-----BEGIN CERTIFICATE-----\n{canaries.secret('no certificate')}\n")
     infra.connect("mistrusted", url="https://127.0.0.1:1", tls={"caSecretRef": {"name": "ca", "key": "pem"}})

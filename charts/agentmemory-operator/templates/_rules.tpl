@@ -29,7 +29,7 @@
 
 {{- define "agentmemory.rules.namespaces" -}}
 - apiGroups: [""]
-  resources: [namespaces] # kube-system's uid names the cluster; labels open connections (allowedNamespaces)
+  resources: [namespaces] # kube-system's uid names the cluster; labels open connections (spec.namespaces)
   verbs: [get]
 {{- end }}
 

@@ -33,6 +33,7 @@ from agentmemory_operator.runtime.queue import Request
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.spec.effective.settings import subjects_now
 from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT, Metadata
+from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ class StatusWriter:
             now=self.statuses.now,
         )
         if document["kind"] == AGENT_MEMORY:
-            status |= {"agent": slug_of(document), **self._refused(key_of(document), document, exc)}
+            status |= self._refused(key_of(document), document, exc)
         if _reasons(status) != _reasons(document.get("status") or {}):
             await self.cluster.post_event(document["kind"], metadata, Event("Warning", reason, str(exc)))
         return await self.write(document, metadata, status)
@@ -97,6 +98,7 @@ class StatusWriter:
         if document["kind"] == AGENT_MEMORY:
             if is_ended:
                 status = with_request_handled(status, metadata.annotations.get(RECONCILE_REQUESTED_AT))
+            status = with_names(status, document)
             # Of an object that is suspended, or not valid, no other part of a pass looks at who may call.
             status = with_access_counted(status, subjects_now(document))
             status = with_closing(status, key_of(document), self.table)
@@ -110,6 +112,15 @@ class StatusWriter:
 
 def _reasons(status: Json) -> list[Any]:
     return [(condition["type"], condition["reason"]) for condition in status.get("conditions") or []]
+
+
+def with_names(status: Json, document: Json) -> Json:
+    """An AgentMemory's status that names its agent, and the preset in force or, before one is, the one asked for."""
+    spec, effective = document.get("spec"), status.get("effective") or {}
+    wanted = (spec.get("preset") if isinstance(spec, dict) else None) or DEFAULT_PRESET
+    if effective.keys() <= {"preset"} and isinstance(wanted, str) and wanted in PRESETS:
+        effective = {"preset": wanted}
+    return status | {"agent": slug_of(document)} | ({"effective": effective} if effective else {})
 
 
 def closed_by(memory: Key, table: ObjectTable) -> Json | None:

@@ -20,6 +20,7 @@ from agentmemory_operator.main.stores import open_collections
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.naming import alias_of
+from agentmemory_operator.spec.presets.profiles import PROFILES
 from tests.support.command_line import command_line
 from tests.support.web.qdrant_proxy import Proxy, proxying
 
@@ -102,6 +103,32 @@ def test_changes_are_shown_with_class_and_cost_and_nothing_is_done(tmp_path: pat
     assert "create collection agent_memory_new-one__1" in told
     assert proxy.calls, "it looked"
     assert proxy.mutations() == []
+
+
+def test_what_it_will_need_is_told_once_for_agents_of_one_size_and_under_every_profile(tmp_path: pathlib.Path) -> None:
+    large = {"index": {"expectedMemories": 5_000_000}}
+    _, told, _ = run(tmp_path, *map(manifest, "abcde"), manifest("suspended", suspend=True), manifest("large", **large))
+
+    sizes = [section for section in told.split("\n\n") if section.startswith("Size of one copy, estimated: ")]
+
+    few, many = (section.splitlines() for section in sizes)
+    assert few[0].endswith("agents/a, agents/b, agents/c and 2 more")
+    assert many[0].endswith(" agents/large")
+    assert [line.split()[0] for line in few[2:]] == ["AsAsked", *PROFILES]
+    assert few[2].count("RAM ") == few[2].count(" MiB, disk ") == 3
+    assert "5,000,000 MEMORIES" in many[1]
+
+
+def test_programs_get_what_it_will_need_in_numbers(tmp_path: pathlib.Path) -> None:
+    wanted = manifest("probe", index={"expectedMemories": 5000})
+
+    _, told, _ = run(tmp_path, wanted, manifest("taken", agent="probe"), options=("-o", "json"))
+
+    plan, refused = json.loads(told)["plans"]
+    assert [row["profile"] for row in plan["estimate"]] == ["AsAsked", *PROFILES]
+    assert [size["memories"] for size in plan["estimate"][0]["sizes"]] == [5000, 10_000, 100_000, 1_000_000]
+    assert all(size["diskMiB"] > size["ramMiB"] > 0 for row in plan["estimate"] for size in row["sizes"])
+    assert "estimate" not in refused
 
 
 def test_programs_get_json(tmp_path: pathlib.Path, qdrant_url: str) -> None:

@@ -142,7 +142,7 @@ def create_infra(platform: Platform) -> Workspace:
     made = Workspace(platform.control_plane, platform.control_plane.create_namespace("infra-"), platform.qdrant_url)
     made.qdrant.headers["api-key"] = QDRANT_KEY
     create_secret(made, KEY_REF["name"], **{KEY_REF["key"]: QDRANT_KEY})
-    made.connect(apiKeySecretRef=KEY_REF, allowedNamespaces="All")
+    made.connect(apiKeySecretRef=KEY_REF, namespaces={"from": "All"})
     return made
 
 

@@ -37,6 +37,22 @@ def connection_document(name: str = "main", *, namespace: str = "agents", **spec
     }
 
 
+# The field in force and the one that is read for one version more.
+SHARING_FIELDS = ("namespaces", "allowedNamespaces")
+
+
+def allowing(whom: str | Document | None, field: str = "namespaces") -> Document:
+    """Return what of a connection's spec allows other namespaces.
+
+    Args:
+        whom: Same, All, a selector, or None for nothing.
+        field: of SHARING_FIELDS.
+    """
+    if whom is None or field == "allowedNamespaces":
+        return {field: whom}
+    return {field: {"from": whom} if isinstance(whom, str) else {"from": "Selector", "selector": whom}}
+
+
 async def cluster_id() -> str:
     """Return the cluster that tests without Kubernetes are in."""
     return CLUSTER_ID

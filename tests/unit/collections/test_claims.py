@@ -46,7 +46,7 @@ class Bench:
         """Put a connection of namespace infra, open to all, and return its server."""
         url = f"http://{name}:6333"
         self.table.put(
-            connection_document(name, namespace="infra", **({"url": url, "allowedNamespaces": "All"} | spec))
+            connection_document(name, namespace="infra", **({"url": url, "namespaces": {"from": "All"}} | spec))
         )
         return self.servers.setdefault(url, FakeCollectionStore())
 
@@ -159,7 +159,7 @@ class TestFirstSet:
 
     async def test_a_marker_counts_only_where_the_connection_allows_its_namespace(self, bench: Bench) -> None:
         """Beta's own server says that alpha has a slug, or that beta's neighbour had it: nobody heeds it."""
-        bench.connect(allowedNamespaces="Same").collections[f"{BOT}__1"] = collection_of("alpha")
+        bench.connect(namespaces={"from": "Same"}).collections[f"{BOT}__1"] = collection_of("alpha")
         bench.put("beta")
 
         async with bench.running():

@@ -37,7 +37,7 @@ KEY_SLOT, OPENAI_SLOT = slot_of(API_KEY, QDRANT), slot_of(OPENAI, SERVICE)
 CONNECTION = connection_document(
     namespace="infra",
     url="https://qdrant:6333",
-    allowedNamespaces="All",
+    namespaces={"from": "All"},
     apiKeySecretRef={"name": "qdrant", "key": "key"},
     tls={"caSecretRef": {"name": "ca", "key": "crt"}},
 )
@@ -403,7 +403,7 @@ async def test_an_agent_that_needs_nothing_gets_nothing_and_what_it_had_is_taken
     await bench.hand_over()
 
     bench.learn(None)
-    bench.table.put(connection_document(namespace="infra", allowedNamespaces="All"))
+    bench.table.put(connection_document(namespace="infra", namespaces={"from": "All"}))
 
     assert await bench.hand_over() is None
     assert bench.store.given == {}
@@ -459,7 +459,7 @@ async def test_the_api_finds_what_stands_for_a_reference_and_waits_for_what_does
 
 async def test_an_agent_without_any_key_is_not_looked_up_once_it_is_known_who_has_a_secret() -> None:
     bench = Bench()
-    bench.table.put(connection_document(namespace="infra", allowedNamespaces="All"))
+    bench.table.put(connection_document(namespace="infra", namespaces={"from": "All"}))
     await bench.hand_over()
     looked_up = bench.store.reads
 

@@ -62,7 +62,7 @@ def agent(connection: str = "main", namespace: str | None = None) -> AgentSettin
 
 
 async def test_an_agent_uses_a_connection_of_another_namespace_only_while_that_allows_it() -> None:
-    bench = Bench(connection_document(namespace="infra", allowedNamespaces="All"))
+    bench = Bench(connection_document(namespace="infra", namespaces={"from": "All"}))
     elsewhere = agent("main", "infra")
     assert await bench.stores.store_for(elsewhere)
 
@@ -74,7 +74,7 @@ async def test_an_agent_uses_a_connection_of_another_namespace_only_while_that_a
 
 async def test_a_shared_connection_s_key_is_read_in_its_own_namespace() -> None:
     ref = {"name": "qdrant", "key": "k"}
-    bench = Bench(connection_document(namespace="infra", allowedNamespaces="All", apiKeySecretRef=ref))
+    bench = Bench(connection_document(namespace="infra", namespaces={"from": "All"}, apiKeySecretRef=ref))
     bench.secrets.values = {("infra", "qdrant", "k"): "infra's", ("agents", "qdrant", "k"): "agents'"}
 
     await bench.stores.store_for(agent("main", "infra"))
@@ -172,10 +172,10 @@ async def test_a_connection_that_cannot_be_used_is_unavailable_with_the_reason(
 
 
 @pytest.mark.parametrize("namespace", ["agents", "infra"])
-@pytest.mark.parametrize("broken", [{"url": "nonsense"}, {"allowedNamespaces": "Everybody"}, None, []], ids=str)
+@pytest.mark.parametrize("broken", [{"url": "nonsense"}, {"namespaces": {"from": "Everybody"}}, None, []], ids=str)
 async def test_a_connection_that_is_not_valid_any_more_is_not_used_as_it_was(namespace: str, broken: object) -> None:
     """Whom it allows, where it leads and what opens it is the author's to withdraw, in an edit with a typo too."""
-    before = connection_document(namespace=namespace, allowedNamespaces="All")
+    before = connection_document(namespace=namespace, namespaces={"from": "All"})
     bench, settings = Bench(before), agent("main", namespace)
     assert await bench.stores.store_for(settings)
     spec = before["spec"] | broken if isinstance(broken, dict) else broken

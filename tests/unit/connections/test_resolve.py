@@ -7,10 +7,10 @@ from agentmemory_operator.connections.resolve import Sharing
 from agentmemory_operator.errors import SpecInvalid, TransientError
 from agentmemory_operator.spec.kinds.parse import parse_connection
 from tests.support.engine.fakes import FakeCluster
-from tests.support.spec.documents import connection_document
+from tests.support.spec.documents import allowing, connection_document
 
 GOLD = {"tier": "gold"}
-CONNECTION = parse_connection(connection_document(namespace="infra", allowedNamespaces={"matchLabels": GOLD}))
+CONNECTION = parse_connection(connection_document(namespace="infra", **allowing({"matchLabels": GOLD})))
 
 
 async def test_labels_are_read_once_while_they_are_fresh() -> None:

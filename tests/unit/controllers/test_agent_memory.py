@@ -300,6 +300,59 @@ async def test_a_request_is_acknowledged_whatever_a_pass_comes_to(stage: Stage, 
     assert stage.status(key)["lastHandledReconcileAt"] == "now"
 
 
+@pytest.mark.parametrize(
+    ("spec", "preset"),
+    [
+        ({"suspend": True}, "cortex"),
+        ({"connectionRef": {"name": "none"}, "preset": "brain", "agent": "other"}, "brain"),
+        ({"preset": "brain", "scoring": 5}, "brain"),
+        ({"preset": "brian"}, None),
+        ({"preset": ["brain"]}, None),
+    ],
+)
+async def test_agent_and_preset_are_named_before_anything_is_in_force(
+    stage: Stage, spec: dict[str, Any], preset: str | None
+) -> None:
+    key = stage.put(memory_document(**spec))
+
+    await stage.run(key)
+
+    assert stage.status(key)["agent"] == spec.get("agent", "probe")
+    assert stage.status(key).get("effective") == (preset and {"preset": preset})
+    AgentMemoryStatus.model_validate(stage.status(key))
+
+
+async def test_the_preset_that_is_named_follows_the_object_until_one_is_in_force(stage: Stage) -> None:
+    key = stage.put(memory_document(preset="brain", suspend=True))
+    await stage.run(key)
+    stage.put(memory_document(preset="keyed", suspend=True) | {"status": stage.status(key)})
+    await stage.run(key)
+    assert stage.status(key)["effective"] == {"preset": "keyed"}
+
+    stage.put(memory_document(preset="keyed") | {"status": stage.status(key)})
+    await stage.run(key)
+    in_force = stage.status(key)["effective"]
+    stage.put(memory_document(preset="brain", suspend=True) | {"status": stage.status(key)})
+    await stage.run(key)
+
+    assert in_force["presetRevision"] == 2
+    assert stage.status(key)["effective"] == in_force
+
+
+@pytest.mark.parametrize("spec", [{"suspend": True}, {"connectionRef": {"name": "none"}}, {}])
+async def test_what_an_earlier_version_wrote_into_the_status_goes(stage: Stage, spec: dict[str, Any]) -> None:
+    key = stage.put(memory_document())
+    await stage.run(key)
+    sizes = [{"memories": 10_000, "ramMiB": 1, "diskMiB": 1}]
+    old = stage.status(key) | {"estimate": [{"profile": "InForce", "sizes": sizes}]}
+    stage.put(memory_document(**spec) | {"status": old})
+
+    await stage.run(key)
+
+    assert stage.status(key).keys() >= {"collection", "effective"}
+    assert "estimate" not in stage.status(key)
+
+
 async def test_points_that_come_and_go_are_no_news_of_a_held_plan(stage: Stage) -> None:
     key = stage.put(memory_document())
     await stage.run(key)

@@ -14,8 +14,7 @@ Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 4
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
@@ -30,8 +29,8 @@ from agentmemory_operator.spec.presets.table import (
 
 MIB = 1024**2
 SIZES = (10_000, 100_000, 1_000_000)
-IN_FORCE = "InForce"
-"""The name of the row that the collection as it is gets beside the profiles."""
+AS_ASKED = "AsAsked"
+"""The name of the row that the collection itself gets beside the profiles."""
 
 PAYLOAD_BYTES, INDEX_BYTES, EXTRA_INDEX_BYTES, ID_BYTES = 400, 400, 40, 30
 LOG_OVERHEAD_BYTES, LOG_MAX_BYTES = 500, 64 * MIB
@@ -84,14 +83,8 @@ def estimate(layout: Layout, memories: int) -> Estimate:
 
 def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
     """The collection's own estimates and those of every profile, by number of memories."""
-    return _estimates(replace(collection, marker=None), expected_memories)
-
-
-# Objects of a preset have the same shape, and nothing but the shape decides.
-@lru_cache(maxsize=256)
-def _estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
     sizes = sorted({*SIZES, expected_memories})
-    rows = {IN_FORCE: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
+    rows = {AS_ASKED: {memories: estimate(layout_of(collection), memories) for memories in sizes}}
     for name in PROFILES:
         rows[name] = {memories: estimate(profile_layout(name, collection, memories), memories) for memories in sizes}
     return rows

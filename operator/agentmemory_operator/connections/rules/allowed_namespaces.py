@@ -3,13 +3,31 @@
 from collections.abc import Mapping
 
 from agentmemory_operator.errors import SpecInvalid
-from agentmemory_operator.spec.kinds.connection import NamespaceSelector, QdrantConnection
+from agentmemory_operator.spec.kinds.connection import (
+    AllowedNamespaces,
+    LabelRequirement,
+    NamespaceSelector,
+    QdrantConnection,
+    QdrantConnectionSpec,
+)
+
+_TOLD_CHARS = 1_000
+_TOLD = {"In": "{0} in ({1})", "NotIn": "{0} notin ({1})", "Exists": "{0}", "DoesNotExist": "!{0}"}
+
+
+def allowed_namespaces(spec: QdrantConnectionSpec) -> AllowedNamespaces:
+    """Which namespaces a connection allows, in whichever field it says so."""
+    retired = spec.allowed_namespaces
+    if retired is None:
+        return spec.namespaces or AllowedNamespaces(from_="Same")
+    if isinstance(retired, str):
+        return AllowedNamespaces(from_=retired)
+    return AllowedNamespaces(from_="Selector", selector=NamespaceSelector(match_labels=retired.match_labels))
 
 
 def asks_labels(connection: QdrantConnection, namespace: str) -> bool:
     """Whether the answer for a namespace depends on its labels."""
-    is_other = namespace != connection.metadata.namespace
-    return is_other and isinstance(connection.spec.allowed_namespaces, NamespaceSelector)
+    return namespace != connection.metadata.namespace and allowed_namespaces(connection.spec).from_ == "Selector"
 
 
 def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[str, str]) -> None:
@@ -21,18 +39,44 @@ def check_allowed(connection: QdrantConnection, namespace: str, labels: Mapping[
     Raises:
         SpecInvalid: they may not; says who can change that.
     """
-    metadata, allowed = connection.metadata, connection.spec.allowed_namespaces
-    if namespace == metadata.namespace or allowed == "All":
+    metadata, allowed = connection.metadata, allowed_namespaces(connection.spec)
+    if namespace == metadata.namespace or allowed.from_ == "All":
         return
-    if isinstance(allowed, NamespaceSelector) and allowed.match_labels.items() <= labels.items():
+    if allowed.selector is None:
+        way_out = "have its owner set spec.namespaces to from All, or to from Selector with labels of this namespace"
+    elif _selects(allowed.selector, labels):
         return
-    if isinstance(allowed, NamespaceSelector):
-        wanted = ", ".join(f"{name}={value}" for name, value in sorted(allowed.match_labels.items()))
-        way_out = f"label the namespace {wanted}"
     else:
-        way_out = "have its owner set spec.allowedNamespaces to All or to matchLabels of this namespace"
+        way_out = f"label the namespace {_told(allowed.selector)[:_TOLD_CHARS]}"
     raise SpecInvalid(
         "ConnectionNotAllowed",
         f"spec.connectionRef.namespace: QdrantConnection {metadata.namespace}/{metadata.name} may not be used from "
         f"namespace {namespace}: {way_out}, or name a connection of this namespace",
     )
+
+
+def _selects(selector: NamespaceSelector, labels: Mapping[str, str]) -> bool:
+    """Whether a namespace is selected; one without any label is not there, or nobody could read them."""
+    has_all = (selector.match_labels or {}).items() <= labels.items()
+    return bool(labels) and has_all and all(_is_met(one, labels) for one in selector.match_expressions or ())
+
+
+def _is_met(wanted: LabelRequirement, labels: Mapping[str, str]) -> bool:
+    is_there = wanted.key in labels
+    match wanted.operator:
+        case "Exists":
+            return is_there
+        case "DoesNotExist":
+            return not is_there
+        case "In":
+            return is_there and labels[wanted.key] in (wanted.values or ())
+        case "NotIn":
+            return not is_there or labels[wanted.key] not in (wanted.values or ())
+
+
+def _told(selector: NamespaceSelector) -> str:
+    """What a namespace must meet, expressions in the words of kubectl."""
+    labels = [f"{name}={value}" for name, value in sorted((selector.match_labels or {}).items())]
+    met = [_TOLD[one.operator].format(one.key, ", ".join(one.values or ())) for one in selector.match_expressions or ()]
+    wanted = ", ".join([*labels, *met])
+    return f"so that it meets {wanted}" if met else wanted

@@ -1,6 +1,5 @@
 """From what a pass found to the status that people read. Pure: the clock is an argument."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,7 +15,6 @@ from agentmemory_operator.collections.rules.collection import (
     limits_in_force,
 )
 from agentmemory_operator.collections.rules.drift import Difference
-from agentmemory_operator.collections.rules.estimate import MIB, estimates
 from agentmemory_operator.collections.rules.outcome import Reconciled
 from agentmemory_operator.collections.rules.replicas import named
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, capabilities_of
@@ -37,7 +35,6 @@ from agentmemory_operator.spec.kinds.status_agent_memory import (
     DriftStatus,
     EffectiveStatus,
     EmbeddingStatus,
-    EstimateStatus,
     HnswStatus,
     KeywordStatus,
     OptimizersStatus,
@@ -45,7 +42,6 @@ from agentmemory_operator.spec.kinds.status_agent_memory import (
     ReplicasStatus,
     ScoringStatus,
     ShardingStatus,
-    SizeStatus,
     StrictModeStatus,
     VectorsStatus,
 )
@@ -72,6 +68,8 @@ def unlisted_states(unlisted: Mapping[str, int]) -> Iterator[ConditionState]:
 
 Json = dict[str, Any]
 
+# What earlier versions wrote.
+RETIRED = ("estimate",)
 _HANDLED, MAX_HANDLED = "lastHandledReconcileAt", 128
 
 # Whether a server that gives this reason was reached; nobody asked it where the reason is not here.
@@ -101,7 +99,6 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         conditions=tuple(AgentMemoryCondition.model_validate(condition) for condition in conditions),
         collection=_collection(settings.alias, done.observed, woken_at=_woken_at(done, old, now)),
         effective=_effective(settings, done.observed.collection),
-        estimate=_estimates(done.observed.collection, settings.expected_memories),
         scoring=ScoringStatus(generation=settings.scoring_generation),
         plan=plan_status(done.plan, done.refusal),
         drift=_drift(done.drift, old, now),
@@ -156,7 +153,7 @@ def failed_status(
     states = [ConditionState("Ready", False, reason, message)]
     states.append(ConditionState("Stalled" if is_stalled else "Reconciling", True, reason, message))
     conditions = merge_conditions(old.get("conditions") or [], states, generation=generation, now=now)
-    kept = {name: value for name, value in old.items() if name != "foreignOwner"}
+    kept = {name: value for name, value in old.items() if name not in ("foreignOwner", *RETIRED)}
     return kept | {"conditions": conditions, "observedGeneration": generation}
 
 
@@ -175,7 +172,8 @@ def suspended_status(*, old: Mapping[str, Any], generation: int, now: str) -> Js
     if not kept:
         states.insert(0, ConditionState("Ready", None, Reason.SUSPENDED, "no pass has looked at it yet"))
     told = merge_conditions(before, states, generation=generation, now=now)
-    return dict(old) | {"conditions": [*kept, *told], "observedGeneration": generation}
+    others = {name: value for name, value in old.items() if name not in RETIRED}
+    return others | {"conditions": [*kept, *told], "observedGeneration": generation}
 
 
 def failed_connection_status(
@@ -352,19 +350,6 @@ def _effective(settings: AgentSettings, live: Collection) -> EffectiveStatus:
             default_segment_number=live.default_segment_number, indexing_threshold_kb=live.indexing_threshold_kb
         ),
         scoring=ranking_status(ranking),
-    )
-
-
-def _estimates(live: Collection, expected_memories: int) -> tuple[EstimateStatus, ...]:
-    return tuple(
-        EstimateStatus(
-            profile=profile,
-            sizes=tuple(
-                SizeStatus(memories=memories, ram_mib=math.ceil(size.ram / MIB), disk_mib=math.ceil(size.disk / MIB))
-                for memories, size in sizes.items()
-            ),
-        )
-        for profile, sizes in estimates(live, expected_memories).items()
     )
 
 

@@ -1,13 +1,17 @@
 """How `agentmemory plan` tells its previews: as JSON, as sections for people, as an exit status."""
 
+import json
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates
 from agentmemory_operator.controllers.preview import PassPreview, PreviewOutcome, worst_of
 from agentmemory_operator.controllers.rules.plan_text import plan_status
 from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.tables import Section
+from agentmemory_operator.spec.effective.settings import effective_tuning
 from agentmemory_operator.spec.naming import alias_of
 
 EXIT_STATUS = {
@@ -31,6 +35,9 @@ COUNTED = {
     PreviewOutcome.HELD: "held",
     PreviewOutcome.REFUSED: "refused",
 }
+
+# How many agents the heading of a table of sizes names.
+SIZES_NAMED = 3
 
 
 def exit_status(previews: Sequence[PassPreview]) -> int:
@@ -63,7 +70,10 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     if preview.refused:
         reason, message = preview.refused
         return document | {"reason": reason, "refusal": message}
-    if preview.draft is None or not preview.draft.plan.changes:
+    if preview.draft is None:
+        return document
+    document["estimate"] = _sizes(preview)
+    if not preview.draft.plan.changes:
         return document
     status = plan_status(preview.draft.plan, preview.draft.refusal)
     told = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
@@ -77,7 +87,7 @@ def plan_sections(previews: Sequence[PassPreview], qdrant: str | None) -> list[S
     named = ", ".join(f"{counted[outcome]} {text}" for outcome, text in COUNTED.items() if counted[outcome])
     against = f"the Qdrant at {qdrant}" if qdrant else "an empty Qdrant"
     summary = f"Against {against}: {named or 'no AgentMemory'}. Nothing was changed."
-    return [*map(_section, previews), Section(summary, MOODS[worst_of(previews)])]
+    return [*map(_section, previews), *_size_sections(previews), Section(summary, MOODS[worst_of(previews)])]
 
 
 def _section(preview: PassPreview) -> Section:
@@ -92,3 +102,35 @@ def _section(preview: PassPreview) -> Section:
         rows,
         notes=(told["refusal"],) if "refusal" in told else (),
     )
+
+
+def _sizes(preview: PassPreview) -> list[dict[str, Any]]:
+    """What one copy of the collection will need, and what it would under each profile."""
+    wish = preview.draft.wish if preview.draft else None
+    if wish is None:
+        return []
+    rows = estimates(wish, effective_tuning(preview.memory).expected_memories)
+    return [{"profile": profile, "sizes": [_size(*one) for one in sizes.items()]} for profile, sizes in rows.items()]
+
+
+def _size(memories: int, size: Estimate) -> dict[str, int]:
+    return {"memories": memories, "ramMiB": math.ceil(size.ram / MIB), "diskMiB": math.ceil(size.disk / MIB)}
+
+
+def _size_sections(previews: Sequence[PassPreview]) -> Iterator[Section]:
+    """Yield a table for each size; agents of one preset and profile share theirs."""
+    named: dict[str, list[str]] = {}
+    for preview in previews:
+        memory = preview.memory.metadata
+        named.setdefault(json.dumps(_sizes(preview)), []).append(f"{memory.namespace}/{memory.name}")
+    for text, names in named.items():
+        rows = json.loads(text)
+        if not rows:
+            continue
+        told = ", ".join(names[:SIZES_NAMED]) + (f" and {len(names) - SIZES_NAMED} more" if names[SIZES_NAMED:] else "")
+        columns = ("PROFILE", *(f"{size['memories']:,} MEMORIES" for size in rows[0]["sizes"]))
+        yield Section(f"Size of one copy, estimated: {told}", "", columns, tuple(map(_size_row, rows)))
+
+
+def _size_row(row: dict[str, Any]) -> tuple[str, ...]:
+    return (row["profile"], *(f"RAM {size['ramMiB']} MiB, disk {size['diskMiB']} MiB" for size in row["sizes"]))

@@ -22,7 +22,7 @@ class Status:
     """Show an AgentMemory: its conditions, a held plan with the way out, its collection."""
 
     name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
-    full: Annotated[bool, typer.Option("--full", help="The figures in force too, and sizes to expect.")] = False
+    full: Annotated[bool, typer.Option("--full", help="The figures in force too.")] = False
     output: Output = TableJsonOrYaml.TABLE
 
 

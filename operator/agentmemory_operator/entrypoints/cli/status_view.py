@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from agentmemory_operator.controllers.rules.status import RETIRED
 from agentmemory_operator.entrypoints.cli.rebuild_view import headline_of
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
@@ -15,9 +16,8 @@ Json = Mapping[str, Any]
 
 CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
 # The ranking in force is among the figures; its generation is the one acted on.
-TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "estimate", "lastSnapshot", "rebuild"}
+TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "lastSnapshot", "rebuild"}
 VERIFIED = {True: "verified", False: "not verified", None: "not known to be verified"}
-ESTIMATE_COLUMNS = ("PROFILE", "MEMORIES", "RAM MIB", "DISK MIB")
 # What of an object somebody can approve, and what has to go for that, as kubectl takes it off.
 TAKEN_OFF: Mapping[str, tuple[str, ...]] = {
     Reason.AWAITING_APPROVAL: (),
@@ -49,7 +49,7 @@ def status_sections(
     Args:
         options: what leads other commands of ours to the object.
         kubectl: the command with the options that reach the object's cluster; None where there is no cluster.
-        is_full: with the figures in force and the sizes to expect.
+        is_full: with the figures in force.
     """
     status = document.get("status") or {}
     # What somebody has to decide on comes before what only informs.
@@ -57,7 +57,7 @@ def status_sections(
     sections += [_collection(document, status)]
     sections += [_rebuild(document, status), _snapshots(status), *_others(status)]
     if is_full:
-        sections += [_figures(status), _estimate(status)]
+        sections.append(_figures(status))
     return [section for section in sections if section is not None]
 
 
@@ -160,19 +160,10 @@ def _figures(status: Json) -> Section | None:
     return Section("Figures in force", rows=rows) if rows else None
 
 
-def _estimate(status: Json) -> Section | None:
-    rows = tuple(
-        (entry["profile"], *(str(size.get(key, "-")) for key in ("memories", "ramMiB", "diskMiB")))
-        for entry in status.get("estimate") or []
-        for size in entry.get("sizes") or []
-    )
-    return Section("Estimate", columns=ESTIMATE_COLUMNS, rows=rows) if rows else None
-
-
 def _others(status: Json) -> Iterator[Section]:
     """Yield a section for each further part of the status: a table of a list, dotted names of anything else."""
     for name, value in status.items():
-        if name in TOLD_ELSEWHERE or not isinstance(value, list | dict) or not value:
+        if name in TOLD_ELSEWHERE or name in RETIRED or not isinstance(value, list | dict) or not value:
             continue
         if isinstance(value, list):
             columns = tuple(dict.fromkeys(key for entry in value for key in entry))

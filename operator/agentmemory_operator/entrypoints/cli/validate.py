@@ -1,9 +1,12 @@
 """`agentmemory validate`: what admission would say to manifests, with the line to look at."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from agentmemory_operator.adapters.folder.manifests import (
     STDIN,
@@ -16,6 +19,7 @@ from agentmemory_operator.adapters.folder.manifests import (
     manifest_paths,
     manifests_of,
 )
+from agentmemory_operator.connections.rules.allowed_namespaces import allowed_namespaces
 from agentmemory_operator.errors import AgentMemoryError, FieldError
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
 from agentmemory_operator.search.rules.reach import DECAYS, GOOD_MATCH, cut_off_days, outranked, strict_gate
@@ -24,7 +28,7 @@ from agentmemory_operator.spec.effective.policies import lifecycle_fault
 from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
 from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, scoring_choice
 from agentmemory_operator.spec.expression.models import name_of
-from agentmemory_operator.spec.kinds.parse import errors_of, is_ours, parse_agent_memory
+from agentmemory_operator.spec.kinds.parse import errors_of, is_ours, parse_agent_memory, parse_connection
 from agentmemory_operator.spec.printable import printable
 
 STRICT_GATES = {"minSimilarity": "min_similarity", "scoreThreshold": "score_threshold"}
@@ -121,9 +125,16 @@ def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
 def warnings_in(found: CheckedManifests) -> Iterator[ManifestFinding]:
     """Yield what admission takes and is worth a look."""
     for path, manifest in found.ours:
-        if manifest.document["kind"] == AGENT_MEMORY:
-            for warning in _forgetting(manifest.document):
-                yield ManifestFinding(path, line_of(manifest.node, warning.field), warning)
+        for warning in _warnings_of(manifest.document):
+            yield ManifestFinding(path, line_of(manifest.node, warning.field), warning)
+
+
+def _warnings_of(document: dict[str, Any]) -> Iterator[FieldError]:
+    match document["kind"]:
+        case "AgentMemory":
+            yield from _forgetting(document)
+        case "QdrantConnection":
+            yield from _retired(document)
 
 
 def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
@@ -149,4 +160,15 @@ def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
             f"under model {model} a good match of {', '.join(types)} ranks behind a poor one that is 100 days newer,"
             " when both are a year old: let age count less, or set decay: false on a type that must not fade"
             " (docs/presets.md)",
+        )
+
+
+def _retired(document: dict[str, Any]) -> Iterator[FieldError]:
+    spec = parse_connection(document).spec
+    if spec.allowed_namespaces is not None:
+        meant = allowed_namespaces(spec).model_dump(by_alias=True, exclude_none=True)
+        written = yaml.safe_dump({"namespaces": meant}, default_flow_style=True, sort_keys=False, width=math.inf)
+        yield FieldError(
+            "spec.allowedNamespaces",
+            f"the next version does not read it: replace it by {written.strip().removeprefix('{').removesuffix('}')}",
         )

@@ -94,7 +94,7 @@ class ConnectionRef(Model):
     name: ObjectName = Field(description="Name of the QdrantConnection.")
     namespace: NamespaceName | None = Field(
         default=None,
-        description="Its namespace; another one only where the connection's allowedNamespaces takes this object's."
+        description="Its namespace; another one only where the connection's namespaces takes this object's."
         " Default: the object's own.",
     )
 

@@ -12,6 +12,9 @@ from agentmemory_operator.spec.kinds.cel import SLUG_MAX_LENGTH
 from agentmemory_operator.spec.kinds.schema import distinct, validated, words_or_object
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
+_LABEL_KEY = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"
+)
 
 QdrantUrl = Annotated[
     str, Field(max_length=2048, json_schema_extra=validated(rules.is_url("url", "http://qdrant.qdrant.svc:6333")))
@@ -34,12 +37,59 @@ class Tls(Model):
     )
 
 
-class NamespaceSelector(Model):
-    """Namespaces that have all of some labels."""
+LabelText = Annotated[str, Field(max_length=MAX_LABEL_LENGTH)]
+LabelValue = Annotated[LabelText, Field(description="One value.")]
+Labels = Annotated[dict[str, LabelText], Field(min_length=1, max_length=MAX_LABELS)]
 
-    match_labels: Annotated[
-        dict[str, Annotated[str, Field(max_length=MAX_LABEL_LENGTH)]], Field(min_length=1, max_length=MAX_LABELS)
-    ]
+
+class LabelRequirement(Model):
+    """What one label of a namespace must be."""
+
+    model_config = ConfigDict(json_schema_extra=validated(*rules.LABEL_REQUIREMENT))
+
+    key: Annotated[str, Field(min_length=1, max_length=317, pattern=_LABEL_KEY)] = Field(
+        description="The label, as kubernetes.io/metadata.name, which is each namespace's name."
+    )
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="In: it has one of values; NotIn: it has none of them, or is not there; Exists; DoesNotExist."
+    )
+    values: tuple[LabelValue, ...] | None = Field(
+        default=None,
+        strict=False,
+        min_length=1,
+        max_length=64,
+        description="What In and NotIn compare with, 1..64; the others take none.",
+    )
+
+
+class NamespaceSelector(Model):
+    """Namespaces that meet all of some requirements on their labels."""
+
+    model_config = ConfigDict(json_schema_extra=validated(*rules.NAMESPACE_SELECTOR))
+
+    match_labels: Labels | None = Field(
+        default=None, description="Labels that a namespace must have, each with its value; 1..64."
+    )
+    match_expressions: tuple[LabelRequirement, ...] | None = Field(
+        default=None, strict=False, min_length=1, max_length=16, description="More that its labels must meet; 1..16."
+    )
+
+
+class AllowedNamespaces(Model):
+    """Which namespaces may use something."""
+
+    model_config = ConfigDict(json_schema_extra=validated(*rules.ALLOWED_NAMESPACES))
+
+    from_: Literal["Same", "All", "Selector"] = Field(
+        alias="from", description="Same: its own namespace; All: every one; Selector: its own, and those of selector."
+    )
+    selector: NamespaceSelector | None = Field(default=None, description="Which ones, by their labels.")
+
+
+class LabelsAlone(Model):
+    """The selector of `allowedNamespaces`."""
+
+    match_labels: Labels
 
 
 MATCH_LABELS: JsonDict = {
@@ -122,10 +172,15 @@ class QdrantConnectionSpec(Model):
         " without a port it is 443; at most 32. The operator fetches from them. Default: none.",
         json_schema_extra=distinct(),
     )
-    allowed_namespaces: Literal["Same", "All"] | NamespaceSelector | None = Field(
+    namespaces: AllowedNamespaces | None = Field(
         default=None,
-        description="From which other namespaces AgentMemories may refer to this connection: Same (none), All, or"
-        " those with all of matchLabels. Its Secrets are read in its own namespace only. Default: Same.",
+        description="From which other namespaces AgentMemories may refer to this connection. Its Secrets are read in"
+        " its own namespace only. Default: from Same, which is none.",
+    )
+    allowed_namespaces: Literal["Same", "All"] | LabelsAlone | None = Field(
+        default=None,
+        description="Deprecated: the next version does not read it. Give namespaces instead, never both; `agentmemory"
+        " validate` prints what to write. Same, All, or matchLabels.",
         json_schema_extra=words_or_object(("Same", "All"), MATCH_LABELS),
     )
     capacity: CapacitySpec | None = Field(

@@ -206,25 +206,6 @@ class EffectiveStatus(StatusModel):
     scoring: RankingStatus | None = Field(default=None, description="How search ranks.")
 
 
-class SizeStatus(StatusModel):
-    """What so many memories need, for one copy of the collection."""
-
-    memories: int = Field(ge=0, description="Number of memories.")
-    ram_mib: int | None = Field(default=None, alias="ramMiB", description="RAM in MiB for searches without disk reads.")
-    disk_mib: int | None = Field(default=None, alias="diskMiB", description="Disk in MiB.")
-
-
-class EstimateStatus(StatusModel):
-    """Sizes under one profile."""
-
-    profile: Annotated[str, Field(max_length=32)] = Field(
-        description="A profile, or InForce for the collection as it is."
-    )
-    sizes: tuple[SizeStatus, ...] | None = Field(
-        default=None, max_length=8, description="By number of memories; expectedMemories is one of them."
-    )
-
-
 class ScoringStatus(StatusModel):
     """The ranking that searches use."""
 
@@ -310,9 +291,6 @@ class AgentMemoryStatus(WholeStatus):
     collection: CollectionStatus | None = Field(default=None, description="The collection as last seen.")
     effective: EffectiveStatus | None = Field(default=None, description="The figures in force.")
     scoring: ScoringStatus | None = Field(default=None, description="The ranking that searches use.")
-    estimate: tuple[EstimateStatus, ...] | None = Field(
-        default=None, max_length=16, description="RAM and disk under each profile (docs/tuning.md has the formulas)."
-    )
     access: AccessStatus | None = Field(default=None, description="Who gets at the memories.")
     plan: PlanStatus | None = Field(default=None, description="What the object asks for and is not yet so.")
     last_cleanup: CleanupStatus | None = Field(default=None, description="The last cleanup.")

@@ -155,7 +155,7 @@ def prepare(scene: Scene) -> None:
     alpha, infra, canaries, key = scene.alpha, scene.infra, scene.canaries, scene.storage.key
     scene.secret(infra, KEY_REF["name"], **{KEY_REF["key"]: QDRANT_KEY})
     infra.qdrant.headers["api-key"] = QDRANT_KEY
-    infra.connect(url=scene.proxy.url, apiKeySecretRef=KEY_REF, allowedNamespaces="All")
+    infra.connect(url=scene.proxy.url, apiKeySecretRef=KEY_REF, namespaces={"from": "All"})
     scene.secret(alpha.seen, "embedder", key=canaries.secret("key of the embedding service"))
     scene.secret(alpha.seen, "s3", **{"access-key-id": key.id, "secret-access-key": key.secret})
 

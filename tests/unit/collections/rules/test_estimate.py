@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.collections.rules.estimate import IN_FORCE, MIB, Layout, estimate, estimates
+from agentmemory_operator.collections.rules.estimate import AS_ASKED, MIB, Layout, estimate, estimates
 from agentmemory_operator.spec.presets.profiles import PROFILES
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
@@ -67,15 +67,15 @@ def test_copies_outside_ram_count_on_disk_alone() -> None:
 def test_a_design_s_size_is_near_the_engine_s_own_rule() -> None:
     desired = desired_of({"embedding": {"provider": "none", "dimensions": 1536}})
 
-    assert estimates(desired, 100_000)[IN_FORCE][100_000].ram / MIB == pytest.approx(878, rel=0.15)
+    assert estimates(desired, 100_000)[AS_ASKED][100_000].ram / MIB == pytest.approx(878, rel=0.15)
 
 
 def test_there_is_a_row_for_every_profile_and_a_size_for_what_is_expected() -> None:
     rows = estimates(desired_of(), 250_000)
 
-    assert list(rows) == [IN_FORCE, *PROFILES]
+    assert list(rows) == [AS_ASKED, *PROFILES]
     assert [list(sizes) for sizes in rows.values()] == [[10_000, 100_000, 250_000, 1_000_000]] * len(rows)
-    assert list(estimates(desired_of(), 10_000)[IN_FORCE]) == [10_000, 100_000, 1_000_000]
+    assert list(estimates(desired_of(), 10_000)[AS_ASKED]) == [10_000, 100_000, 1_000_000]
 
 
 @pytest.mark.parametrize("memories", [10_000, 100_000, 1_000_000])
@@ -89,7 +89,7 @@ def test_low_memory_needs_the_least_ram_and_more_memories_need_more(memories: in
 def test_whole_number_vectors_of_an_adopted_collection_count_one_byte() -> None:
     found = replace(desired_of(), datatype="Uint8", quantization=None)
 
-    assert estimates(found, 10_000)[IN_FORCE][10_000].ram < estimates(desired_of(), 10_000)[IN_FORCE][10_000].ram
+    assert estimates(found, 10_000)[AS_ASKED][10_000].ram < estimates(desired_of(), 10_000)[AS_ASKED][10_000].ram
 
 
 def test_keywords_take_ram_whatever_the_profile() -> None:
@@ -97,6 +97,6 @@ def test_keywords_take_ram_whatever_the_profile() -> None:
     worded = desired_of({"index": {"profile": "LowMemory", "keyword": {"enabled": True}}})
     without, with_ = estimates(plain, 10_000), estimates(worded, 10_000)
 
-    for row in (IN_FORCE, *PROFILES):
+    for row in (AS_ASKED, *PROFILES):
         assert with_[row][10_000].ram - without[row][10_000].ram > 10_000 * 500
         assert with_[row][10_000].disk - without[row][10_000].disk > 10_000 * 800

@@ -244,21 +244,6 @@ def test_when_a_rebuild_made_it_live_is_told_of_its_target_alone(
     assert status_of(record=record)["collection"].get("rebuiltTime") == told
 
 
-def test_the_size_is_told_for_the_collection_as_it_is_and_for_every_profile() -> None:
-    rows = status_of({"index": {"expectedMemories": 5000}}, desired_of())["estimate"]
-
-    assert [row["profile"] for row in rows] == [
-        "InForce",
-        "Balanced",
-        "LowLatency",
-        "LowMemory",
-        "HighRecall",
-        "Custom",
-    ]
-    assert [size["memories"] for size in rows[0]["sizes"]] == [5000, 10_000, 100_000, 1_000_000]
-    assert all(size["ramMiB"] > 0 and size["diskMiB"] > size["ramMiB"] for row in rows for size in row["sizes"])
-
-
 def test_the_figures_in_force_are_the_collection_s_and_the_ranking_is_the_object_s() -> None:
     spec = {"scoring": {"limit": 3}}
 
