@@ -61,6 +61,7 @@ class Ranking:
         rescore: candidates are compared by the vectors themselves, not by their compressed copies.
         fusion: how a search by words too ranks.
         rerank: what reads the best again; None is nothing.
+        allows_overrides: a request may bring weights of its own.
         max_query_limit: the most results that the engine's strict mode lets one request have; None is any number.
         oversampling: how many times more candidates than wanted are rescored, at least 1.
         types: none takes any type, each without decay.
@@ -84,6 +85,7 @@ class Ranking:
     max_query_limit: int | None = None
     fusion: Fusion = field(default_factory=Fusion)
     rerank: Reranking | None = None
+    allows_overrides: bool = True
 
     @property
     def default_type(self) -> str:
@@ -247,6 +249,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         types=effective_types(memory),
         unlisted=unlisted_types(memory),
         candidates=candidates if isinstance(candidates, int) else None,
+        allows_overrides=given.get("allow_overrides", True),
         search_ef=hnsw.search_ef if hnsw else None,
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,
