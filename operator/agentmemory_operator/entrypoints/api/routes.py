@@ -173,7 +173,8 @@ async def delete_memory(
     services = services_of(request)
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
-    await delete_head(opened, memory_id, user_id=parameters.user_id)
+    is_admin = rights_of(request).may(Verb.ADMIN)
+    await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
     return Response(status_code=204)
 
 

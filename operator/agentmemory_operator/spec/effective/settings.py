@@ -116,6 +116,7 @@ class AgentSettings:
         scoring_fault: why the object's own scoring expression cannot be used, None where it can.
         lifecycle: how memories end.
         scrubs_secrets: secrets are taken out of memories before they are stored.
+        knowledge_category: of a memory that is stored without one; None leaves it without.
         max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
     """
 
@@ -137,6 +138,7 @@ class AgentSettings:
     scoring_generation: int | None = None
     scoring_fault: str | None = None
     scrubs_secrets: bool = False
+    knowledge_category: str | None = None
     max_content_tokens: int | None = None
     deduplicate: bool = False
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
@@ -183,6 +185,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         scoring_generation=choice.generation,
         scoring_fault=choice.fault,
         subjects=subjects_of(memory.spec.access),
+        knowledge_category=preset_of(memory).knowledge_category,
         max_content_tokens=preset_of(memory).max_content_tokens,
         deduplicate=effective_lifecycle(memory).deduplicate,
         scrubs_secrets=effective_lifecycle(memory).scrub_secrets,
