@@ -289,7 +289,8 @@ def test_explained_terms_give_the_score(client: httpx.Client, user: str) -> None
     ("asked", "expected"),
     [
         ({"types": ["task"]}, ["t"]),
-        ({"tags": ["x", "y"]}, ["xy"]),
+        ({"tags": ["y", "z"]}, ["xy"]),
+        ({"tags": ["x", "y"], "tags_match": "all"}, ["xy"]),
         ({"session_id": "s"}, ["s"]),
         ({"top_k": 1, "types": ["task"]}, ["t"]),
         ({"threshold": 5}, []),
@@ -377,7 +378,8 @@ def test_a_list_is_narrowed_by_several_types_tags_and_a_namespace(client: httpx.
         return sorted(memory["content"] for memory in answer.json()["results"])
 
     assert contents(("type", "task"), ("type", "fact")) == ["a", "b"]
-    assert contents(("tag", "x"), ("tag", "y")) == ["a"]
+    assert contents(("tag", "x"), ("tag", "y")) == ["a", "b"]
+    assert contents(("tag", "x"), ("tag", "y"), ("tags_match", "all")) == ["a"]
     assert contents(("namespace", "p")) == ["a", "b"]
     assert contents(("namespace", "p"), ("namespace", "q")) == ["a"]
     assert contents(("namespace", "q")) == []

@@ -22,6 +22,10 @@ class AgentRights:
     settings: AgentSettings
     scopes: Scopes
 
+    def may(self, verb: Verb) -> bool:
+        """Whether the caller may do this too with the agent."""
+        return verb in verbs_of(self.caller, self.settings.subjects)
+
     def check_users(self, users: Iterable[str]) -> None:
         """Pass where the caller may act for each of these users and scopes.
 

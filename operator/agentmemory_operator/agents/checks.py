@@ -1,7 +1,8 @@
 """Checks of a request that need the agent: vectors and types."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError
@@ -70,6 +71,12 @@ def check_types(types: Iterable[str], agent: Agent, *, field: str) -> list[Field
 def type_of(agent: Agent, name: str) -> MemoryType | None:
     """The rules of a type; None of one that the object does not have any more."""
     return next((type_ for type_ in agent.settings.ranking.endings if type_.name == name), None)
+
+
+def is_immutable(agent: Agent, row: Mapping[str, Any]) -> bool:
+    """Whether callers may neither supersede nor change a stored memory, by the rules of its type."""
+    kind = type_of(agent, row["type"])
+    return kind is not None and kind.immutable
 
 
 def check_presence(agent: Agent, *, text: str | None, vector: Sequence[float] | None) -> list[FieldError]:

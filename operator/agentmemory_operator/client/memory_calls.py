@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 from agentmemory_operator.client.exchange import Call, Listing, json_of, new_key, path_of
 from agentmemory_operator.client.problems import ApiError
@@ -105,21 +105,25 @@ class SearchOptions(TypedDict, total=False):
     min_priority: float
     types: Sequence[str]
     tags: Sequence[str]
+    tags_match: Literal["any", "all"]
     session_id: str
     namespace: Sequence[str]
     filters: Mapping[str, Any]
     at_time: datetime | str
     include_superseded: bool
     hybrid: bool
+    weights: Mapping[str, float]
+    terms: bool
     explain: bool
 
 
 class ListOptions(TypedDict, total=False):
-    """What narrows a list: any of the types, all of the tags."""
+    """What narrows a list: any of the types, any of the tags or, with `tags_match="all"`, all of them."""
 
     include_scopes: Sequence[str]
     type: str | Sequence[str]
     tag: str | Sequence[str]
+    tags_match: Literal["any", "all"]
     session_id: str
     namespace: Sequence[str]
     include_superseded: bool

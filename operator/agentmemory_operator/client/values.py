@@ -65,10 +65,14 @@ class Found(Memory):
     """A result of a search.
 
     Attributes:
+        similarity, recency, utility: only with `terms`; None of those that the scoring model does not have.
         explain: the terms of the score, only when asked for.
     """
 
     score: float
+    similarity: float | None = None
+    recency: float | None = None
+    utility: float | None = None
     explain: Json | None = None
 
 

@@ -6,6 +6,8 @@ from agentmemory_operator.collections.rules.capacity import CONDITION
 from agentmemory_operator.collections.rules.changes import Change, WakeOptimizers
 from agentmemory_operator.collections.rules.drift import OWN
 from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outgrown import CONDITION as OUTGROWN
+from agentmemory_operator.collections.rules.outgrown import passed_another
 from agentmemory_operator.controllers.rules.plan_text import describe_change
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event
@@ -37,6 +39,9 @@ def events_of(done: Reconciled, *, old: Json, new: Json) -> Iterator[Event]:
     if fresh and not done.refusal:
         yield Event("Warning", Reason.DRIFTED, f"{'; '.join(map(str, fresh))}; spec.driftPolicy leaves it")
     yield from _faults(old, new)
+    if passed_another(old, new):
+        told = condition_of(new, OUTGROWN)
+        yield Event("Warning", told["reason"], told["message"])
     yield from _replicas(done, old, new)
     if done.is_woken and not (old.get("collection") or {}).get("wokenAt"):
         yield Event("Normal", "OptimizersWoken", _woken(done))

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from agentmemory_operator.agents.checks import type_of
+from agentmemory_operator.agents.checks import is_immutable
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import CollectionMoved, Conflict, NotFound, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories.point_pages import change_row, read_pages, read_row
@@ -362,9 +362,8 @@ def _is_expired(agent: Agent, old: Payload) -> bool:
 
 
 def _check_rules(agent: Agent, old: Payload, record: MemoryRecord) -> None:
-    kind = type_of(agent, old["type"])
-    if kind and kind.immutable:
-        rule = f"memories of type {kind.name!r} are immutable (types[].immutable)"
+    if is_immutable(agent, old):
+        rule = f"memories of type {old['type']!r} are immutable (types[].immutable)"
         raise Conflict(f"supersedes: {rule}: store a new one beside {record.supersedes_id}")
     if old.get("identityId") != record.identity_id:
         rule = "a memory with a key or subject that its type goes by (types[].supersedeBy) supersedes only its own"

@@ -30,7 +30,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 # What an item says: two items of a batch differ in their keys at least.
 _SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in ("idempotency_key", "supersedes"))
-_DEFAULTED = {"type", "confidence", "created_at", "valid_from"}
+_DEFAULTED = {"type", "confidence", "knowledge_category", "created_at", "valid_from"}
 # What is stored as it was given.
 _KEPT = {field_.name for field_ in fields(MemoryRecord)}.intersection(_SAID) - _DEFAULTED
 
@@ -239,6 +239,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int)
         agent_id=agent.settings.slug,
         type=kind.name,
         confidence=kind.confidence if memory.confidence is None else memory.confidence,
+        knowledge_category=memory.knowledge_category or agent.settings.knowledge_category,
         created_at=created_at,
         updated_at=now_ms,
         stored_at=now_ms,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal
 
+from agentmemory_operator.agents.checks import is_immutable
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict
 from agentmemory_operator.memories import chains, session_keywords
@@ -37,7 +38,7 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 BATCH = 100
 
 _KEYS = (
-    *("id", "userId", "rev", "pending", "supersedesId", "supersededById", "identityId", "working"),
+    *("id", "userId", "rev", "pending", "supersedesId", "supersededById", "identityId", "working", "type", TOLD_AT_KEY),
     *(TOMBSTONE_KEY, ERASURE_KEY, DUE_KEY, ITEM_NAMESPACE_KEY),
 )
 _Row = Mapping[str, Any]
@@ -77,6 +78,7 @@ class _Batch:
     Attributes:
         drafts: those that may be written, by place.
         known: what lies under their ids, and under those that they link to.
+        fixed: what is stored, immutable, and not told to have a successor.
         heads: of the identities of the drafts, those that are stored.
         follows: the version before each draft that has one there.
     """
@@ -84,6 +86,7 @@ class _Batch:
     lines: Sequence[Line]
     outcomes: dict[int, Outcome] = field(default_factory=dict)
     drafts: dict[int, MemoryDraft] = field(default_factory=dict)
+    fixed: frozenset[str] = frozenset()
     known: dict[str, Payload] = field(default_factory=dict)
     heads: dict[str, str] = field(default_factory=dict)
     follows: dict[str, str] = field(default_factory=dict)
@@ -163,6 +166,8 @@ async def _look(agent: Agent, batch: _Batch) -> None:
     await session_keywords.settle(agent, due)
     if unfinished or due:
         batch.known = await _rows(agent, wanted)
+    kept = (row for row in batch.known.values() if TOMBSTONE_KEY not in row and TOLD_AT_KEY not in row)
+    batch.fixed = frozenset(row["id"] for row in kept if is_immutable(agent, row))
     identities = sorted({draft.record.identity_id for draft in batch.drafts.values() if draft.record.identity_id})
     batch.heads = await _heads(agent, identities)
 
@@ -211,6 +216,7 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
     record = replace(
         record,
         parent_id=memory.parent_id,
+        knowledge_category=memory.knowledge_category,
         valid_to=memory.valid_to,
         access_count=line.access_count,
         last_accessed_at=line.last_accessed_at,
@@ -275,6 +281,8 @@ def _chain_refusal(batch: _Batch, place: int, line: Line) -> AgentMemoryError | 
     elif (row := batch.known.get(before or "")) and _may_be_followed(row, record):
         if row.get("supersededById") not in (None, record.id):
             return _taken(before)
+        if row["id"] in batch.fixed and row.get("supersededById") is None:
+            return Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
         batch.follows[record.id] = row["id"]
     return _identity_refusal(batch, record, is_head=not _has_successor(batch, line, record.id))
 

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentmemory_operator.agents.checks import is_immutable
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import Conflict, FieldError, NotFound, RequestInvalid, StoreUnavailable
+from agentmemory_operator.errors import Conflict, FieldError, Forbidden, NotFound, RequestInvalid, StoreUnavailable
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.incoming import clean_metadata
@@ -117,7 +118,7 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
 
     Raises:
         NotFound: unknown, another user's, expired or deleted.
-        Conflict: it is superseded; what is past stays as it was.
+        Conflict: it is superseded, and what is past stays as it was; or its type is immutable.
         OutcomeUnknown: it may have been changed.
     """
     if metadata := changes.get("metadata"):
@@ -126,17 +127,24 @@ async def change_head(agent: Agent, memory_id: str, changes: Mapping[str, Any], 
         row = await own_row(agent, memory_id, user_id=user_id)
         if successor := row.get("supersededById"):
             raise Conflict(f"memory {memory_id} is superseded by {successor}: change the head of its chain")
+        if is_immutable(agent, row):
+            rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
+            raise Conflict(f"memory {memory_id} stays as it is: {rule}: store a new one beside it")
         if changed := await _try_change(agent, row, changes):
             agent.sizes.forget(user_id)
             return record_of(changed)
     raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
 
 
-async def delete_head(agent: Agent, memory_id: str, *, user_id: str) -> None:
+async def delete_head(agent: Agent, memory_id: str, *, user_id: str, is_admin: bool = False) -> None:
     """Delete the head of a chain; its predecessor answers again.
+
+    Args:
+        is_admin: what is immutable may be deleted too.
 
     Raises:
         NotFound: unknown, another user's, expired or deleted before.
+        Forbidden: its type is immutable, and only administrators may delete it.
         Conflict: it is superseded; the head has to be deleted first.
         OutcomeUnknown: it may have been deleted.
     """
@@ -144,6 +152,9 @@ async def delete_head(agent: Agent, memory_id: str, *, user_id: str) -> None:
         row = await own_row(agent, memory_id, user_id=user_id)
         if successor := row.get("supersededById"):
             raise Conflict(f"memory {memory_id} is superseded by {successor}: delete the head of its chain first")
+        if is_immutable(agent, row) and not is_admin:
+            rule = f"memories of type {row['type']!r} are immutable (types[].immutable)"
+            raise Forbidden(f"memory {memory_id} may be deleted only with the verb admin: {rule}")
         if await _try_bury(agent, row):
             await session_keywords.settle(agent, [memory_id, row.get("supersedesId")])
             return agent.sizes.forget(user_id)

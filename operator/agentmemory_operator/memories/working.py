@@ -275,7 +275,7 @@ async def _written(agent: Agent, memory_id: str, mark: str) -> Payload | None:
 async def _drop(agent: Agent, memory_id: str, *, user_id: str) -> bool:
     """Delete a memory; return whether this call did, and nobody else at the same time."""
     try:
-        await delete_head(agent, memory_id, user_id=user_id)
+        await delete_head(agent, memory_id, user_id=user_id, is_admin=True)
     except (NotFound, Conflict):
         return False
     return True

@@ -6,25 +6,25 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmemory_operator.agents.checks import check_presence, check_types, check_vector, scaled
+from agentmemory_operator.agents.checks import scaled
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.rules.capabilities import MIN_MAX
-from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import read_whole
-from agentmemory_operator.memories.rules.filters import Filter, Selection, unindexed_keys, visible
+from agentmemory_operator.memories.rules.filters import Filter, unindexed_keys, visible
 from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.embedding import Reranker
+from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
 from agentmemory_operator.search.rerank import read_again
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
 from agentmemory_operator.search.rules.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of, scoring_of
-from agentmemory_operator.search.rules.score import ScoreTerms, score
+from agentmemory_operator.search.rules.score import ScoreTerms, score, similarity_behind, tells_similarity
 from agentmemory_operator.search.rules.score_trees import LEFT_OUT
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.models import Priority
 from agentmemory_operator.spec.expression.variables import DEFAULT_CONFIDENCE, Scored
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
 
@@ -32,36 +32,13 @@ LISTED_MAX = 20_000
 """Memories that a search lists to count them, in ten calls, where the strict mode forbids to count."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRequest:
-    """What to look for. One of `query` and `vector`; both where callers send vectors and there are keywords.
-
-    Attributes:
-        selection: which memories compete.
-        top_k: 1..10,000; None is the object's `limit`.
-        threshold: on the combined score; None is the object's `scoreThreshold`.
-        min_priority: 0..1, only with the model Priority; None is the object's `minPriority`.
-        hybrid: search by words too; None does where there are keywords and a query.
-        explain: also return the terms of each score, at the price of a second engine request.
-    """
-
-    selection: Selection
-    query: str | None = None
-    vector: Sequence[float] | None = None
-    top_k: int | None = None
-    threshold: float | None = None
-    min_priority: float | None = None
-    hybrid: bool | None = None
-    explain: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One result.
 
     Attributes:
-        terms: only with `explain`.
-        match: how the memory and the question match; only with `explain`.
+        terms: only with `explain` and `terms`.
+        match: how the memory and the question match; with `terms` the similarity alone may stand there.
         rank_before: place by similarity alone among the candidates, from 1; only with `explain`.
         rerank: the cross-encoder's number; None where it did not read this one.
     """
@@ -97,6 +74,8 @@ class SearchAnswer:
 
     Attributes:
         generation: of the object whose ranking was used.
+        ranking: the one used, with the request's own figures.
+        has_terms: similarity, recency and utility were asked for.
         total_candidates: memories that competed: those the filters let through, at most as many as the engine scores.
             It may lag 10 s behind what another process writes.
         removed_by_threshold: results that the answer would hold besides, were there no threshold on the score and none
@@ -107,6 +86,8 @@ class SearchAnswer:
 
     results: tuple[Hit, ...]
     generation: int
+    ranking: Ranking
+    has_terms: bool
     total_candidates: int
     removed_by_threshold: int
     took_ms: float
@@ -130,7 +111,7 @@ class Recall:
             StoreUnavailable, EmbedderUnavailable: try again.
         """
         started_s = time.perf_counter()
-        if errors := _errors_of(request, agent):
+        if errors := errors_of(request, agent):
             raise RequestInvalid(errors)
         look = await _look(agent, request, now_ms=self._clock.now_ms())
         asked = await _ask(agent, request, look)
@@ -146,6 +127,8 @@ class Recall:
                 for point in answered
             ),
             generation=agent.settings.ranking_generation,
+            ranking=look.ranking,
+            has_terms=request.terms,
             total_candidates=total,
             removed_by_threshold=max(0, min(look.top_k, total - asked.left_out) - len(kept[: look.top_k])),
             took_ms=(time.perf_counter() - started_s) * 1000,
@@ -169,6 +152,7 @@ class _Look:
         top_k: results of the answer.
         fetched: results of the engine: more where more are read again than answered.
         rerank: None where nothing is read again.
+        solves_terms: the similarity of each result is to be told from its score.
     """
 
     ranking: Ranking
@@ -180,6 +164,7 @@ class _Look:
     eligible: int
     plan: CandidatePlan
     fusion: Fusion | None
+    solves_terms: bool
 
     def kept(self, points: Sequence[Json]) -> list[Json]:
         """The points that are good enough for the answer."""
@@ -191,7 +176,7 @@ def _ranked(points: Sequence[Json]) -> list[Json]:
 
 
 async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
-    ranking = _ranking_of(agent, request)
+    ranking = ranking_of(agent, request)
     selection = request.selection
     filter_ = visible(selection, now_ms, ranking.endings)
     eligible = await agent.sizes.get(selection.user_id, selection, lambda: _count(agent, filter_))
@@ -213,6 +198,7 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
             allows_exact=agent.allows_exact,
         ),
         fusion=fusion,
+        solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
     )
 
 
@@ -231,20 +217,13 @@ def _fusion(agent: Agent, request: SearchRequest) -> Fusion | None:
     return fusion_of(agent.settings.ranking) if is_wanted else None
 
 
-def _ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
-    ranking = agent.settings.ranking
-    if request.min_priority is None or not isinstance(ranking.model, Priority):
-        return ranking
-    return replace(ranking, model=replace(ranking.model, min_priority=request.min_priority))
-
-
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """What the engine answered.
 
     Attributes:
-        matches: how all candidates match, nearest first; only with `explain`, as are the next two.
-        below_threshold: candidates that the threshold on the score removes.
+        matches: how all candidates match, nearest first; with `explain`, and with `terms` where scores do not tell.
+        below_threshold: candidates that the threshold on the score removes; only with `explain`.
     """
 
     points: list[Json]
@@ -264,7 +243,15 @@ async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> _Asked:
     body = _body(agent, question, look) | {"with_payload": True}
     if request.explain:
         return await _explained(agent, request, look, vector=vector, bodies=[body, *question.lists], question=question)
+    if request.terms and not look.solves_terms:
+        return await _matched(agent, [body, *question.lists], question)
     return _Asked(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))
+
+
+async def _matched(agent: Agent, bodies: list[Json], question: Question) -> _Asked:
+    """The answer and how its candidates match, in one request."""
+    points, *lists = await read_whole(lambda: agent.store.query_batch(agent.alias, bodies), lambda answers: answers[0])
+    return _Asked(points, question.matches(lists))
 
 
 async def _explained(
@@ -299,9 +286,10 @@ async def _explained(
 
 
 def _body(agent: Agent, question: Question, look: _Look) -> Json:
-    template = scoring_of(
-        look.ranking, question.fusion, distance=agent.distance, has_extremes=MIN_MAX in agent.capabilities
-    )
+    has_extremes = MIN_MAX in agent.capabilities
+    # Weights of one request would push those of the objects out of the cache.
+    make = scoring_of if look.ranking == agent.settings.ranking else scoring_of.__wrapped__
+    template = make(look.ranking, question.fusion, distance=agent.distance, has_extremes=has_extremes)
     return {"prefetch": list(question.lists), "query": template.at(look.now_ms), "limit": look.fetched}
 
 
@@ -327,10 +315,21 @@ async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
 
 def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank: float | None) -> Hit:
     record = record_of(point["payload"])
-    if placed is None:
+    if placed is None and not look.solves_terms:
         return Hit(record, point["score"], rerank=rerank)
-    rank, match = placed
-    memory = Scored(
+    rank, match = placed or (None, _solved(record, point["score"], look))
+    terms = score(_scored(record, match), look.ranking, now_ms=look.now_ms)
+    return Hit(record, point["score"], terms, match, rank, rerank)
+
+
+def _solved(record: MemoryRecord, found: float, look: _Look) -> Match:
+    nowhere = _scored(record, Match(similarity=0.0, fused=0.0))
+    similarity = similarity_behind(found, nowhere, look.ranking, now_ms=look.now_ms)
+    return Match(similarity=similarity, fused=similarity)
+
+
+def _scored(record: MemoryRecord, match: Match) -> Scored:
+    return Scored(
         type=record.type,
         similarity=match.fused,
         keyword=match.keyword or 0.0,
@@ -342,7 +341,6 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
         last_accessed_at=record.last_accessed_at,
         tags=record.tags,
     )
-    return Hit(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)
 
 
 def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
@@ -351,32 +349,3 @@ def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:
         f" {{field: {key}, type: {type_}}} to spec.index.payloadIndexes"
         for field, key, type_ in unindexed_keys(request.selection, agent.settings.indexes)
     )
-
-
-def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:
-    most = agent.settings.ranking.max_query_limit
-    if most is None or request.top_k is None or request.top_k <= most:
-        return []
-    return [FieldError("top_k", f"{request.top_k} is more than the {most} that the object's strictMode allows")]
-
-
-def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
-    if not request.hybrid:
-        return []
-    if agent.keyword is None:
-        message = "this agent's memories have no keywords: leave hybrid out, or set index.keyword.enabled of its object"
-        return [FieldError("hybrid", message)]
-    return [] if request.query is not None else [FieldError("query", "required with hybrid: its words are looked for")]
-
-
-def _errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
-    errors = check_types(request.selection.types, agent, field="types")
-    errors += _check_top_k(request, agent)
-    if request.min_priority is not None and not isinstance(agent.settings.ranking.model, Priority):
-        way_out = "leave it out, or set spec.scoring.model to Priority"
-        errors.append(FieldError("min_priority", f"this agent's scoring model knows no priority: {way_out}"))
-    errors += check_presence(agent, text=request.query, vector=request.vector)
-    errors += _check_hybrid(request, agent)
-    if request.vector is not None:
-        errors += check_vector(request.vector, size=agent.source.dimensions)
-    return errors

@@ -51,7 +51,7 @@ class MemoryType:
         ttl: None answers for ever.
         supersede_by: the field that, with user and type, identifies a memory: the next one of the same value supersedes
             it. None leaves it to the writer to name an id.
-        immutable: no memory of the type can be superseded.
+        immutable: a memory of the type is neither superseded nor changed, and deleted by administrators alone.
         confidence: of a memory stored without one; None leaves it without, which scores as 1.
         event_types: what a memory's `event_type` may be; none is anything.
         meaning: how to recognise what belongs to the type, for whoever chooses it; empty says nothing.

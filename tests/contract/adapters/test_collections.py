@@ -28,6 +28,7 @@ from agentmemory_operator.collections.rules.changes import (
     UpdateHnsw,
     UpdateKeyword,
     UpdateOptimizers,
+    UpdatePayload,
     UpdateQuantization,
     UpdateReplication,
     UpdateStrictMode,
@@ -57,7 +58,9 @@ EMBEDDING = {"embedding": {"provider": "none", "dimensions": 4}}
 
 def as_reported(desired: Collection) -> Collection:
     """Return the desired collection with what the server decides where the object does not."""
-    return replace(desired, shard_number=1, replication_factor=1, strict_mode=desired.strict_mode or ())
+    return replace(
+        desired, shard_number=1, replication_factor=1, payload_on_disk=True, strict_mode=desired.strict_mode or ()
+    )
 
 
 DESIRED = as_reported(desired_of(EMBEDDING))
@@ -159,6 +162,8 @@ async def test_a_creation_that_is_repeated_is_no_error(place: Place) -> None:
         UpdateStrictMode((("enabled", True), ("max_query_limit", 7))),
         UpdateVectors("Cold"),
         UpdateVectors("Cached"),
+        UpdatePayload(payload_on_disk=False),
+        UpdatePayload(payload_on_disk=True),
         UpdateKeyword(has_keyword=True),
         UpdateKeyword(has_keyword=False),
         WakeOptimizers(),

@@ -11,7 +11,7 @@ from agentmemory_operator.errors import Conflict, NotFound, OutcomeUnknown, Stor
 from agentmemory_operator.memories.rules.filters import Selection
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
-from agentmemory_operator.search.search import SearchRequest
+from agentmemory_operator.search.requests import SearchRequest
 from tests.support.engine.agents import World, open_world, vector_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")

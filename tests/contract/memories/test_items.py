@@ -19,7 +19,7 @@ from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.points import PointStore
-from agentmemory_operator.search.search import SearchRequest
+from agentmemory_operator.search.requests import SearchRequest
 from tests.support.engine.agents import FakeEmbedder, World, open_world, vector_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")

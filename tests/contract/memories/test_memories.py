@@ -174,6 +174,8 @@ async def test_a_list_is_narrowed_by_type_tag_and_session(world: World) -> None:
 
     assert await contents(types=("task",)) == ["a"]
     assert sorted(await contents(tags=("x",))) == ["a", "b"]
+    assert sorted(await contents(tags=("x", "y"))) == ["a", "b"]
+    assert await contents(tags=("x", "y"), tags_match="all") == ["a"]
     assert await contents(session_id="s") == ["a"]
     assert await contents(types=("task",), tags=("z",)) == []
 

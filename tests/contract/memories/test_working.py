@@ -14,7 +14,7 @@ from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.filters import Selection
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.memories.working import KeptMemory, Session
-from agentmemory_operator.search.search import SearchRequest
+from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
 from tests.support.engine.agents import EVERYTHING, World, open_world, vector_of

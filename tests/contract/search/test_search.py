@@ -101,7 +101,8 @@ async def test_types_tags_and_session_narrow_a_search(world: World) -> None:
     await world.add("c", type="person")
 
     assert sorted(contents(await search(world, types=("task", "fact")))) == ["a", "b"]
-    assert contents(await search(world, tags=("x", "y"))) == ["a"]
+    assert sorted(contents(await search(world, tags=("x", "y")))) == ["a", "b"]
+    assert contents(await search(world, tags=("x", "y"), tags_match="all")) == ["a"]
     assert sorted(contents(await search(world, session_id="s"))) == ["a", "b"]
     assert contents(await search(world, types=("person",), tags=("x",))) == []
 

@@ -18,6 +18,7 @@ from agentmemory_operator.collections.rules.changes import (
     UpdateHnsw,
     UpdateKeyword,
     UpdateOptimizers,
+    UpdatePayload,
     UpdateQuantization,
     UpdateReplication,
     UpdateStrictMode,
@@ -61,6 +62,7 @@ SMALL_FORM = {
     "indexingThresholdKB": "indexing_threshold_kb",
     "datatype": "datatype",
     "memory": "memory",
+    "payloadOnDisk": "payload_on_disk",
     "shardNumber": "shard_number",
     "replicationFactor": "replication_factor",
     "hasKeyword": "has_keyword",
@@ -100,7 +102,14 @@ def apply_change(live: Collection, change: Change) -> Collection:
             return collection
         case CreateIndexes(indexes):
             return replace(live, indexes=tuple(sorted((dict(live.indexes) | dict(indexes)).items())))
-        case UpdateHnsw() | UpdateVectors() | UpdateKeyword() | UpdateOptimizers() | UpdateReplication():
+        case (
+            UpdateHnsw()
+            | UpdateVectors()
+            | UpdatePayload()
+            | UpdateKeyword()
+            | UpdateOptimizers()
+            | UpdateReplication()
+        ):
             figures = {figure.name: getattr(change, figure.name) for figure in fields(change) if figure.compare}
             return replace(live, **{name: value for name, value in figures.items() if value is not None})
         case UpdateQuantization(quantization):

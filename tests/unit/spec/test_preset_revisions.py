@@ -9,7 +9,7 @@ from agentmemory_operator.collections.rules.changes import Rebuild
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import Key
-from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking
+from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, effective_settings
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import CORTEX, PRESETS, Weights
@@ -272,13 +272,14 @@ async def test_what_memories_end_by_comes_into_force_when_it_is_approved(
     key, status = await run_again(stage, spec={"preset": preset})
     assert (stage.short(key), stage.store.changes) == (HELD, [])
     assert [words for words in told if words not in status["plan"]["refusal"]] == []
-    assert (status["effective"]["presetRevision"], status["plan"]["presetRevision"]) == (1, 2)
+    newest = PRESETS[preset][-1].revision
+    assert (status["effective"]["presetRevision"], status["plan"]["presetRevision"]) == (1, newest)
     assert endings_in_force(status, preset) == (None, None)
 
     key, status = await run_again(stage, spec={"preset": preset}, approved=status["plan"]["digest"])
 
     assert stage.short(key) == READY
-    assert (status["effective"]["presetRevision"], endings_in_force(status, preset)) == (2, endings)
+    assert (status["effective"]["presetRevision"], endings_in_force(status, preset)) == (newest, endings)
 
 
 @pytest.mark.parametrize("of_before", ["importance"], indirect=True)
@@ -308,3 +309,20 @@ async def test_a_rebuild_that_the_object_may_have_ends_nothing_unasked(of_before
     key, _ = await run_again(stage, spec=spec, generation=2, approved=again["plan"]["digest"])
 
     assert stage.short(key)[1] == ("InSync", "False", "RebuildRunning")
+
+
+async def test_a_revision_that_only_new_memories_notice_comes_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    with monkeypatch.context() as before:
+        before.setitem(PRESETS, "brain", PRESETS["brain"][:2])
+        stage.put(connection_document())
+        await stage.run(stage.put(memory_document(preset="brain")))
+    stage.store.points[PHYSICAL] = 5
+
+    key, status = await run_again(stage, spec={"preset": "brain"})
+
+    assert ("InSync", "True", "Converged") in stage.short(key)
+    assert status["effective"]["presetRevision"] == 3
+    settings = effective_settings(parse_agent_memory(memory_document(preset="brain") | {"status": status}))
+    assert settings.knowledge_category == "general"
+    assert {type_.confidence for type_ in settings.ranking.types} == {1.0}

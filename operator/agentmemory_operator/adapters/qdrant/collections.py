@@ -29,6 +29,7 @@ from agentmemory_operator.collections.rules.changes import (
     UpdateHnsw,
     UpdateKeyword,
     UpdateOptimizers,
+    UpdatePayload,
     UpdateQuantization,
     UpdateReplication,
     UpdateStrictMode,
@@ -195,6 +196,7 @@ class QdrantCollections:
                 UpdateHnsw()
                 | UpdateQuantization()
                 | UpdateOptimizers()
+                | UpdatePayload()
                 | WakeOptimizers()
                 | UpdateReplication()
                 | UpdateStrictMode()

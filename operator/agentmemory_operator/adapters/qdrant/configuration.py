@@ -6,6 +6,7 @@ from typing import Any
 from agentmemory_operator.collections.rules.changes import (
     UpdateHnsw,
     UpdateOptimizers,
+    UpdatePayload,
     UpdateQuantization,
     UpdateReplication,
     UpdateStrictMode,
@@ -52,6 +53,7 @@ Patched = (
     UpdateHnsw
     | UpdateQuantization
     | UpdateOptimizers
+    | UpdatePayload
     | WakeOptimizers
     | UpdateReplication
     | UpdateStrictMode
@@ -70,14 +72,20 @@ def update_of(change: Patched) -> Json:
             return {"quantization_config": quantization_of(quantization) or "Disabled"}
         case UpdateOptimizers():
             return {"optimizers_config": optimizers_of(change)}
-        case UpdateReplication(factor):
-            return {"params": {"replication_factor": factor}}
+        case UpdatePayload() | UpdateReplication():
+            return {"params": _params_of(change)}
         case UpdateStrictMode(limits):
             return {"strict_mode_config": dict(limits)}
         case WakeOptimizers():
             return {"optimizers_config": {}}
         case WriteMarker(marker):
             return {"metadata": {METADATA_KEY: marker_to_json(marker)}}
+
+
+def _params_of(change: UpdatePayload | UpdateReplication) -> Json:
+    if isinstance(change, UpdatePayload):
+        return {"on_disk_payload": change.payload_on_disk}
+    return {"replication_factor": change.replication_factor}
 
 
 def creation_of(collection: Collection, record: RebuildRecord | None = None) -> Json:
@@ -93,6 +101,7 @@ def creation_of(collection: Collection, record: RebuildRecord | None = None) -> 
         sparse_vectors={KEYWORD_VECTOR: KEYWORD_PARAMS} if collection.has_keyword else None,
         shard_number=collection.shard_number,
         replication_factor=collection.replication_factor,
+        on_disk_payload=collection.payload_on_disk is not False,
         strict_mode_config=dict(collection.strict_mode) if collection.strict_mode else None,
         hnsw_config=hnsw_of(collection),
         optimizers_config=optimizers_of(collection),
@@ -182,6 +191,7 @@ def _collection_from(info: Mapping[str, Any]) -> Collection:
         indexes=tuple(sorted((field, index["data_type"]) for field, index in info["payload_schema"].items())),
         datatype=vector["datatype"].capitalize() if vector.get("datatype") else FLOAT32,
         memory=memory_from(vector),
+        payload_on_disk=payload_on_disk(params),
         shard_number=params.get("shard_number"),
         replication_factor=params.get("replication_factor"),
         strict_mode=limits_from(config.get("strict_mode_config")),
@@ -195,6 +205,12 @@ def memory_from(vector: Mapping[str, Any]) -> str:
     if vector.get("memory") is not None:
         return CACHED if vector["memory"] == CACHED.lower() else COLD
     return COLD if vector.get("on_disk") else CACHED
+
+
+def payload_on_disk(params: Mapping[str, Any]) -> bool:
+    """Whether what memories hold is read from disk: the tier by its new name, else by the old one."""
+    tier = (params.get("payload") or {}).get("memory")
+    return bool(params.get("on_disk_payload", True)) if tier is None else tier == COLD.lower()
 
 
 def limits_from(config: Mapping[str, Any] | None) -> tuple[tuple[str, Limit], ...]:

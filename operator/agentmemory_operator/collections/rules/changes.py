@@ -62,6 +62,13 @@ class UpdateVectors:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdatePayload:
+    """Keep what memories hold beside their vectors on disk alone, or in RAM too."""
+
+    payload_on_disk: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateKeyword:
     """Add the sparse vector for keywords, empty for every point, or drop it from all."""
 
@@ -136,6 +143,7 @@ Change = (
     | UpdateHnsw
     | UpdateQuantization
     | UpdateVectors
+    | UpdatePayload
     | UpdateOptimizers
     | UpdateReplication
     | UpdateStrictMode
@@ -154,6 +162,7 @@ Tuned = (
     UpdateHnsw
     | UpdateQuantization
     | UpdateVectors
+    | UpdatePayload
     | UpdateOptimizers
     | UpdateReplication
     | UpdateStrictMode
@@ -166,6 +175,7 @@ WAKING = (
     UpdateHnsw,
     UpdateQuantization,
     UpdateVectors,
+    UpdatePayload,
     UpdateOptimizers,
     UpdateReplication,
     UpdateKeyword,
@@ -179,7 +189,7 @@ def class_of(change: Change) -> ChangeClass:
     match change:
         case Rebuild():
             return ChangeClass.REBUILD
-        case UpdateHnsw() | UpdateQuantization() | UpdateVectors() | UpdateKeyword(has_keyword=True):
+        case UpdateHnsw() | UpdateQuantization() | UpdateVectors() | UpdatePayload() | UpdateKeyword(has_keyword=True):
             return ChangeClass.REINDEX
         case UpdateReplication() if change.copies:
             return ChangeClass.REINDEX

@@ -125,6 +125,7 @@ class Collection:
     Attributes:
         datatype: Float32, Float16 or Uint8: how the vectors are stored.
         memory: Cached or Cold: where the vectors lie, by effect, whatever the name that the server was told.
+        payload_on_disk: where contents and other fields of memories are read from; False keeps them in RAM too.
         strict_mode: (limit, value) under the engine's names, sorted; `enabled` is one of them.
         has_keyword: there is a sparse vector for keywords, weighted by how rare a word is.
         indexes: (field, schema type), sorted by field.
@@ -140,6 +141,7 @@ class Collection:
     quantization: Quantization | None = None
     datatype: str | None = None
     memory: str | None = None
+    payload_on_disk: bool | None = None
     shard_number: int | None = None
     replication_factor: int | None = None
     strict_mode: Limits | None = None

@@ -86,6 +86,7 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         quantization=tuning.quantization,
         datatype=tuning.datatype,
         memory=tuning.memory,
+        payload_on_disk=index.payload.on_disk if index.payload else None,
         shard_number=sharding.shard_number,
         replication_factor=sharding.replication_factor,
         strict_mode=desired_limits(index.strict_mode),
@@ -152,7 +153,9 @@ def keyword_source(memory: AgentMemory) -> KeywordSource | None:
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:
     """The first 12 hex digits of the SHA-256 of everything that shapes the collection."""
     config = asdict(shape) | {"embedding": asdict(embedding)}
-    # Hashes that collections carry from before there were keywords stay what they are.
+    # Hashes that collections carry from before there were these stay what they are.
+    if config["payload_on_disk"] is None:
+        del config["payload_on_disk"]
     if not config.pop("has_keyword"):
         return _digest(config)
     return _digest(config | {"keyword": asdict(keyword) if keyword else None})

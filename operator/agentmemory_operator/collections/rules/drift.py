@@ -45,6 +45,7 @@ PATHS = {
     "indexing_threshold_kb": "index.optimizers.indexingThresholdKB",
     "quantization": "index.quantization",
     "memory": "index.vectors.memory",
+    "payload_on_disk": "index.payload.onDisk",
     "has_keyword": "index.keyword.enabled",
     "replication_factor": "index.sharding.replicationFactor",
 }

@@ -5,7 +5,8 @@ Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 4
     vectors        dimensions * bytes of the datatype + 2
     compressed     int8: d + 5; Turbo: d * bits / 8 + 10; Binary: d * bits / 8 + 2; Product: 4d / ratio, and centroids
     graph          4.23 * log2(memories in a segment) * (m / 16) ** 0.63
-    payload        400 for a content of 200 characters; on disk only
+    payload        400 for a content of 200 characters; on disk, and in RAM only where payload.onDisk is false, then in
+                   pages of 32 MiB a segment
     indexes        400 for those of retrieval, 40 for each further one
     keywords       w different words: 8.4w + 22 in RAM, 10.4w + 220 on disk; 58 in texts of three memories
     ids            30
@@ -33,6 +34,7 @@ AS_ASKED = "AsAsked"
 """The name of the row that the collection itself gets beside the profiles."""
 
 PAYLOAD_BYTES, INDEX_BYTES, EXTRA_INDEX_BYTES, ID_BYTES = 400, 400, 40, 30
+PAYLOAD_PAGE_BYTES = 32 * MIB
 LOG_OVERHEAD_BYTES, LOG_MAX_BYTES = 500, 64 * MIB
 # Different words, without those that say nothing, of a memory of 200 characters and the two before it in its session.
 KEYWORDS = 58
@@ -58,6 +60,7 @@ class Layout:
     quantization: Quantization | None
     extra_indexes: int = 0
     keywords: int = 0
+    has_payload_in_ram: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +80,15 @@ def estimate(layout: Layout, memories: int) -> Estimate:
     log = min(LOG_MAX_BYTES, memories * (4 * layout.dimensions + 8 * layout.keywords + LOG_OVERHEAD_BYTES))
     words = _keyword_vectors(layout, memories)
     has_copies_in_ram = not layout.is_cold or (layout.quantization is not None and layout.quantization.always_ram)
-    ram = graph + indexes + words.ram + (0 if layout.is_cold else vectors) + (copies if has_copies_in_ram else 0)
+    payload = _payload_in_ram(layout, memories) if layout.has_payload_in_ram else 0
+    ram = (
+        payload
+        + graph
+        + indexes
+        + words.ram
+        + (0 if layout.is_cold else vectors)
+        + (copies if has_copies_in_ram else 0)
+    )
     return Estimate(ram, vectors + copies + graph + indexes + words.disk + memories * PAYLOAD_BYTES + log)
 
 
@@ -107,6 +118,7 @@ def layout_of(collection: Collection) -> Layout:
         quantization=collection.quantization,
         extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
         keywords=KEYWORDS if collection.has_keyword else 0,
+        has_payload_in_ram=collection.payload_on_disk is False,
     )
 
 
@@ -123,6 +135,7 @@ def profile_layout(name: str, collection: Collection, memories: int) -> Layout:
         quantization=figures.quantization,
         extra_indexes=len(set(collection.indexes) - set(RETRIEVAL_INDEXES)),
         keywords=KEYWORDS if collection.has_keyword else 0,
+        has_payload_in_ram=collection.payload_on_disk is False,
     )
 
 
@@ -136,6 +149,12 @@ def _keyword_vectors(layout: Layout, memories: int) -> Estimate:
     if not layout.keywords:
         return Estimate(0, 0)
     return Estimate(memories * (8.4 * layout.keywords + 22), memories * (10.4 * layout.keywords + 220))
+
+
+def _payload_in_ram(layout: Layout, memories: int) -> float:
+    """Whole pages for each segment, one at least: what an empty agent takes too."""
+    segments = layout.segments or 2
+    return segments * PAYLOAD_PAGE_BYTES * max(1, math.ceil(memories * PAYLOAD_BYTES / segments / PAYLOAD_PAGE_BYTES))
 
 
 def _graph_bytes(layout: Layout, memories: int) -> float:

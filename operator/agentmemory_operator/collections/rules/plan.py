@@ -41,6 +41,7 @@ from agentmemory_operator.collections.rules.changes import (
     UpdateHnsw,
     UpdateKeyword,
     UpdateOptimizers,
+    UpdatePayload,
     UpdateQuantization,
     UpdateReplication,
     UpdateStrictMode,
@@ -159,6 +160,8 @@ def _tuned(desired: Collection, live: Collection) -> Iterator[Tuned]:
         yield UpdateQuantization(desired.quantization)
     if desired.memory is not None and desired.memory != live.memory:
         yield UpdateVectors(desired.memory)
+    if desired.payload_on_disk is not None and desired.payload_on_disk != live.payload_on_disk:
+        yield UpdatePayload(desired.payload_on_disk)
     if optimizers := _changed(desired, live, ("default_segment_number", "indexing_threshold_kb")):
         yield UpdateOptimizers(**optimizers)
     if limits := limits_to_set(desired.strict_mode, live.strict_mode):

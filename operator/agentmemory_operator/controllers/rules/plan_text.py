@@ -15,6 +15,7 @@ from agentmemory_operator.collections.rules.changes import (
     UpdateHnsw,
     UpdateKeyword,
     UpdateOptimizers,
+    UpdatePayload,
     UpdateQuantization,
     UpdateReplication,
     UpdateStrictMode,
@@ -56,6 +57,7 @@ def describe_change(change: Change) -> str:
             UpdateHnsw()
             | UpdateQuantization()
             | UpdateVectors()
+            | UpdatePayload()
             | UpdateOptimizers()
             | UpdateReplication()
             | UpdateStrictMode()
@@ -78,6 +80,8 @@ def _describe_tuning(change: Tuned) -> str:
             return f"set quantization {_quantization_text(quantization)}"
         case UpdateStrictMode(limits):
             return "limit " + ", ".join(f"{name} {value}" for name, value in limits)
+        case UpdatePayload(is_on_disk):
+            return "keep contents on disk" if is_on_disk else "keep contents in RAM too"
         case UpdateVectors(memory):
             return f"keep the vectors {memory}"
         case UpdateReplication():

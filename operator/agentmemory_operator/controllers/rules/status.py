@@ -16,6 +16,7 @@ from agentmemory_operator.collections.rules.collection import (
 )
 from agentmemory_operator.collections.rules.drift import Difference
 from agentmemory_operator.collections.rules.outcome import Reconciled
+from agentmemory_operator.collections.rules.outgrown import outgrown
 from agentmemory_operator.collections.rules.replicas import named
 from agentmemory_operator.connections.rules.capabilities import ServerCapabilities, capabilities_of
 from agentmemory_operator.controllers.rules.plan_text import plan_status, quantization_type
@@ -91,7 +92,7 @@ def converged_status(settings: AgentSettings, done: Reconciled, *, old: Mapping[
         now: RFC 3339 UTC.
     """
     conditions = merge_conditions(
-        old.get("conditions") or [], _states(settings, done), generation=settings.generation, now=now
+        old.get("conditions") or [], _states(settings, done, old), generation=settings.generation, now=now
     )
     status = AgentMemoryStatus(
         observed_generation=settings.generation,
@@ -230,7 +231,7 @@ def _capacity(loads: Sequence[Load], old: Mapping[str, Any]) -> tuple[CapacitySt
     return capacity, capacity_state(level, capacity)
 
 
-def _states(settings: AgentSettings, done: Reconciled) -> list[ConditionState]:
+def _states(settings: AgentSettings, done: Reconciled, old: Mapping[str, Any]) -> list[ConditionState]:
     states = list(_serving(done))
     fault = lifecycle_fault(settings.lifecycle)
     if settings.scoring_fault:
@@ -238,6 +239,8 @@ def _states(settings: AgentSettings, done: Reconciled) -> list[ConditionState]:
     elif fault:
         message = f"{': '.join(fault)}; meanwhile nothing is cleaned up"
         states.append(ConditionState("Stalled", True, Reason.SCHEDULE_REJECTED, message))
+    if state := outgrown(done.observed, settings.expected_memories, old):
+        states.append(state)
     return [*states, *unlisted_states(done.unlisted)]
 
 

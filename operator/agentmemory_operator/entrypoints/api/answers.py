@@ -4,7 +4,7 @@ Rendered by hand: a response model would cost more than the engine's own work.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import orjson
@@ -35,6 +35,8 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
     "repeated": "stored before, under the same Idempotency-Key",
 }
 
+COMPACT_DECIMALS = 4
+_STORED_AS_GIVEN = ("metadata", "context")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types")
 # Those of the models that are not in force are null.
 _MODEL_FIGURES = ("weights", "utility_norm", "confidence", "priority", "horizons", "importance", "expression")
@@ -86,17 +88,60 @@ def memory(record: MemoryRecord) -> Json:
     }
 
 
-def search(answer: SearchAnswer, ranking: Ranking) -> Json:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """How memories are shown.
+
+    Attributes:
+        fields: of a memory; none is all.
+        is_compact: without what is null, numbers with four decimals.
+    """
+
+    fields: tuple[str, ...] = ()
+    is_compact: bool = False
+
+    def of(self, record: MemoryRecord) -> Json:
+        """The memory, as far as it is asked for."""
+        rendered = memory(record)
+        return {name: rendered[name] for name in self.fields} if self.fields else rendered
+
+    def shown(self, answer: Json) -> Json:
+        """The answer in the form that is asked for."""
+        return _compact(answer) if self.is_compact else answer
+
+
+WHOLE = View()
+
+
+def _compact(value: Any) -> Any:
+    match value:
+        case dict():
+            return {
+                # What callers stored is theirs, to the last digit.
+                name: part if name in _STORED_AS_GIVEN else _compact(part)
+                for name, part in value.items()
+                if part is not None
+            }
+        case list() | tuple():
+            return [_compact(part) for part in value]
+        case float():
+            return round(value, COMPACT_DECIMALS)
+    return value
+
+
+def search(answer: SearchAnswer, view: View) -> Json:
     """`SearchOut`."""
-    return {
-        "results": [_found(found, answer, ranking) for found in answer.results],
-        "generation": answer.generation,
-        "total_candidates": answer.total_candidates,
-        "removed_by_threshold": answer.removed_by_threshold,
-        "candidates": _candidates(answer),
-        "took_ms": round(answer.took_ms, 3),
-        "warnings": answer.warnings,
-    }
+    return view.shown(
+        {
+            "results": [_found(found, answer, view) for found in answer.results],
+            "generation": answer.generation,
+            "total_candidates": answer.total_candidates,
+            "removed_by_threshold": answer.removed_by_threshold,
+            "candidates": _candidates(answer),
+            "took_ms": round(answer.took_ms, 3),
+            "warnings": answer.warnings,
+        }
+    )
 
 
 def stored(result: StoredMemory) -> Json:
@@ -117,9 +162,9 @@ def item_stored(put: Put) -> Json:
     return stored | {"warnings": put.warnings}
 
 
-def page(found: MemoryPage) -> Json:
+def page(found: MemoryPage, view: View = WHOLE) -> Json:
     """`PageOut`."""
-    return {"results": [memory(record) for record in found.records], "next_cursor": found.next_cursor}
+    return view.shown({"results": [view.of(record) for record in found.records], "next_cursor": found.next_cursor})
 
 
 def history(found: History) -> Json:
@@ -204,11 +249,15 @@ def _node(node: Node) -> Json:
     return memory(node.record) | {"children": [_node(child) for child in node.children]}
 
 
-def _found(found: Hit, answer: SearchAnswer, ranking: Ranking) -> Json:
-    rendered = memory(found.record)
+def _found(found: Hit, answer: SearchAnswer, view: View) -> Json:
+    rendered = view.of(found.record)
     rendered["score"] = found.score
-    if found.terms is not None:
-        rendered["explain"] = _terms(found.terms, ranking) | _match(found) | _standing(found, answer)
+    if found.terms is not None and answer.has_terms:
+        terms = found.terms.terms
+        similarity = found.match.similarity if found.match else None
+        rendered |= {"similarity": similarity, "recency": terms.get("recency"), "utility": terms.get("utility")}
+    if found.terms is not None and answer.candidates is not None:
+        rendered["explain"] = _terms(found.terms, answer.ranking) | _match(found) | _standing(found, answer)
     return rendered
 
 

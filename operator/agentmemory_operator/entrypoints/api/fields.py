@@ -1,5 +1,6 @@
 """What one value of a request may be: types with their bounds, used by the request models and the OpenAPI document."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
@@ -15,6 +16,7 @@ ID_MAX = 256
 TAG_MAX = 128
 TAGS_MAX = 64
 SOURCES_MAX = 1_000
+SOURCE_MAX = 66
 TYPE_MAX = 64
 # As many as an agent may have.
 TYPES_MAX = 64
@@ -26,6 +28,8 @@ ITEM_CONTENT_MAX = 1 << 20
 METADATA_DEPTH_MAX = 16
 VECTOR_MAX = 65_536
 
+SOURCES = ("conversation", "tool_result", "reflection", "distillation", "consolidation", "import")
+OWN_SOURCE = r"^x-[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
 
 # No control characters, and at least one that shows.
@@ -98,6 +102,14 @@ def check_user(value: str) -> str:
     return value
 
 
+def check_source(value: str) -> str:
+    """Refuse what is neither a known source nor marked as one's own."""
+    if value in SOURCES or re.fullmatch(OWN_SOURCE, value):
+        return value
+    known = ", ".join(SOURCES)
+    raise _refuse(f"must be one of {known}, or x- and a name of your own, as x-crm; not {value!r}")
+
+
 Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN)]
 UserId = Annotated[Id, AfterValidator(check_user)]
 ScopeName = Annotated[str, Field(max_length=SCOPE_CHARS, pattern=SCOPE_PATTERN)]
@@ -135,6 +147,20 @@ Importance = Annotated[
 Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX, fail_fast=True)]
 SourceIds = Annotated[list[MemoryId], Field(max_length=SOURCES_MAX), AfterValidator(drop_repeats)]
 KnowledgeCategory = Literal["brand", "strategy", "meeting", "content", "technical", "relationship", "general"]
+# What a program of its own calls a source does not collide with names that come later.
+Source = Annotated[
+    str,
+    Field(max_length=SOURCE_MAX),
+    AfterValidator(check_source),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "enum": list(SOURCES)},
+                {"type": "string", "maxLength": SOURCE_MAX, "pattern": OWN_SOURCE},
+            ]
+        }
+    ),
+]
 Context = Annotated[
     str | dict[str, Any],
     PlainValidator(check_context),

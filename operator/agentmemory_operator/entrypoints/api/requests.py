@@ -19,6 +19,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Numbers,
     ScopeNames,
     Share,
+    Source,
     SourceIds,
     Tags,
     Threshold,
@@ -28,17 +29,21 @@ from agentmemory_operator.entrypoints.api.fields import (
     TypeNames,
     UserId,
 )
+from agentmemory_operator.entrypoints.api.views import Shown
 from agentmemory_operator.memories.hierarchy import TreeRequest
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.criteria_json import read_filters
-from agentmemory_operator.memories.rules.filters import Selection
+from agentmemory_operator.memories.rules.filters import Selection, TagsMatch
 from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS
 from agentmemory_operator.memories.stored import ListRequest
-from agentmemory_operator.search.search import SearchRequest
+from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
+from agentmemory_operator.spec.presets.table import Weights
 
 BATCH_MAX = 1_000
 LIST_LIMIT = 50
+# As of the object's own weights: `spec/kinds/cel.py`.
+WEIGHTS_TOLERANCE = 1e-6
 LIST_LIMIT_MAX = 1_000
 
 
@@ -63,7 +68,9 @@ class MemoryIn(Body):
     )
     session_id: Id | None = Field(default=None, description="The conversation it came from.")
     tags: Tags = Field(default=[], description="Labels that a search can ask for; repeats are dropped.")
-    source: Id | None = Field(default=None, description="Where it came from: conversation, tool_result, reflection, …")
+    source: Source | None = Field(
+        default=None, description="Where it came from: one of these, or `x-` and a name of your own."
+    )
     author: Id | None = Field(default=None, description="Who says so: an agent, a program, a person.")
     metadata: Metadata = Field(default={}, description="Anything else, as a JSON object at most 16 levels deep.")
     key: Id | None = Field(default=None, description="What it is a value of, as `billing.method`.")
@@ -109,7 +116,23 @@ class BatchEnvelope(Body):
     memories: Annotated[list[Any], Field(min_length=1, max_length=BATCH_MAX)]
 
 
-class SearchIn(Body):
+class WeightsIn(Body):
+    """Shares of the combined score, together 1."""
+
+    similarity: Share = Field(description="Share of the similarity, 0..1.")
+    recency: Share = Field(description="Share of the recency, 0..1.")
+    utility: Share = Field(description="Share of the utility, 0..1.")
+
+    @model_validator(mode="after")
+    def _add_up(self) -> "WeightsIn":
+        total = self.similarity + self.recency + self.utility
+        if abs(total - 1) > WEIGHTS_TOLERANCE:
+            message = f"must add up to 1 (to within {WEIGHTS_TOLERANCE:f}), not {total:.6f}"
+            raise PydanticCustomError("weights", "{message}", {"message": message})
+        return self
+
+
+class SearchIn(Body, Shown):
     """What to look for; one of `query` and `vector`, both where callers send vectors and the agent has keywords."""
 
     user_id: UserId = Field(description="Whose memories.")
@@ -128,7 +151,10 @@ class SearchIn(Body):
         description="Least priority, with the model Priority. Default: the object's `minPriority`.",
     )
     types: TypeNames | None = Field(default=None, min_length=1, description="Only memories of these types.")
-    tags: AskedTags | None = Field(default=None, min_length=1, description="Only memories that carry all of these.")
+    tags: AskedTags | None = Field(
+        default=None, min_length=1, description="Only memories that carry any of these tags."
+    )
+    tags_match: TagsMatch = Field(default="any", description="`all`: only those that carry every one of `tags`.")
     session_id: Id | None = Field(default=None, description="Only memories of this session.")
     namespace: Namespace = Field(default=[], description="Only memories whose namespace begins with these parts.")
     filters: Filters = Field(
@@ -140,7 +166,15 @@ class SearchIn(Body):
         default=None,
         description="Search by words too; false searches by meaning alone. Default: where the agent has keywords.",
     )
-    explain: StrictBool = Field(default=False, description="Also return the terms of each score.")
+    weights: WeightsIn | None = Field(
+        default=None,
+        description="For this search alone, with the model Weighted, where the object's `allowOverrides` lets it."
+        " Default: the object's.",
+    )
+    terms: StrictBool = Field(default=False, description="Also return similarity, recency and utility of each result.")
+    explain: StrictBool = Field(
+        default=False, description="Also return all terms of each score, and prove the answer: a dearer search."
+    )
 
     @model_validator(mode="after")
     def _has_one_question(self) -> "SearchIn":
@@ -159,6 +193,7 @@ class SearchIn(Body):
             scopes=default_scopes if self.include_scopes is None else tuple(self.include_scopes),
             types=tuple(self.types or ()),
             tags=tuple(self.tags or ()),
+            tags_match=self.tags_match,
             session_id=self.session_id,
             namespace=tuple(self.namespace),
             at_time=self.at_time,
@@ -173,6 +208,8 @@ class SearchIn(Body):
             threshold=self.threshold,
             min_priority=self.min_priority,
             hybrid=self.hybrid,
+            weights=Weights(**dict(self.weights)) if self.weights else None,
+            terms=self.terms,
             explain=self.explain,
         )
 
@@ -271,13 +308,18 @@ class StatsParameters(Parameters):
     user_id: UserId | None = Field(default=None, description="Whose memories. Default: all users' and scopes'.")
 
 
-class ListParameters(Parameters):
+class MemoryParameters(UserParameters, Shown):
+    """Whose memory, and how it is shown."""
+
+
+class ListParameters(Parameters, Shown):
     """Which memories to list."""
 
     user_id: UserId = Field(description="Whose memories.")
     include_scopes: ScopeNames = Field(default=[], description="Memories of this shared scope too; repeated, of each.")
     type: TypeNames = Field(default=[], description="Only this type; repeated, any of them.")
-    tag: AskedTags = Field(default=[], description="Only memories with this tag; repeated, with all of them.")
+    tag: AskedTags = Field(default=[], description="Only memories with this tag; repeated, with any of them.")
+    tags_match: TagsMatch = Field(default="any", description="`all`: only memories with every `tag`.")
     session_id: Id | None = Field(default=None, description="Only this session.")
     namespace: Namespace = Field(default=[], description="Only this namespace: repeated, its first parts in order.")
     include_superseded: bool = Field(default=False, description="Also versions that others replaced.")
@@ -291,6 +333,7 @@ class ListParameters(Parameters):
             scopes=tuple(self.include_scopes),
             types=tuple(self.type),
             tags=tuple(self.tag),
+            tags_match=self.tags_match,
             session_id=self.session_id,
             namespace=tuple(self.namespace),
             include_superseded=self.include_superseded,

@@ -20,6 +20,7 @@ from agentmemory_operator.entrypoints.api.requests import (
     BatchIn,
     ListParameters,
     MemoryIn,
+    MemoryParameters,
     Parameters,
     SearchIn,
     StatsParameters,
@@ -142,11 +143,13 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
     """A user's memories, newest first, page by page."""
     services = services_of(request)
     opened = await services.directory.open(agent)
-    return answers.json_response(answers.page(await list_page(opened, parameters.list_request())))
+    return answers.json_response(answers.page(await list_page(opened, parameters.list_request()), parameters.view()))
 
 
 @router.get("/{agent}/memories/{id}", summary="Read a memory", **describe(MemoryOut, problems=READ_PROBLEMS))
-async def get_memory(agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]) -> Response:
+async def get_memory(
+    agent: str, id: str, request: Request, parameters: Annotated[MemoryParameters, Query()]
+) -> Response:
     """One memory, superseded or not; another user's is not found."""
     services = services_of(request)
     memory_id = known_id(id)
@@ -154,7 +157,8 @@ async def get_memory(agent: str, id: str, request: Request, parameters: Annotate
     record = await read_memory(opened, memory_id, user_id=parameters.user_id)
     if record.type in opened.settings.session_types:
         await services.working.touch(opened, record)
-    return answers.json_response(answers.memory(record))
+    view = parameters.view()
+    return answers.json_response(view.shown(view.of(record)))
 
 
 @router.delete(
@@ -169,7 +173,8 @@ async def delete_memory(
     services = services_of(request)
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
-    await delete_head(opened, memory_id, user_id=parameters.user_id)
+    is_admin = rights_of(request).may(Verb.ADMIN)
+    await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
     return Response(status_code=204)
 
 
@@ -190,7 +195,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     opened = await services.directory.open(agent)
     answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
     services.meter.searched(answer.total_candidates)
-    content = answers.search(answer, opened.settings.ranking)
+    content = answers.search(answer, sent.view())
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 
 

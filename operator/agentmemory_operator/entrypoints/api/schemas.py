@@ -14,7 +14,7 @@ class Answer(BaseModel):
 
 
 class MemoryOut(Answer):
-    """A stored memory."""
+    """A stored memory: all of this, or what `fields` names; `format: compact` leaves out what is null."""
 
     id: str
     user_id: str
@@ -99,6 +99,9 @@ class FoundOut(MemoryOut):
     """A result of a search."""
 
     score: float
+    similarity: float | None = Field(default=None, description="To the query; only with `terms`.")
+    recency: float | None = Field(default=None, description="Only with `terms`; null: the model has none.")
+    utility: float | None = Field(default=None, description="Only with `terms`; null: the model has none.")
     explain: ExplainOut | None = Field(default=None, description="Only when asked for.")
 
 

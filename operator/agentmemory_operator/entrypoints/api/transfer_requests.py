@@ -43,6 +43,7 @@ class LineIn(MemoryIn):
     """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
 
     user_id: UserId | None = Field(default=None, description="That of the request, where it is given.")  # type: ignore[assignment]
+    source: Id | None = Field(default=None, description="Where it came from; any name, as older memories have.")
     id: MemoryId | None = Field(default=None, description="Default: made of what the line says.")
     superseded_by: MemoryId | None = Field(default=None, description="Id of the version after it.")
     superseded_at: Time | None = Field(default=None, description="Since when that is the newest.")

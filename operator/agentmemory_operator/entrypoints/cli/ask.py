@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from enum import StrEnum
 from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     """What a verb asks of an agent."""
 
 FORGET = "Erase them for good, in copies too, with what is stored meanwhile?"
+
+
+class TagsMatch(StrEnum):
+    """How many of the tags a memory has to carry."""
+
+    ANY = "any"
+    ALL = "all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +76,18 @@ def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None
     _add_verb(cli, receipts, _Way(asking, inspection, _receipts_section))
 
 
-def search(
+def search(  # noqa: PLR0913 # each is an option
     query: Annotated[str, typer.Argument(help="What to look for.")],
     user: User,
     type_: Annotated[list[str] | None, typer.Option("--type", help="Only this type; repeated, any of them.")] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeated, with all of them.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Only with this tag; repeated, with any of them.")] = None,
+    tags_match: Annotated[TagsMatch | None, typer.Option(help="all: with every --tag. Default: any.")] = None,
     filters: Annotated[str | None, typer.Option(help="Conditions, as JSON: docs/filters.md.")] = None,
     top_k: Annotated[int | None, typer.Option(help="How many at most. Default: the object's limit.")] = None,
 ) -> "Call":
     """Search an agent's memories of a user, ranked as the object declares."""
     options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
+    options |= _given({"tags_match": tags_match and tags_match.value})
     return lambda api, agent: api.search(agent, user, query, **options)
 
 

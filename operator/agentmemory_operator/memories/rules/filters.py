@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from agentmemory_operator.memories.rules import criteria
 from agentmemory_operator.memories.rules.criteria import Criterion, compile_criterion
@@ -12,6 +12,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 
 Filter = dict[str, Any]
 Condition = criteria.Condition
+TagsMatch = Literal["any", "all"]
 
 IS_PENDING: Condition = {"key": "pending", "match": {"value": True}}
 IS_WORKING: Condition = {"key": "working", "match": {"value": True}}
@@ -37,7 +38,7 @@ class Selection:
     Attributes:
         scopes: whose memories belong to it too.
         types: any of them.
-        tags: all of them.
+        tags: any of them, or with `tags_match` all.
         namespace: first parts of the memory's namespace.
         at_time: Unix milliseconds; only what was true then, whether or not something replaced it since.
         include_superseded: earlier versions too.
@@ -47,6 +48,7 @@ class Selection:
     scopes: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
+    tags_match: TagsMatch = "any"
     session_id: str | None = None
     namespace: tuple[str, ...] = ()
     at_time: int | None = None
@@ -97,7 +99,7 @@ def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ())
         must.append(NOT_SUPERSEDED)
     if selection.types:
         must.append({"key": "type", "match": {"any": list(selection.types)}})
-    must.extend(equals("tags", tag) for tag in selection.tags)
+    must.extend(_tagged(selection))
     if selection.session_id is not None:
         must.append(equals("sessionId", selection.session_id))
     if selection.namespace:
@@ -105,6 +107,12 @@ def visible(selection: Selection, now_ms: int, types: Iterable[MemoryType] = ())
     if selection.criterion is not None:
         must.append(compile_criterion(selection.criterion))
     return {"must": must}
+
+
+def _tagged(selection: Selection) -> list[Condition]:
+    if selection.tags_match == "any" and selection.tags:
+        return [equals_any("tags", selection.tags)]
+    return [equals("tags", tag) for tag in selection.tags]
 
 
 def _owned_by(owners: list[str]) -> Condition:

@@ -119,7 +119,7 @@ def _search(types: Sequence[MemoryType] | None) -> Tool:
                     "type": "array",
                     "items": _text(),
                     "minItems": 1,
-                    "description": "Only memories with all of these labels.",
+                    "description": "Only memories with any of these labels.",
                 },
                 "top_k": {
                     "type": "integer",

@@ -11,7 +11,7 @@ A type that does not decay has recency 1. A type that the object no longer lists
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from types import MappingProxyType
 
@@ -32,6 +32,7 @@ from agentmemory_operator.spec.expression.tree import (
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import (
     DEFAULTS,
+    SIMILARITY,
     Scored,
     payload_keys_of,
     ranges_of,
@@ -94,6 +95,27 @@ def score(memory: Scored, ranking: Ranking, *, now_ms: int) -> ScoreTerms:
         boost=boost_of(ranking).evaluate(values),
         score=combined(ranking).evaluate(values),
     )
+
+
+LEAST_SHARE = 0.05
+"""Share of the similarity from which a score, which is float32, tells it to within 1e-5."""
+
+
+def tells_similarity(ranking: Ranking) -> bool:
+    """Whether the similarity behind a score can be told from it."""
+    return ranking.model is None and ranking.weights.similarity >= LEAST_SHARE
+
+
+def similarity_behind(found: float, memory: Scored, ranking: Ranking, *, now_ms: int) -> float:
+    """The similarity of a memory that scored `found`, where scores tell it; that of `memory` does not count.
+
+    The weighted score is a line over the similarity, so two of its points give it.
+    """
+    tree, values = combined(ranking), values_of(memory, now_ms=now_ms)
+    low, high = (
+        tree.evaluate(replace(values, numbers={**values.numbers, SIMILARITY: similarity})) for similarity in (0.0, 1.0)
+    )
+    return (found - low) / (high - low)
 
 
 def score_query(

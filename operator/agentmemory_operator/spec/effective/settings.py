@@ -61,6 +61,7 @@ class Ranking:
         rescore: candidates are compared by the vectors themselves, not by their compressed copies.
         fusion: how a search by words too ranks.
         rerank: what reads the best again; None is nothing.
+        allows_overrides: a request may bring weights of its own.
         max_query_limit: the most results that the engine's strict mode lets one request have; None is any number.
         oversampling: how many times more candidates than wanted are rescored, at least 1.
         types: none takes any type, each without decay.
@@ -84,6 +85,7 @@ class Ranking:
     max_query_limit: int | None = None
     fusion: Fusion = field(default_factory=Fusion)
     rerank: Reranking | None = None
+    allows_overrides: bool = True
 
     @property
     def default_type(self) -> str:
@@ -114,6 +116,7 @@ class AgentSettings:
         scoring_fault: why the object's own scoring expression cannot be used, None where it can.
         lifecycle: how memories end.
         scrubs_secrets: secrets are taken out of memories before they are stored.
+        knowledge_category: of a memory that is stored without one; None leaves it without.
         max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
     """
 
@@ -135,6 +138,7 @@ class AgentSettings:
     scoring_generation: int | None = None
     scoring_fault: str | None = None
     scrubs_secrets: bool = False
+    knowledge_category: str | None = None
     max_content_tokens: int | None = None
     deduplicate: bool = False
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
@@ -181,6 +185,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         scoring_generation=choice.generation,
         scoring_fault=choice.fault,
         subjects=subjects_of(memory.spec.access),
+        knowledge_category=preset_of(memory).knowledge_category,
         max_content_tokens=preset_of(memory).max_content_tokens,
         deduplicate=effective_lifecycle(memory).deduplicate,
         scrubs_secrets=effective_lifecycle(memory).scrub_secrets,
@@ -247,6 +252,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         types=effective_types(memory),
         unlisted=unlisted_types(memory),
         candidates=candidates if isinstance(candidates, int) else None,
+        allows_overrides=given.get("allow_overrides", True),
         search_ef=hnsw.search_ef if hnsw else None,
         rescore=tuning.rescore,
         oversampling=tuning.oversampling,

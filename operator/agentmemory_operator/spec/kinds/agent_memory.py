@@ -199,7 +199,9 @@ class TypeSpec(Model):
         " supersedes the one before it, whoever said it. none: a memory supersedes only what it names. Default: none.",
     )
     immutable: bool | None = Field(
-        default=None, description="true: no memory of this type can be superseded. Default: false."
+        default=None,
+        description="true: a memory of this type can be neither superseded nor changed, and deleting one needs the verb"
+        " admin; it is forgotten with its user. Default: false.",
     )
     event_types: tuple[EventType, ...] | None = Field(
         default=None,

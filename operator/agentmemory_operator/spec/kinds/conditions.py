@@ -103,6 +103,9 @@ class Reason(StrEnum):
     LITTLE_ROOM_LEFT = "LittleRoomLeft"
     SERVER_FULL = "ServerFull"
     NAMESPACE_FULL = "NamespaceFull"
+    GRAPH_OUTGROWN = "GraphOutgrown"
+    SERVER_OUTGROWN = "ServerOutgrown"
+    NODE_OUTGROWN = "NodeOutgrown"
 
 
 TYPES: Mapping[str, Mapping[str, str]] = {
@@ -113,6 +116,7 @@ TYPES: Mapping[str, Mapping[str, str]] = {
         "Stalled": "nothing changes until a person acts; only while it holds",
         "Suspended": "spec.suspend is true; only while it holds",
         "TypesListed": "False while there are memories of a type that is not listed",
+        "Outgrown": "there are more memories than the layout was made for; only while it holds",
         "SnapshotFresh": "the last proven snapshot is young enough; with a schedule",
         "SnapshotVerified": "the last snapshot is proven; once one was made",
     },

@@ -147,6 +147,16 @@ class VectorsSpec(Model):
     )
 
 
+class PayloadSpec(Model):
+    """Where what memories hold beside their vectors is kept: contents, metadata and all other fields."""
+
+    on_disk: bool = Field(
+        description="true: read from disk when needed. false: kept in RAM too, 32 MiB a segment at least, also of an"
+        " empty agent. A change rewrites the segments in the background. Default: true for new collections; those that"
+        " exist stay as they are while this is not given."
+    )
+
+
 class ShardingSpec(Model):
     """How the collection is spread over the servers of a Qdrant cluster."""
 
@@ -267,6 +277,9 @@ class Index(Model):
     )
     vectors: VectorsSpec | None = Field(
         default=None, description="The vectors themselves. Default: the profile's or preset's."
+    )
+    payload: PayloadSpec | None = Field(
+        default=None, description="Contents and other fields of memories. Default: on disk."
     )
     keyword: KeywordSpec | None = Field(
         default=None, description="Search by words beside the search by meaning. Default: the preset's."

@@ -223,6 +223,11 @@ class ScoringSpec(Model):
         description="Reads the best results again by a cross-encoder, and answers in its order; scores and thresholds"
         " stay. Default: off. Acts on the next search that has a query.",
     )
+    allow_overrides: bool | None = Field(
+        default=None,
+        description="Whether a search may bring weights of its own, for that search alone. Acts on the next search."
+        " Default: true.",
+    )
     candidates: Literal["Auto"] | Annotated[int, Field(ge=1, le=10_000)] | None = Field(
         default=None,
         description="Memories that the engine scores for one search: Auto or 1..10000. Auto sizes it from the number of"

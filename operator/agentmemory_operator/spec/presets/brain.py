@@ -50,6 +50,14 @@ _FIRST = Preset(
 )
 
 # The first revision kept old events for ever that no search returns.
-BRAIN = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, remove_hidden_days=90))
+_SECOND = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, remove_hidden_days=90))
 
-REVISIONS = (_FIRST, BRAIN)
+# The second left memories without a confidence and without what they are about; what is stored stays as it is.
+BRAIN = replace(
+    _SECOND,
+    revision=3,
+    types=tuple(replace(type_, confidence=1.0) for type_ in _SECOND.types),
+    knowledge_category="general",
+)
+
+REVISIONS = (_FIRST, _SECOND, BRAIN)

@@ -166,6 +166,7 @@ class Preset:
         fusion: how words and meaning become one number.
         embedding_models: the model of a provider where the object names none, and the design does.
         embedding_cache_entries: texts whose vectors are kept in memory.
+        knowledge_category: of a memory that is stored without one; None leaves it without.
         max_content_tokens: longest content; None is the API's own bound.
         datatype: of the vectors, Float32 or Float16.
         default_segment_number: 0 is one for each CPU.
@@ -187,6 +188,7 @@ class Preset:
     fusion: Fusion = field(default_factory=Fusion)
     embedding_models: tuple[tuple[str, str], ...] = ()
     embedding_cache_entries: int = 10_000
+    knowledge_category: str | None = None
     max_content_tokens: int | None = None
     distance: str = "Cosine"
     datatype: str = "Float32"

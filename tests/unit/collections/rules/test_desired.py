@@ -1,10 +1,14 @@
 """From spec to the desired collection."""
 
+import hashlib
+import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 import pytest
 
+from agentmemory_operator.adapters.qdrant.configuration import creation_of
 from agentmemory_operator.collections.rules.collection import Marker
 from agentmemory_operator.collections.rules.desired import hash_config
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
@@ -138,3 +142,18 @@ def _hash(spec: Mapping[str, Any]) -> str:
     marker = desired_of(spec).marker
     assert marker is not None
     return marker.config_hash
+
+
+def test_contents_are_on_disk_unless_the_object_says_otherwise() -> None:
+    assert creation_of(desired_of())["on_disk_payload"] is True
+    assert creation_of(desired_of({"index": {"payload": {"onDisk": False}}}))["on_disk_payload"] is False
+
+
+def test_a_hash_from_before_contents_had_a_place_stays_what_it_was() -> None:
+    later = ("payload_on_disk", "has_keyword")
+    shape = {name: value for name, value in asdict(desired_of()).items() if name not in later}
+    marker = desired_of().marker
+    assert marker is not None
+    written = json.dumps(shape | {"marker": None, "embedding": asdict(marker.embedding)}, sort_keys=True)
+
+    assert marker.config_hash == hashlib.sha256(written.encode()).hexdigest()[:12]

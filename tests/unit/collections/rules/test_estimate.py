@@ -100,3 +100,12 @@ def test_keywords_take_ram_whatever_the_profile() -> None:
     for row in (AS_ASKED, *PROFILES):
         assert with_[row][10_000].ram - without[row][10_000].ram > 10_000 * 500
         assert with_[row][10_000].disk - without[row][10_000].disk > 10_000 * 800
+
+
+def test_contents_in_ram_take_a_page_a_segment_of_an_empty_agent_too() -> None:
+    """Measured on a server: 66 MiB for an empty agent of two segments."""
+    in_ram = replace(FLOATS, has_payload_in_ram=True)
+
+    assert (estimate(in_ram, 0).ram - estimate(FLOATS, 0).ram) / MIB == pytest.approx(66, rel=0.05)
+    assert estimate(in_ram, 10_000).disk == estimate(FLOATS, 10_000).disk
+    assert estimate(in_ram, 1_000_000).ram - estimate(FLOATS, 1_000_000).ram > 1_000_000 * 400

@@ -1,0 +1,91 @@
+"""What a search asks for, what is wrong with it, and the ranking that it makes of the object's."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agentmemory_operator.agents.checks import check_presence, check_types, check_vector
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import FieldError
+from agentmemory_operator.memories.rules.filters import Selection
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.models import WEIGHTED, Priority, name_of
+from agentmemory_operator.spec.presets.table import Weights
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """What to look for. One of `query` and `vector`; both where callers send vectors and there are keywords.
+
+    Attributes:
+        selection: which memories compete.
+        top_k: 1..10,000; None is the object's `limit`.
+        threshold: on the combined score; None is the object's `scoreThreshold`.
+        min_priority: 0..1, only with the model Priority; None is the object's `minPriority`.
+        hybrid: search by words too; None does where there are keywords and a query.
+        weights: in the place of the object's, of the model Weighted; None are the object's.
+        terms: also return similarity, recency and utility of each result.
+        explain: also return the terms of each score, at the price of a second engine request.
+    """
+
+    selection: Selection
+    query: str | None = None
+    vector: Sequence[float] | None = None
+    top_k: int | None = None
+    threshold: float | None = None
+    min_priority: float | None = None
+    hybrid: bool | None = None
+    weights: Weights | None = None
+    terms: bool = False
+    explain: bool = False
+
+
+def ranking_of(agent: Agent, request: SearchRequest) -> Ranking:
+    """The object's ranking with what the request has in place of its figures."""
+    ranking = agent.settings.ranking
+    if request.weights is not None:
+        ranking = replace(ranking, weights=request.weights)
+    if request.min_priority is None or not isinstance(ranking.model, Priority):
+        return ranking
+    return replace(ranking, model=replace(ranking.model, min_priority=request.min_priority))
+
+
+def _check_top_k(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    most = agent.settings.ranking.max_query_limit
+    if most is None or request.top_k is None or request.top_k <= most:
+        return []
+    return [FieldError("top_k", f"{request.top_k} is more than the {most} that the object's strictMode allows")]
+
+
+def _check_hybrid(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    if not request.hybrid:
+        return []
+    if agent.keyword is None:
+        message = "this agent's memories have no keywords: leave hybrid out, or set index.keyword.enabled of its object"
+        return [FieldError("hybrid", message)]
+    return [] if request.query is not None else [FieldError("query", "required with hybrid: its words are looked for")]
+
+
+def errors_of(request: SearchRequest, agent: Agent) -> list[FieldError]:
+    """What is wrong with a request, as this agent is."""
+    errors = check_types(request.selection.types, agent, field="types")
+    errors += _check_top_k(request, agent) + _check_weights(request, agent.settings.ranking)
+    if request.min_priority is not None and not isinstance(agent.settings.ranking.model, Priority):
+        way_out = "leave it out, or set spec.scoring.model to Priority"
+        errors.append(FieldError("min_priority", f"this agent's scoring model knows no priority: {way_out}"))
+    errors += check_presence(agent, text=request.query, vector=request.vector)
+    errors += _check_hybrid(request, agent)
+    if request.vector is not None:
+        errors += check_vector(request.vector, size=agent.source.dimensions)
+    return errors
+
+
+def _check_weights(request: SearchRequest, ranking: Ranking) -> list[FieldError]:
+    if request.weights is None:
+        return []
+    if (model := name_of(ranking.model)) != WEIGHTED:
+        way_out = "leave them out, or set spec.scoring.model to Weighted"
+        return [FieldError("weights", f"this agent's scoring model is {model}, which has no weights: {way_out}")]
+    if not ranking.allows_overrides:
+        way_out = "leave them out, or set spec.scoring.allowOverrides to true"
+        return [FieldError("weights", f"this agent's object lets no request change its weights: {way_out}")]
+    return []

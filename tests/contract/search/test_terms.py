@@ -1,0 +1,131 @@
+"""Terms beside the score, and weights for one search, over a real engine."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+
+from agentmemory_operator.errors import RequestInvalid
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.search.rules.hybrid import scoring_of
+from agentmemory_operator.search.rules.score import LEAST_SHARE
+from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.spec.effective.settings import Ranking
+from agentmemory_operator.spec.expression.models import Importance
+from agentmemory_operator.spec.expression.variables import DAY_MS
+from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import Weights
+from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+
+BY_SIMILARITY = replace(EVERYTHING, weights=Weights(1, 0, 0))
+
+
+async def search(world: World, **more: Any) -> SearchAnswer:
+    return await world.recall.search(world.agent, search_request(**{"user_id": "u", "vector": vector_of("q")} | more))
+
+
+def contents(answer: SearchAnswer) -> list[str]:
+    return [found.record.content for found in answer.results]
+
+
+class CountingStore:
+    """A store that counts the searches which the engine is asked for."""
+
+    def __init__(self, inner: PointStore) -> None:
+        self._inner = inner
+        self.searches = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def query(self, collection: str, body: Json) -> list[Json]:
+        self.searches += 1
+        return await self._inner.query(collection, body)
+
+    async def query_batch(self, collection: str, bodies: Sequence[Json]) -> list[list[Json]]:
+        self.searches += len(bodies)
+        return await self._inner.query_batch(collection, bodies)
+
+
+TERMS = ("recency", "utility")
+
+
+@pytest.mark.parametrize("distance", ["Cosine", "Euclid", "Dot"])
+@pytest.mark.parametrize(
+    "weights", [Weights(0.5, 0.3, 0.2), Weights(LEAST_SHARE, 0.9, 0.05), Weights(0.02, 0.9, 0.08), Weights(0, 1, 0)]
+)
+async def test_terms_are_those_that_explain_shows(qdrant_url: str, distance: str, weights: Weights) -> None:
+    async with open_world(qdrant_url, distance=distance) as world:
+        for number in range(12):
+            created_at = world.clock.now_ms() - number * 37 * DAY_MS
+            await world.add(
+                f"m{number}", type=("fact", "task")[number % 2], created_at=created_at, importance=number / 12
+            )
+        types = (MemoryType("fact", 365), MemoryType("task", 30, 1.7))
+        world.rank_by(replace(EVERYTHING, types=types))
+        counting = CountingStore(world.agent.store)
+        world.agent = replace(world.agent, store=cast(PointStore, counting))
+
+        # Nothing is counted as an access between the two: both see the same memories.
+        found = await search(world, terms=True, weights=weights)
+        searches = counting.searches
+        explained = await search(world, explain=True, weights=weights)
+
+        # Where the share of the similarity is too small to be told from a float32, the list is asked for beside.
+        assert searches == (1 if weights.similarity >= LEAST_SHARE else 2)
+        known = {hit.record.id: hit for hit in explained.results}
+        assert len(known) == len(found.results) == 10
+        for hit in found.results:
+            other = known[hit.record.id]
+            assert hit.match
+            assert other.match
+            assert hit.terms
+            assert other.terms
+            assert hit.match.similarity == pytest.approx(other.match.similarity, abs=1e-5)
+            for name in TERMS:
+                assert hit.terms.terms[name] == pytest.approx(other.terms.terms[name], abs=1e-5)
+
+
+async def test_weights_of_a_request_rank_that_search_alone_as_the_oracle_does(world: World) -> None:
+    await world.add("q", created_at=world.clock.now_ms() - 200 * DAY_MS)
+    await world.add("other")
+    world.rank_by(BY_SIMILARITY)
+
+    asked = await search(world, weights=Weights(0.1, 0.9, 0), explain=True)
+    after = await search(world)
+
+    assert contents(asked) == ["other", "q"]
+    assert asked.ranking.weights == Weights(0.1, 0.9, 0)
+    for hit in asked.results:
+        assert hit.terms is not None
+        assert hit.score == pytest.approx(hit.terms.score, abs=1e-5)
+    assert contents(after) == ["q", "other"]
+
+
+@pytest.mark.parametrize(
+    ("ranking", "way_out"),
+    [
+        (replace(EVERYTHING, allows_overrides=False), "set spec.scoring.allowOverrides to true"),
+        (replace(EVERYTHING, model=Importance()), "scoring model is Importance, which has no weights"),
+    ],
+)
+async def test_weights_that_the_object_does_not_let_through_are_refused(
+    world: World, ranking: Ranking, way_out: str
+) -> None:
+    world.rank_by(ranking)
+
+    with pytest.raises(RequestInvalid, match=way_out):
+        await search(world, weights=Weights(1, 0, 0))
+
+
+async def test_weights_of_requests_are_not_remembered(world: World) -> None:
+    await world.add("q")
+    await search(world)
+    before = scoring_of.cache_info().currsize
+
+    for number in range(20):
+        await search(world, weights=Weights(number / 20, 1 - number / 20, 0))
+
+    assert scoring_of.cache_info().currsize == before

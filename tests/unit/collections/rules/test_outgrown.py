@@ -1,0 +1,78 @@
+"""When an agent has more memories than its layout was made for."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.outgrown import CONDITION, outgrown, passed_another
+from tests.support.spec.plans import desired_of, observed_of
+
+SMALL = desired_of()
+LARGE = replace(SMALL, m=32, ef_construct=256)
+
+
+def reason_of(points: int, *, expected: int = 100_000, before: str | None = None, is_large: bool = False) -> str | None:
+    old = status_of(before)
+    state = outgrown(observed_of(LARGE if is_large else SMALL, points=points), expected, old)
+    return state and state.reason
+
+
+def status_of(reason: str | None) -> dict[str, Any]:
+    return {"conditions": [{"type": CONDITION, "status": "True", "reason": reason, "message": "m"}]} if reason else {}
+
+
+@pytest.mark.parametrize(
+    ("points", "reason"),
+    [
+        (100_000, None),
+        (100_001, "GraphOutgrown"),
+        (500_000, "GraphOutgrown"),
+        (500_001, "ServerOutgrown"),
+        (1_000_001, "NodeOutgrown"),
+    ],
+)
+def test_each_step_has_its_reason(points: int, reason: str | None) -> None:
+    assert reason_of(points) == reason
+
+
+def test_what_was_foreseen_is_not_outgrown() -> None:
+    assert reason_of(400_000, expected=500_000) is None
+    assert reason_of(600_000, expected=500_000) == "ServerOutgrown"
+    assert reason_of(900_000, expected=1_000_000) is None
+    assert reason_of(5_000_000, expected=2_000_000) is None
+
+
+def test_a_large_graph_is_what_the_first_step_asks_for() -> None:
+    assert reason_of(200_000, is_large=True) is None
+    assert reason_of(600_000, is_large=True) == "ServerOutgrown"
+
+
+def test_a_number_around_a_step_does_not_come_and_go() -> None:
+    assert reason_of(99_000) is None
+    assert reason_of(99_000, before="GraphOutgrown") == "GraphOutgrown"
+    assert reason_of(90_000, before="GraphOutgrown") is None
+    assert reason_of(480_000, before="ServerOutgrown") == "ServerOutgrown"
+    assert reason_of(440_000, before="ServerOutgrown") == "GraphOutgrown"
+
+
+def test_the_message_stays_while_memories_come() -> None:
+    messages = {
+        state.message for points in (150_000, 160_000) if (state := outgrown(observed_of(SMALL, points=points), 1, {}))
+    }
+
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "is_news"),
+    [
+        (None, "GraphOutgrown", True),
+        ("GraphOutgrown", "GraphOutgrown", False),
+        ("GraphOutgrown", "NodeOutgrown", True),
+        ("NodeOutgrown", "GraphOutgrown", False),
+        ("GraphOutgrown", None, False),
+    ],
+)
+def test_only_a_step_further_is_news(old: str | None, new: str | None, is_news: bool) -> None:
+    assert passed_another(status_of(old), status_of(new)) is is_news
