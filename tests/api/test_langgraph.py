@@ -19,6 +19,7 @@ from langgraph.store.memory import InMemoryStore
 
 from agentmemory_operator.client import ApiError, MemoryClient
 from agentmemory_operator.client.langgraph_store import AgentMemoryStore
+from tests.support.patience import wait_until
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 
@@ -81,6 +82,33 @@ def test_a_second_put_replaces_and_keeps_the_creation(store: AgentMemoryStore) -
     assert second is not None
     assert second.value == VALUES[1]
     assert (second.created_at, second.updated_at > first.updated_at) == (first.created_at, True)
+
+
+def test_a_value_with_a_ttl_ends_whether_or_not_it_is_read(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "k", VALUES[0], ttl=0.02)
+    store.put(("docs",), "other", VALUES[1], ttl=60)
+    wait_until(lambda: store.get(("docs",), "k", refresh_ttl=True) is None, seconds=10)
+
+    assert [item.key for item in store.search(("docs",))] == ["other"]
+
+
+def test_a_second_put_without_a_ttl_lasts(store: AgentMemoryStore, bots: Stack, user: str) -> None:
+    store.put(("memories", user), "k", VALUES[0], ttl=60)
+    store.put(("memories", user), "k", VALUES[0])
+
+    with MemoryClient(bots.api_url) as api:
+        assert api.get_item("langgraph-bot", ["memories", user], "k").expires_at is None
+
+
+def test_a_value_that_is_found_was_not_updated(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "k", VALUES[0])
+    before = store.get(("docs",), "k")
+    assert store.search(("docs",), query="apples")
+    after = store.get(("docs",), "k")
+
+    assert before is not None
+    assert after is not None
+    assert after.updated_at == before.updated_at
 
 
 def test_a_deleted_item_is_gone_and_may_be_deleted_again(store: AgentMemoryStore) -> None:
@@ -306,8 +334,9 @@ BAD: list[tuple[Callable[[AgentMemoryStore], object], type[Exception]]] = [
     (lambda store: store.put((), "k", {}), InvalidNamespaceError),
     (lambda store: store.put(("langgraph", "x"), "k", {}), InvalidNamespaceError),
     (lambda store: store.put(("a.b",), "k", {}), InvalidNamespaceError),
-    (lambda store: store.put(("docs",), "k", {}, ttl=5), NotImplementedError),
-    (lambda store: store.batch([PutOp(("docs",), "k", {}, ttl=5)]), NotImplementedError),
+    (lambda store: store.put(("docs",), "k", {}, ttl=0), ValueError),
+    (lambda store: store.put(("docs",), "k", {}, ttl=float("inf")), ValueError),
+    (lambda store: store.batch([PutOp(("docs",), "k", {}, ttl=-5)]), ValueError),
     (lambda store: store.put(("docs",), "a\x00b", {}), ApiError),
     (lambda store: store.get(("docs",), ""), ApiError),
 ]

@@ -14,7 +14,7 @@ from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import read_whole
 from agentmemory_operator.memories.rules.filters import Filter, Selection, unindexed_keys, visible
 from agentmemory_operator.memories.rules.keywords import keyword_document
-from agentmemory_operator.memories.rules.record import MemoryRecord, record_of
+from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.embedding import Reranker
 from agentmemory_operator.search.rerank import read_again
@@ -261,7 +261,7 @@ class _Asked:
 async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> _Asked:
     vector = await _vector_of(agent, request)
     question = _question(agent, request, look, vector)
-    body = _body(agent, question, look) | {"with_payload": True}
+    body = _body(agent, question, look) | {"with_payload": SHOWN}
     if request.explain:
         return await _explained(agent, request, look, vector=vector, bodies=[body, *question.lists], question=question)
     return _Asked(await read_whole(lambda: agent.store.query(agent.alias, body), lambda points: points))

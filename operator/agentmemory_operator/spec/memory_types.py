@@ -40,6 +40,8 @@ WORKING = "working"
 
 MAX_WORKING_MEMORY_SLOTS = 32
 
+MAX_ITEM_VERSIONS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryType:

@@ -80,6 +80,7 @@ def memory(record: MemoryRecord) -> Json:
         "valid_to": _time(record.valid_to),
         "expires_at": _time(record.expires_at),
         "created_at": render_time(record.created_at),
+        "updated_at": render_time(record.last_changed_at),
         "last_accessed_at": _time(record.last_accessed_at),
         "access_count": record.access_count,
         "pinned": record.pinned,

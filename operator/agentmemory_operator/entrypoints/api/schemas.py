@@ -48,6 +48,7 @@ class MemoryOut(Answer):
     valid_to: Time | None
     expires_at: Time | None
     created_at: Time
+    updated_at: Time = Field(description="When somebody stored or changed it last; being found changes nothing.")
     last_accessed_at: Time | None
     access_count: int
     pinned: bool
@@ -136,6 +137,12 @@ class ItemStoredOut(Answer):
     key: str
     message: str = Field(description="Whether it is new, or replaced what lay under its key.")
     warnings: list[str]
+
+
+class VersionsOut(Answer):
+    """What later writes of an item replaced, newest first."""
+
+    results: list[MemoryOut]
 
 
 class KeysOut(Answer):

@@ -20,7 +20,7 @@ from agentmemory_operator.spec.kinds.cel import (
     SLUG_MAX_LENGTH,
     WORDLLAMA_MODEL,
 )
-from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec, TtlSpec
+from agentmemory_operator.spec.kinds.lifecycle import ItemsSpec, LifecycleSpec, TtlSpec
 from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpec
 from agentmemory_operator.spec.kinds.schema import distinct, keyed_by, validated
 from agentmemory_operator.spec.kinds.spec_index import Index
@@ -247,6 +247,9 @@ class AgentMemorySpec(Model):
     )
     lifecycle: LifecycleSpec | None = Field(
         default=None, description="How memories are kept, and how they end. Default: the preset's."
+    )
+    items: ItemsSpec | None = Field(
+        default=None, description="What holds for items, which are memories under keys. Default: see its fields."
     )
     snapshots: SnapshotsSpec | None = Field(
         default=None, description="When snapshots are made, and how long they stay. Default: none is made."
