@@ -40,6 +40,7 @@ class Memory:
     importance: float
     created_at: datetime
     updated_at: datetime | None = None
+    priority: float | None = None
     confidence: float | None = None
     decay_rate: float | None = None
     session_id: str | None = None

@@ -106,7 +106,8 @@ class _Batch:
 
 def embedding_name(source: EmbeddingSource) -> str:
     """What names a vector space in an export."""
-    return "/".join(str(part) for part in source.identity if part is not None)
+    *parts, prefixes = source.identity
+    return "/".join(str(part) for part in (*parts, prefixes and prefixes.name) if part is not None)
 
 
 async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erased: bool) -> list[Outcome]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from agentmemory_operator.agents.checks import check_presence, check_types, check_vector, scaled
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.connections.embedders import embed_question
 from agentmemory_operator.connections.rules.capabilities import MIN_MAX
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
@@ -21,11 +22,10 @@ from agentmemory_operator.search.rerank import read_again
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
 from agentmemory_operator.search.rules.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of, scoring_of
-from agentmemory_operator.search.rules.score import ScoreTerms, score
+from agentmemory_operator.search.rules.score import ScoreTerms, score, scored
 from agentmemory_operator.search.rules.score_trees import LEFT_OUT
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.models import Priority
-from agentmemory_operator.spec.expression.variables import DEFAULT_CONFIDENCE, Scored
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
 
 LISTED_MAX = 20_000
@@ -322,7 +322,7 @@ def _document_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | No
 async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
     if request.vector is not None:
         return scaled(request.vector, distance=agent.distance)
-    return (await agent.embedder.embed([request.query or ""]))[0]
+    return await embed_question(agent.embedder, request.query or "")
 
 
 def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank: float | None) -> Hit:
@@ -330,18 +330,7 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
     if placed is None:
         return Hit(record, point["score"], rerank=rerank)
     rank, match = placed
-    memory = Scored(
-        type=record.type,
-        similarity=match.fused,
-        keyword=match.keyword or 0.0,
-        created_at=record.created_at,
-        importance=record.importance,
-        access_count=record.access_count,
-        confidence=DEFAULT_CONFIDENCE if record.confidence is None else record.confidence,
-        decay_rate=record.decay_rate,
-        last_accessed_at=record.last_accessed_at,
-        tags=record.tags,
-    )
+    memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0)
     return Hit(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)
 
 

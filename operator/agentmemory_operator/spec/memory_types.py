@@ -56,6 +56,7 @@ class MemoryType:
         immutable: no memory of the type can be superseded.
         confidence: of a memory stored without one; None leaves it without, which scores as 1.
         event_types: what a memory's `event_type` may be; none is anything.
+        required: fields, by the API's names, that a memory of the type is not stored without.
         meaning: how to recognise what belongs to the type, for whoever chooses it; empty says nothing.
     """
 
@@ -67,6 +68,7 @@ class MemoryType:
     immutable: bool = False
     confidence: float | None = None
     event_types: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     meaning: str = ""
 
     @property

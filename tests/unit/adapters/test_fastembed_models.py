@@ -151,3 +151,33 @@ async def test_an_embedding_model_with_other_inputs_is_told_when_it_is_loaded(tm
 def test_without_a_folder_and_downloads_an_embedder_names_the_settings() -> None:
     with pytest.raises(SpecInvalid, match=r"AGENTMEMORY_MODELS .*AGENTMEMORY_MODEL_DOWNLOADS=yes"):
         embedder(None)
+
+
+@pytest.mark.parametrize("device", ["Auto", "CPU"])
+async def test_a_model_runs_on_the_cpus(tmp_path: pathlib.Path, device: str) -> None:
+    files = ModelFiles(folder=write_model(tmp_path))
+
+    [vector] = await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device=device).embed(["red"])
+
+    assert len(vector) == SIZE
+
+
+async def test_cuda_where_there_is_none_is_told_and_nothing_runs_elsewhere(tmp_path: pathlib.Path) -> None:
+    files = ModelFiles(folder=write_model(tmp_path))
+
+    with pytest.raises(SpecInvalid, match=r"embedding\.device: there is no CUDA .* choose Auto or CPU"):
+        await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device="CUDA").embed(["red"])
+
+
+async def test_a_runtime_that_goes_on_without_cuda_is_told_too(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime has CUDA, and cannot load its libraries: it uses the CPUs and says so to nobody."""
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
+    files = ModelFiles(folder=write_model(tmp_path))
+
+    with (
+        pytest.warns(RuntimeWarning, match="CUDAExecutionProvider failed"),
+        pytest.raises(SpecInvalid, match="CUDA libraries cannot be loaded"),
+    ):
+        await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device="CUDA").embed(["red"])

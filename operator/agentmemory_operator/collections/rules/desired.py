@@ -151,8 +151,11 @@ def keyword_source(memory: AgentMemory) -> KeywordSource | None:
 
 def hash_config(shape: Collection, embedding: EmbeddingSource, keyword: KeywordSource | None = None) -> str:
     """The first 12 hex digits of the SHA-256 of everything that shapes the collection."""
-    config = asdict(shape) | {"embedding": asdict(embedding)}
-    # Hashes that collections carry from before there were keywords stay what they are.
+    embedded = asdict(embedding)
+    # Hashes that collections carry from before there were prefixes, and keywords, stay what they are.
+    if embedding.prefixes is None:
+        del embedded["prefixes"]
+    config = asdict(shape) | {"embedding": embedded}
     if not config.pop("has_keyword"):
         return _digest(config)
     return _digest(config | {"keyword": asdict(keyword) if keyword else None})

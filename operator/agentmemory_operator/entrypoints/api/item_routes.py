@@ -49,9 +49,8 @@ async def put_item(
 async def get_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
     """The item under a key; another user's is not found."""
     services, address = services_of(request), parameters.address
-    return answers.json_response(
-        answers.memory(await services.items.get(await services.directory.open(agent), address))
-    )
+    opened = await services.directory.open(agent)
+    return answers.json_response(answers.memory(await services.items.get(opened, address), opened))
 
 
 @router.get(
@@ -60,8 +59,9 @@ async def get_item(agent: str, request: Request, parameters: Annotated[ItemParam
 async def list_versions(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
     """What later writes replaced under a key, newest first, as many as the object's `items.keepVersions`."""
     services, address = services_of(request), parameters.address
-    found = await services.items.versions(await services.directory.open(agent), address)
-    return answers.json_response({"results": [answers.memory(record) for record in found]})
+    opened = await services.directory.open(agent)
+    found = await services.items.versions(opened, address)
+    return answers.json_response({"results": [answers.memory(record, opened) for record in found]})
 
 
 @router.delete("/{agent}/items", summary="Delete an item", **describe(None, problems=(*READ_PROBLEMS, 504), status=204))

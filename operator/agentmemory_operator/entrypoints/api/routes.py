@@ -142,7 +142,7 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
     """A user's memories, newest first, page by page."""
     services = services_of(request)
     opened = await services.directory.open(agent)
-    return answers.json_response(answers.page(await list_page(opened, parameters.list_request())))
+    return answers.json_response(answers.page(await list_page(opened, parameters.list_request()), opened))
 
 
 @router.get("/{agent}/memories/{id}", summary="Read a memory", **describe(MemoryOut, problems=READ_PROBLEMS))
@@ -154,7 +154,7 @@ async def get_memory(agent: str, id: str, request: Request, parameters: Annotate
     record = await read_memory(opened, memory_id, user_id=parameters.user_id)
     if record.type in opened.settings.session_types:
         await services.working.touch(opened, record)
-    return answers.json_response(answers.memory(record))
+    return answers.json_response(answers.memory(record, opened))
 
 
 @router.delete(
@@ -190,7 +190,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     opened = await services.directory.open(agent)
     answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
     services.meter.searched(answer.total_candidates)
-    content = answers.search(answer, opened.settings.ranking)
+    content = answers.search(answer, opened)
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 
 

@@ -21,6 +21,7 @@ class MemoryOut(Answer):
     content: str
     type: str
     importance: float
+    priority: float | None = Field(description="Now, with the scoring model Priority; null with another.")
     confidence: float | None
     decay_rate: float | None
     session_id: str | None
@@ -280,6 +281,7 @@ class TypeOut(Answer):
     boost: float
     confidence: float | None = Field(description="Of a memory that is stored without one; null: none.")
     event_types: list[str] = Field(description="What `event_type` of its memories may be; empty: anything.")
+    required: list[str] = Field(description="Fields that a memory of it is refused without.")
 
 
 class EmbeddingOut(Answer):
