@@ -24,7 +24,12 @@ from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "langgraph"
-BOT = agent_document("langgraph-bot", preset="keyed", embedding={"provider": "wordllama", "dimensions": 64})
+BOT = agent_document(
+    "langgraph-bot",
+    preset="keyed",
+    embedding={"provider": "wordllama", "dimensions": 64},
+    scoring={"scoreThreshold": 0.2},
+)
 VALUES: list[dict[str, Any]] = [
     {"text": "apples are red", "kind": "fruit", "n": 1, "tags": ["a", "b"]},
     {"text": "pears are green", "kind": "fruit", "n": 2, "deep": {"er": [1, {"x": None}]}},
@@ -350,18 +355,36 @@ def test_what_cannot_be_kept_is_refused(
         call(store)
 
 
-def test_the_example_remembers_from_one_thread_to_the_next(bots: Stack, user: str) -> None:
+def run_example(name: str, bots: Stack, user: str) -> list[str]:
+    """Return the lines that an example prints."""
     environment = os.environ | {"AGENTMEMORY_URL": bots.api_url, "EXAMPLE_USER": user, "NO_PROXY": "127.0.0.1"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE / "chat.py")], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, str(EXAMPLE / name)], env=environment, capture_output=True, text=True, timeout=60
     )
-
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    return done.stdout.splitlines()
+
+
+def test_the_example_remembers_from_one_thread_to_the_next(bots: Stack, user: str) -> None:
+    assert run_example("chat.py", bots, user) == [
         "> I pay by invoice within 30 days",
         "Tell me more.",
         "> How do I pay?",
         "You said:",
         "- I pay by invoice within 30 days",
     ]
+
+
+def test_a_model_keeps_what_it_is_told_by_calling_the_tool(bots: Stack, user: str) -> None:
+    assert run_example("tool_calls.py", bots, user) == [
+        "> I pay by invoice within 30 days",
+        "Noted: stored.",
+        "> I pay by card within 10 days",
+        "Noted: stored in the place of what lay under this key.",
+        "> How do I pay?",
+        "You said:",
+        "- I pay by card within 10 days",
+    ]
+    with MemoryClient(bots.api_url) as api:
+        assert api.get_item("langgraph-bot", ["memories", user], "payment").metadata == {"from": "chat"}
