@@ -9,14 +9,15 @@ import pytest
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
+from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.imports import Line, import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
-from agentmemory_operator.memories.stored import read_memory
+from agentmemory_operator.memories.stored import list_page, read_memory
 from agentmemory_operator.spec.presets.cognitive import COGNITIVE
-from tests.support.engine.agents import EVERYTHING, World, vector_of
+from tests.support.engine.agents import EVERYTHING, World, list_request, search_request, vector_of
 from tests.support.spec.plans import desired_of
 
 EVENTS = ("user_interaction", "tool_execution", "error_event", "system_event", "agent_decision")
@@ -114,3 +115,21 @@ async def test_knowledge_has_a_domain_and_sources_and_a_middling_confidence_unle
 
     assert [memory.confidence for memory in memories] == [0.5, 0.9]
     assert (memories[0].domain, memories[0].source_ids) == ("operations", (source,))
+
+
+async def test_a_memory_is_told_with_its_priority_where_that_ranks(world: World) -> None:
+    await world.add("it failed", type="episodic", event_type="error_event", importance=0.9)
+    world.rank_by(replace(EVERYTHING, types=COGNITIVE.types, model=COGNITIVE.model))
+    world.clock.move(ms=30 * 86_400_000)
+
+    page = answers.page(await list_page(world.agent, list_request()), world.agent)
+    answer = await world.recall.search(world.agent, search_request(vector=vector_of("it failed"), explain=True))
+    [found] = answers.search(answer, world.agent)["results"]
+    world.rank_by(replace(EVERYTHING, types=COGNITIVE.types))
+    [record] = await world.rows()
+
+    # A half-life after it was made, never used.
+    expected = 0.3 * 0.5 + 0.2 * 0 + 0.5 * 0.9
+    assert [each["priority"] for each in (*page["results"], found)] == pytest.approx([expected, expected])
+    assert found["explain"]["terms"]["priority"] == pytest.approx(expected)
+    assert answers.memory(record, world.agent)["priority"] is None
