@@ -10,7 +10,7 @@ from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, dev_qdrant, running_api
 
 PROBE = agent_document("probe")
-WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 64})
+WORDS = agent_document("words", embedding={"provider": "wordllama", "dimensions": 64}, items={"keepVersions": 2})
 KEYWORDS = agent_document(
     "keywords",
     embedding={"provider": "wordllama", "dimensions": 64},
@@ -41,8 +41,9 @@ def qdrant_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def stack(qdrant_url: str) -> Iterator[Stack]:
     """Agents that other tests share.
 
-    `probe` (callers send 8 numbers), `words` (embeds offline), `keywords` (by words alone), `mind` (as `probe`, with
-    the types semantic and working), `fleeting` (as `mind`, its sessions are over after 1.8 s), `missing`.
+    `probe` (callers send 8 numbers), `words` (embeds offline, keeps two versions of an item), `keywords` (by words
+    alone), `mind` (as `probe`, with the types semantic and working), `fleeting` (as `mind`, its sessions are over after
+    1.8 s), `missing`.
     """
     with running_api(qdrant_url, PROBE, WORDS, KEYWORDS, MIND, FLEETING, MISSING) as running:
         yield running

@@ -272,6 +272,23 @@ def test_a_namespace_of_a_scope_is_the_scopes(shared: Stack) -> None:
     assert ask(shared, "member", "PUT", path.replace("team", "/"), sent).status_code == 422
 
 
+def test_a_shared_namespace_is_closed_to_whom_the_groups_scope_is(shared: Stack) -> None:
+    path = "/v1/agents/probe/items?namespace=shared&namespace=team&key=k"
+    sent = {"content": "c", "vector": VECTOR}
+
+    assert ask(shared, "writer", "PUT", path, sent).status_code == 403
+    assert ask(shared, "writer", "PUT", f"{path}&user_id=group:team", sent).status_code == 403
+    assert ask(shared, "member", "PUT", path, sent).status_code == 200
+    for closed in (path, f"{path}&user_id=group:team", path.replace("items", "items/versions")):
+        assert ask(shared, "reader", "GET", closed).status_code == 403
+    assert ask(shared, "reader", "GET", f"{path}&user_id=ada").status_code == 404
+    assert ask(shared, "reader", "GET", "/v1/agents/probe/keys?namespace=shared&namespace=team").status_code == 403
+    assert (
+        ask(shared, "reader", "GET", "/v1/agents/probe/namespaces?namespace=shared&namespace=team").status_code == 403
+    )
+    assert ask(shared, "member", "GET", path).json()["user_id"] == "group:team"
+
+
 class SlowReviews(Reviews):
     """Says nothing of those it does not know until it may."""
 

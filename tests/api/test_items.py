@@ -96,6 +96,53 @@ def test_the_namespace_of_another_user_is_not_found(client: httpx.Client, user: 
     assert client.get(NAMESPACES, params=place(user, user_id="another")).status_code == 404
 
 
+def test_an_item_has_what_other_memories_have(client: httpx.Client, user: str) -> None:
+    parent = client.post("/v1/agents/words/memories", json={"user_id": user, "content": "above"}).json()["id"]
+    fields = {"importance": 0.9, "tags": ["a"], "category": "semantic", "parent_id": parent}
+    fields["expires_at"] = "2100-01-01T00:00:00.000Z"
+
+    client.put(ITEMS, params=place(user, key="k"), json={"content": "c"} | fields)
+
+    item = client.get(ITEMS, params=place(user, key="k")).json()
+    assert {name: item[name] for name in fields} == fields
+    assert item["updated_at"] == item["created_at"]
+    question = {"user_id": user, "query": "c", "tags": ["a"], "filters": {"category": "semantic"}, "threshold": -1}
+    assert [one["key"] for one in client.post("/v1/agents/words/search", json=question).json()["results"]] == ["k"]
+    client.put(ITEMS, params=place(user, key="k"), json={"content": "c", "expires_at": "2001-01-01T00:00:00Z"})
+    assert client.get(ITEMS, params=place(user, key="k")).status_code == 404
+
+
+def test_the_versions_of_an_item_are_its_owners_and_go_with_it(client: httpx.Client, user: str) -> None:
+    versions = f"{ITEMS}/versions"
+    for content in ("first", "second"):
+        client.put(ITEMS, params=place(user, key="k"), json={"content": content})
+
+    kept = client.get(versions, params=place(user, key="k")).json()["results"]
+    assert [one["content"] for one in kept] == ["first"]
+    assert (kept[0]["user_id"], kept[0]["superseded_at"]) == (user, kept[0]["valid_to"])
+    assert client.get(versions, params=place(user, key="k", user_id="another")).status_code == 404
+    assert client.get(versions, params=place(user, key="other")).status_code == 404
+    client.delete(ITEMS, params=place(user, key="k"))
+    assert client.get(versions, params=place(user, key="k")).status_code == 404
+
+
+def test_a_shared_namespace_is_a_groups_where_no_user_is_named(client: httpx.Client, user: str) -> None:
+    group = f"group:{user}"
+    shared = {"namespace": ["shared", user, "docs"], "key": "k"}
+    client.put(ITEMS, params=shared, json={"content": "the team's"})
+    client.put(ITEMS, params=shared | {"user_id": user}, json={"content": "a user's own"})
+
+    assert client.get(ITEMS, params=shared).json()["user_id"] == group
+    assert client.get(ITEMS, params=shared | {"user_id": group}).json()["content"] == "the team's"
+    assert client.get(ITEMS, params=shared | {"user_id": user}).json()["content"] == "a user's own"
+    assert client.get(KEYS, params={"namespace": shared["namespace"]}).json()["results"] == ["k"]
+    assert client.get("/v1/agents/words/stats", params={"user_id": group}).json()["total"] == 1
+    erased = client.post("/v1/agents/words/forget", json={"user_id": group})
+    assert erased.status_code == 200, erased.text
+    assert client.get(ITEMS, params=shared).status_code == 404
+    assert client.get(ITEMS, params=shared | {"user_id": user}).status_code == 200
+
+
 BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({"namespace": ["memories"]}, {}, "namespace", "at least 2"),
     ({"namespace": []}, {}, "namespace", "required"),
@@ -115,7 +162,14 @@ BAD: list[tuple[dict[str, Any], dict[str, Any], str, str]] = [
     ({}, {"content": "x" * 100_000}, "content", "has 25000 tokens"),
     ({}, {"metadata": []}, "metadata", "JSON object"),
     ({}, {"vector": [1.0] * 64}, "vector", "embeds content itself"),
-    ({}, {"tags": ["a"]}, "tags", "unknown; known are content, metadata, vector"),
+    ({}, {"colour": "red"}, "colour", "unknown; known are content, metadata, importance, tags, category, expires_at"),
+    ({}, {"tags": "a"}, "tags", "must be a list"),
+    ({}, {"importance": 1.5}, "importance", "0 to 1"),
+    ({}, {"expires_at": "soon"}, "expires_at", "RFC 3339"),
+    ({}, {"category": ""}, "category", "at least 1 character"),
+    ({}, {"parent_id": "none"}, "parent_id", "must be the id of a memory"),
+    ({"namespace": ["shared", "a team"]}, {}, "namespace[1]", "is no group"),
+    ({"namespace": ["docs", "api"]}, {}, "user_id", "'shared' and a group"),
 ]
 
 

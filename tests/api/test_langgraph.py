@@ -19,11 +19,17 @@ from langgraph.store.memory import InMemoryStore
 
 from agentmemory_operator.client import ApiError, MemoryClient
 from agentmemory_operator.client.langgraph_store import AgentMemoryStore
+from tests.support.patience import wait_until
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "langgraph"
-BOT = agent_document("langgraph-bot", preset="keyed", embedding={"provider": "wordllama", "dimensions": 64})
+BOT = agent_document(
+    "langgraph-bot",
+    preset="keyed",
+    embedding={"provider": "wordllama", "dimensions": 64},
+    scoring={"scoreThreshold": 0.2},
+)
 VALUES: list[dict[str, Any]] = [
     {"text": "apples are red", "kind": "fruit", "n": 1, "tags": ["a", "b"]},
     {"text": "pears are green", "kind": "fruit", "n": 2, "deep": {"er": [1, {"x": None}]}},
@@ -81,6 +87,33 @@ def test_a_second_put_replaces_and_keeps_the_creation(store: AgentMemoryStore) -
     assert second is not None
     assert second.value == VALUES[1]
     assert (second.created_at, second.updated_at > first.updated_at) == (first.created_at, True)
+
+
+def test_a_value_with_a_ttl_ends_whether_or_not_it_is_read(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "k", VALUES[0], ttl=0.02)
+    store.put(("docs",), "other", VALUES[1], ttl=60)
+    wait_until(lambda: store.get(("docs",), "k", refresh_ttl=True) is None, seconds=10)
+
+    assert [item.key for item in store.search(("docs",))] == ["other"]
+
+
+def test_a_second_put_without_a_ttl_lasts(store: AgentMemoryStore, bots: Stack, user: str) -> None:
+    store.put(("memories", user), "k", VALUES[0], ttl=60)
+    store.put(("memories", user), "k", VALUES[0])
+
+    with MemoryClient(bots.api_url) as api:
+        assert api.get_item("langgraph-bot", ["memories", user], "k").expires_at is None
+
+
+def test_a_value_that_is_found_was_not_updated(store: AgentMemoryStore) -> None:
+    store.put(("docs",), "k", VALUES[0])
+    before = store.get(("docs",), "k")
+    assert store.search(("docs",), query="apples")
+    after = store.get(("docs",), "k")
+
+    assert before is not None
+    assert after is not None
+    assert after.updated_at == before.updated_at
 
 
 def test_a_deleted_item_is_gone_and_may_be_deleted_again(store: AgentMemoryStore) -> None:
@@ -306,8 +339,9 @@ BAD: list[tuple[Callable[[AgentMemoryStore], object], type[Exception]]] = [
     (lambda store: store.put((), "k", {}), InvalidNamespaceError),
     (lambda store: store.put(("langgraph", "x"), "k", {}), InvalidNamespaceError),
     (lambda store: store.put(("a.b",), "k", {}), InvalidNamespaceError),
-    (lambda store: store.put(("docs",), "k", {}, ttl=5), NotImplementedError),
-    (lambda store: store.batch([PutOp(("docs",), "k", {}, ttl=5)]), NotImplementedError),
+    (lambda store: store.put(("docs",), "k", {}, ttl=0), ValueError),
+    (lambda store: store.put(("docs",), "k", {}, ttl=float("inf")), ValueError),
+    (lambda store: store.batch([PutOp(("docs",), "k", {}, ttl=-5)]), ValueError),
     (lambda store: store.put(("docs",), "a\x00b", {}), ApiError),
     (lambda store: store.get(("docs",), ""), ApiError),
 ]
@@ -321,18 +355,36 @@ def test_what_cannot_be_kept_is_refused(
         call(store)
 
 
-def test_the_example_remembers_from_one_thread_to_the_next(bots: Stack, user: str) -> None:
+def run_example(name: str, bots: Stack, user: str) -> list[str]:
+    """Return the lines that an example prints."""
     environment = os.environ | {"AGENTMEMORY_URL": bots.api_url, "EXAMPLE_USER": user, "NO_PROXY": "127.0.0.1"}
     environment["PYTHONPATH"] = os.pathsep.join(sys.path)
     done = subprocess.run(
-        [sys.executable, str(EXAMPLE / "chat.py")], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, str(EXAMPLE / name)], env=environment, capture_output=True, text=True, timeout=60
     )
-
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == [
+    return done.stdout.splitlines()
+
+
+def test_the_example_remembers_from_one_thread_to_the_next(bots: Stack, user: str) -> None:
+    assert run_example("chat.py", bots, user) == [
         "> I pay by invoice within 30 days",
         "Tell me more.",
         "> How do I pay?",
         "You said:",
         "- I pay by invoice within 30 days",
     ]
+
+
+def test_a_model_keeps_what_it_is_told_by_calling_the_tool(bots: Stack, user: str) -> None:
+    assert run_example("tool_calls.py", bots, user) == [
+        "> I pay by invoice within 30 days",
+        "Noted: stored.",
+        "> I pay by card within 10 days",
+        "Noted: stored in the place of what lay under this key.",
+        "> How do I pay?",
+        "You said:",
+        "- I pay by card within 10 days",
+    ]
+    with MemoryClient(bots.api_url) as api:
+        assert api.get_item("langgraph-bot", ["memories", user], "payment").metadata == {"from": "chat"}

@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from agentmemory_operator.errors import RebuildPaused
 from agentmemory_operator.main.embedding import RebuildEmbedders
 from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.settings import Settings
-from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.fakes import FakeSecrets
@@ -84,3 +85,10 @@ async def test_a_key_of_the_environment_is_sent_in_development_and_never_in_a_cl
         await (await embedders.open(source, agent())).embed(["a"])
 
     assert service[0].keys == [key]
+
+
+async def test_what_is_embedded_again_has_the_prefix_of_memories(service: tuple[FakeOpenAI, str]) -> None:
+    source = replace(source_of(service[1]), prefixes=Prefixes(query="query: ", passage="passage: "))
+    async with embedders_of(FakeSecrets({KEY: "k1"})) as embedders:
+        embedder = await embedders.open(source, agent())
+        assert await embedder.embed(["a"]) == [embedding_of("passage: a", 8)]

@@ -91,6 +91,7 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     },
     ("PUT", "/v1/agents/{agent}/items"): lambda user: stored_item_of(user, INTRUDED),
     ("GET", "/v1/agents/{agent}/items"): item_of,
+    ("GET", "/v1/agents/{agent}/items/versions"): item_of,
     ("DELETE", "/v1/agents/{agent}/items"): item_of,
     ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
     ("GET", "/v1/agents/{agent}/namespaces"): asked_for,

@@ -18,10 +18,10 @@ from agentmemory_operator.errors import AgentClosed, NotFound, NotServed
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cluster_identity import ClusterId
-from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Identity
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
-Space = tuple[str, tuple[str, str | None, int], str]
+Space = tuple[str, Identity, str]
 """Epoch, embedding and distance: what is made for one of these fits no other."""
 
 CLOSED_RETRY_AFTER_S = 10.0

@@ -90,6 +90,7 @@ class ApiClient(Generic[Http]):
     delete = Method(memory_calls.delete)
     put_item = Method(item_calls.put_item)
     get_item = Method(item_calls.get_item)
+    item_versions = Method(item_calls.item_versions)
     delete_item = Method(item_calls.delete_item)
     keys = Method(item_calls.keys)
     namespaces = Method(item_calls.namespaces)

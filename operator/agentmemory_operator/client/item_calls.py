@@ -1,10 +1,11 @@
 """The calls about items: memories under keys of namespaces; each is a method of both clients. docs/keyed.md."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
-from agentmemory_operator.client.exchange import Call, Listing, new_key, path_of
+from agentmemory_operator.client.exchange import Call, Listing, json_of, new_key, path_of
 from agentmemory_operator.client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
 
@@ -17,6 +18,11 @@ class ItemOptions(TypedDict, total=False):
     key: str
     user_id: str
     metadata: Mapping[str, Any]
+    importance: float | str
+    tags: Sequence[str]
+    category: str
+    expires_at: datetime | str
+    parent_id: str
     vector: Sequence[float]
 
 
@@ -35,7 +41,7 @@ def put_item(
         method="PUT",
         path=path_of(agent, "items"),
         parameters={"namespace": list(namespace), **place},
-        body={"content": content, **given},
+        body=json_of({"content": content, **given}),
         key=idempotency_key or new_key(),
         read=partial(read_value, ItemStored),
     )
@@ -45,6 +51,18 @@ def get_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | N
     """An item."""
     parameters = _place(namespace, user_id) | {"key": key}
     return Call(method="GET", path=path_of(agent, "items"), parameters=parameters, read=partial(read_value, Memory))
+
+
+def item_versions(
+    agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None
+) -> Call[tuple[Memory, ...]]:
+    """What later writes of an item replaced, newest first."""
+    return Call(
+        method="GET",
+        path=path_of(agent, "items", "versions"),
+        parameters=_place(namespace, user_id) | {"key": key},
+        read=lambda answer: tuple(read_value(Memory, line) for line in answer["results"]),
+    )
 
 
 def delete_item(agent: str, namespace: Sequence[str], key: str, *, user_id: str | None = None) -> Call[None]:

@@ -11,6 +11,7 @@ import operator
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from langgraph.store.base import (
@@ -24,6 +25,7 @@ from langgraph.store.base import (
     Result,
     SearchItem,
     SearchOp,
+    TTLConfig,
     get_text_at_path,
 )
 
@@ -44,6 +46,7 @@ CONTENT_MAX = 8192
 """Characters of an item's content: 2,048 tokens of 4. A longer value is kept whole, and embedded by its beginning."""
 
 TOP_K_MAX, PAGE = 10_000, 1_000
+TTL_MAX_MINUTES = 100 * 366 * 24 * 60
 _METADATA = "langgraph"
 _NAME = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _BOUNDS = {"$gt": operator.gt, "$gte": operator.ge, "$lt": operator.lt, "$lte": operator.le}
@@ -59,8 +62,9 @@ class _Tree(NamedTuple):
 class AgentMemoryStore(BaseStore):
     """Items of one agent as a LangGraph store; a context manager, sync and async.
 
-    `ttl` is not supported (`supports_ttl` is false): expiry is the object's, by type. `index=False` keeps an item out
-    of searches with a query. Every call raises ApiError or ApiUnreachable.
+    `ttl` counts from the put, by this process's clock; reading an item does not make it last longer, whatever
+    `refresh_ttl` says. `index=False` keeps an item out of searches with a query. Every call raises ApiError or
+    ApiUnreachable.
 
     Args:
         agent: slug of the agent.
@@ -69,6 +73,8 @@ class AgentMemoryStore(BaseStore):
         fields: paths of the value whose text is embedded, unless `put` names others; `$` is the whole value as JSON.
         threshold: least score of a search; None is the object's. Its `minSimilarity` holds all the same.
     """
+
+    supports_ttl = True
 
     def __init__(
         self,
@@ -80,6 +86,7 @@ class AgentMemoryStore(BaseStore):
         fields: Sequence[str] = ("$",),
         threshold: float | None = None,
     ) -> None:
+        self.ttl_config = TTLConfig(refresh_on_read=False)
         self._agent = agent
         self._user_id = user_id
         self._fields = tuple(fields)
@@ -165,15 +172,14 @@ class AgentMemoryStore(BaseStore):
         return Item(**_fields_of(memory))
 
     def _put(self, op: PutOp) -> Steps[None]:
-        if op.ttl is not None:
-            raise NotImplementedError("this store has no ttl: items expire by the agent's object")
         place, value = self._place(op.namespace), dict(op.value or {})
         text = _text_of(value, self._fields if op.index is None else op.index)
         content = (text or json.dumps(value, ensure_ascii=False))[:CONTENT_MAX]
         metadata = {_METADATA: {"value": value, "index": text is not None}}
-        yield item_calls.put_item(
-            self._agent, place.prefix, content, key=op.key, user_id=place.user_id, metadata=metadata
-        )
+        options: item_calls.ItemOptions = {"key": op.key, "user_id": place.user_id, "metadata": metadata}
+        if op.ttl is not None:
+            options["expires_at"] = _end_of(op.ttl)
+        yield item_calls.put_item(self._agent, place.prefix, content, **options)
 
     def _delete(self, op: PutOp) -> Steps[None]:
         place = self._place(op.namespace)
@@ -296,6 +302,12 @@ def _text_of(value: Mapping[str, Any], index: Sequence[str] | bool) -> str | Non
     return text if text.strip() else None
 
 
+def _end_of(ttl_minutes: float) -> datetime:
+    if not 0 < ttl_minutes <= TTL_MAX_MINUTES:
+        raise ValueError(f"ttl: {ttl_minutes} minutes: more than 0, and at most {TTL_MAX_MINUTES} (a hundred years)")
+    return datetime.now(UTC) + timedelta(minutes=ttl_minutes)
+
+
 def _value_of(memory: Memory) -> dict[str, Any]:
     """The value of an item; of one that came another way its content and metadata."""
     ours = memory.metadata.get(_METADATA)
@@ -310,7 +322,7 @@ def _fields_of(memory: Memory) -> dict[str, Any]:
         "key": memory.key,
         "value": _value_of(memory),
         "created_at": memory.created_at,
-        "updated_at": memory.valid_from or memory.created_at,
+        "updated_at": memory.updated_at or memory.valid_from or memory.created_at,
     }
 
 

@@ -14,7 +14,17 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 _TIMES = frozenset(
-    {"created_at", "valid_from", "valid_to", "expires_at", "superseded_at", "last_accessed_at", "oldest", "newest"}
+    {
+        "created_at",
+        "updated_at",
+        "valid_from",
+        "valid_to",
+        "expires_at",
+        "superseded_at",
+        "last_accessed_at",
+        "oldest",
+        "newest",
+    }
     | {"at", "next_before"},
 )
 
@@ -29,6 +39,8 @@ class Memory:
     type: str
     importance: float
     created_at: datetime
+    updated_at: datetime | None = None
+    priority: float | None = None
     confidence: float | None = None
     decay_rate: float | None = None
     session_id: str | None = None

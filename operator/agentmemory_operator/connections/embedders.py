@@ -21,6 +21,7 @@ from agentmemory_operator.errors import AgentMemoryError, RequestInvalid, SpecIn
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.spec.effective.embedding import Prefixes
 
 
 async def embed_each(embedder: Embedder, texts: Sequence[str]) -> dict[str, Vector | RequestInvalid]:
@@ -214,6 +215,43 @@ def _digest(text: str) -> Key:
 
 def _unpacked(vector: Packed) -> Vector:
     return memoryview(vector).cast("f").tolist()
+
+
+class PrefixedEmbedder:
+    """Implements ports.Embedder for memories: each text with a prefix before it; questions have another.
+
+    Args:
+        inner: what remembers vectors of whole texts, prefixes included.
+    """
+
+    def __init__(self, inner: Embedder, prefixes: Prefixes) -> None:
+        self._inner = inner
+        self._prefixes = prefixes
+
+    @property
+    def dimensions(self) -> int:
+        """Length of every vector."""
+        return self._inner.dimensions
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        """One vector a memory, in order."""
+        return await self._inner.embed([self._prefixes.passage + text for text in texts])
+
+    async def embed_question(self, text: str) -> Vector:
+        """The vector of a question."""
+        return (await self._inner.embed([self._prefixes.query + text]))[0]
+
+
+def with_prefixes(embedder: Embedder, prefixes: Prefixes | None) -> Embedder:
+    """The embedder of memories of a vector space."""
+    return PrefixedEmbedder(embedder, prefixes) if prefixes else embedder
+
+
+async def embed_question(embedder: Embedder, text: str) -> Vector:
+    """The vector of a question to memories that an embedder embeds."""
+    if isinstance(embedder, PrefixedEmbedder):
+        return await embedder.embed_question(text)
+    return (await embedder.embed([text]))[0]
 
 
 class EmbeddingMeter(Protocol):

@@ -25,7 +25,7 @@ from agentmemory_operator.agents.callers import Callers
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.agents.readiness import Readiness
-from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache
+from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, with_prefixes
 from agentmemory_operator.connections.handover import HandedOverSecrets
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.point_stores import PointStores
@@ -128,7 +128,9 @@ class Api:
         embedder = await self._embedders.open(
             source, settings.embedding, namespace=settings.namespace, secrets=self._secrets_of(settings.slug)
         )
-        return CachedEmbedder(embedder, cache=self._cache, entries=settings.embedding.cache_entries, meter=self._meter)
+        entries = settings.embedding.cache_entries
+        remembering = CachedEmbedder(embedder, cache=self._cache, entries=entries, meter=self._meter)
+        return with_prefixes(remembering, source.prefixes)
 
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[str]:

@@ -6,7 +6,12 @@ from weakref import WeakSet
 
 from agentmemory_operator.adapters.embedding.choice import build_embedder
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
-from agentmemory_operator.connections.embedders import EmbeddingMeter, MeteredEmbedder, RekeyedEmbedder
+from agentmemory_operator.connections.embedders import (
+    EmbeddingMeter,
+    MeteredEmbedder,
+    RekeyedEmbedder,
+    with_prefixes,
+)
 from agentmemory_operator.connections.rules.handover import embedding_key
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
 from agentmemory_operator.main.egress import egress_of
@@ -107,4 +112,5 @@ class RebuildEmbedders:
     async def _open(self, source: EmbeddingSource, settings: EmbeddingSettings, namespace: str) -> Embedder:
         if source.provider == "none":
             raise SpecInvalid("InvalidSpec", "spec.embedding.provider: none makes no vectors, callers send them")
-        return await self._embedders.open(source, settings, namespace=namespace, secrets=self._secrets)
+        embedder = await self._embedders.open(source, settings, namespace=namespace, secrets=self._secrets)
+        return with_prefixes(embedder, source.prefixes)

@@ -104,7 +104,7 @@ async def _refused(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: 
     """By place what is wrong with a memory."""
 
     def errors_of(_: int, memory: IncomingMemory) -> list[FieldError]:
-        return _errors_of(memory, agent) + (_session_errors(memory, agent) if is_new else [])
+        return _errors_of(memory, agent) + (_new_errors(memory, agent) if is_new else [])
 
     errors = await in_slices(one_by_one(errors_of, memories))
     invalid = {place: RequestInvalid(wrong) for place, wrong in enumerate(errors) if wrong}
@@ -172,9 +172,30 @@ def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
     return errors + check_given(memory.vector, agent)
 
 
-def _session_errors(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
-    """What is wrong with a memory that lasts a session and names none, where sessions end by themselves."""
+def _new_errors(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
+    """What is wrong with a memory that is stored for the first time."""
     kind = _kind_of(memory, agent)
+    told = _session_errors(memory, kind)
+    named = {error.field for error in told}
+    return told + [error for error in _required_errors(memory, kind) if error.field not in named]
+
+
+def _required_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
+    """An error for each field that the type demands and the memory lacks."""
+    if memory.is_working:
+        return []
+    errors = []
+    for field in kind.required:
+        if not getattr(memory, field):
+            known = ", ".join(kind.event_types) if field == "event_type" else ""
+            way_out = f"name it{f', one of {known},' if known else ''} or store the memory as another type"
+            message = f"required: memories of type {kind.name!r} have one (types[].required): {way_out}"
+            errors.append(FieldError(field, message))
+    return errors
+
+
+def _session_errors(memory: IncomingMemory, kind: MemoryType) -> list[FieldError]:
+    """What is wrong with a memory that lasts a session and names none, where sessions end by themselves."""
     if memory.session_id is not None or not (kind.ttl and kind.ttl.idle_hours):
         return []
     way_out = "name its session_id, or store it as a type that lasts"

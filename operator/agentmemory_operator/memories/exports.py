@@ -17,6 +17,7 @@ from agentmemory_operator.memories.rules.filters import (
     both,
     equals,
 )
+from agentmemory_operator.memories.rules.item_versions import versions_of
 from agentmemory_operator.memories.rules.record import (
     ITEM_NAMESPACE_KEY,
     STATED_END_KEY,
@@ -37,11 +38,13 @@ class Exported:
     Attributes:
         is_item: it lies under the key of its namespace.
         stated_end: until when it said that it is true, Unix milliseconds, where a later version ended it before.
+        versions: of an item, newest first.
         vector: only where it was asked for.
     """
 
     record: MemoryRecord
     is_item: bool = False
+    versions: tuple[MemoryRecord, ...] = ()
     stated_end: int | None = None
     vector: Vector | None = None
 
@@ -73,7 +76,7 @@ async def _page(agent: Agent, ids: Sequence[str], *, has_vectors: bool) -> list[
     types, now_ms = agent.settings.ranking.endings, agent.clock.now_ms()
     rows = (found[memory_id] for memory_id in ids if memory_id in found)
     return [
-        _exported(point, has_vector=has_vectors)
+        _exported(point, has_vector=has_vectors, keep_versions=agent.settings.keep_versions)
         for point in rows
         if TOMBSTONE_KEY not in point["payload"] and not is_expired(point["payload"], types, now_ms)
     ]
@@ -99,12 +102,13 @@ async def _with_versions(agent: Agent, heads: Sequence[Json]) -> list[str]:
     return [memory_id for chain in versions.values() for memory_id in reversed(chain)]
 
 
-def _exported(point: Json, *, has_vector: bool) -> Exported:
+def _exported(point: Json, *, has_vector: bool, keep_versions: int) -> Exported:
     payload = point["payload"]
     vector = point["vector"] if has_vector else None
     return Exported(
         record=record_of(payload),
         is_item=ITEM_NAMESPACE_KEY in payload,
+        versions=tuple(versions_of(payload, keep=keep_versions)),
         stated_end=payload.get(STATED_END_KEY),
         vector=vector.get("") if isinstance(vector, dict) else vector,
     )

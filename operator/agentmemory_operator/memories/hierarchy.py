@@ -15,7 +15,7 @@ from agentmemory_operator.memories.point_pages import read_memories, read_row
 from agentmemory_operator.memories.rules.criteria import FIELDS, AnyOf, Equals
 from agentmemory_operator.memories.rules.expiry import EXPIRY_KEYS, is_expired
 from agentmemory_operator.memories.rules.filters import Selection, equals_any, visible
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord, Payload, record_of
+from agentmemory_operator.memories.rules.record import SHOWN, TOMBSTONE_KEY, MemoryRecord, Payload, record_of
 from agentmemory_operator.memories.stored import ListRequest, MemoryPage, list_page, own_row
 from agentmemory_operator.spec.memory_types import MemoryType
 
@@ -97,7 +97,7 @@ async def _below(agent: Agent, parents: Iterable[str], request: TreeRequest, *, 
     selection = Selection(user_id=request.user_id)
     filter_ = visible(selection, agent.clock.now_ms(), agent.settings.ranking.endings)
     filter_["must"].append(equals_any("parentId", sorted(parents)))
-    body = {"filter": filter_, "limit": limit, "with_payload": True, "with_vector": False}
+    body = {"filter": filter_, "limit": limit, "with_payload": SHOWN, "with_vector": False}
     points, _ = await read_memories(agent, body)
     return sorted((point["payload"] for point in points), key=lambda row: (row["createdAt"], row["id"]))
 
@@ -139,17 +139,41 @@ async def check_hierarchy(agent: Agent, record: MemoryRecord) -> None:
     Raises:
         RequestInvalid: it says which of the two.
     """
-    parent, own = record.parent_id, record.supersedes_id
-    if own is None:
+    own, parent = record.supersedes_id, record.parent_id
+    if own is None or parent is None:
         return
+    level = await _level_above(agent, parent, own)
+    if level is not None:
+        raise _circle(record, is_direct=level == 0)
+
+
+async def check_parent(agent: Agent, parent_id: str, *, own_id: str, user_id: str) -> None:
+    """Refuse a parent of an item that is no memory of its user, the item itself, or below it.
+
+    Raises:
+        NotFound, RequestInvalid: which of them.
+    """
+    if own_id == parent_id:
+        raise RequestInvalid([FieldError("parent_id", f"{parent_id} is the item itself: no memory is its own parent")])
+    missing = await missing_parents(agent, {0: (user_id, parent_id)}, agent.clock.now_ms())
+    if missing:
+        raise missing[0]
+    if await _level_above(agent, parent_id, own_id) is not None:
+        message = f"{parent_id} is below the item: the hierarchy would go round in a circle"
+        raise RequestInvalid([FieldError("parent_id", message)])
+
+
+async def _level_above(agent: Agent, parent_id: str, own_id: str) -> int | None:
+    """How many levels above a parent a memory is met; None where it is not."""
+    parent: str | None = parent_id
     for level in range(MOST_STEPS):
         head = await _head_of(agent, parent) if parent else None
         if head is None:
-            return
-        if own in (parent, head["id"]):
-            raise _circle(record, is_direct=level == 0)
+            return None
+        if own_id in (parent, head["id"]):
+            return level
         parent = head.get("parentId")
-    raise RequestInvalid([FieldError("parent_id", f"{record.parent_id} lies more than {MOST_STEPS:,} levels deep")])
+    raise RequestInvalid([FieldError("parent_id", f"{parent_id} lies more than {MOST_STEPS:,} levels deep")])
 
 
 async def _head_of(agent: Agent, memory_id: str) -> Payload | None:

@@ -20,6 +20,7 @@ from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.point_pages import read_pages, replacing
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED, equals, equals_any, only
 from agentmemory_operator.memories.rules.ids import item_id, keyed_id
+from agentmemory_operator.memories.rules.item_versions import ItemVersion, bounded
 from agentmemory_operator.memories.rules.items import namespace_word
 from agentmemory_operator.memories.rules.record import (
     DUE_KEY,
@@ -53,6 +54,8 @@ class Line:
         id: None is made of what it says, so that the same line gives the same.
         vector_of: `embedding_name` of what made the vector; a vector of something else is made anew.
         is_item: it lies under the key of its namespace.
+        changed_at: when somebody changed it last, Unix milliseconds; None is now.
+        versions: of an item, newest first.
     """
 
     memory: IncomingMemory
@@ -65,6 +68,8 @@ class Line:
     observed_by: tuple[str, ...] = ()
     observation_count: int = 1
     is_item: bool = False
+    changed_at: int | None = None
+    versions: tuple[ItemVersion, ...] = ()
     vector_of: str | None = None
 
 
@@ -104,7 +109,8 @@ class _Batch:
 
 def embedding_name(source: EmbeddingSource) -> str:
     """What names a vector space in an export."""
-    return "/".join(str(part) for part in source.identity if part is not None)
+    *parts, prefixes = source.identity
+    return "/".join(str(part) for part in (*parts, prefixes and prefixes.name) if part is not None)
 
 
 async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erased: bool) -> list[Outcome]:
@@ -177,7 +183,10 @@ async def _write(agent: Agent, batch: _Batch) -> None:
         return
     drafts = [_linked(draft, batch) for _, draft in sorted(batch.drafts.items())]
     ready = [draft for draft in await worded(agent, drafts) if isinstance(draft, MemoryDraft)]
+    versions = await _clean_versions(agent, {draft.place: batch.lines[draft.place].versions for draft in ready})
     points = [_point(draft, batch.lines[draft.place], agent) for draft in ready]
+    for draft, point in zip(ready, points, strict=True):
+        point["payload"] |= {key: value for key, value in versions[draft.place].items() if value is not None}
     if new := [point for point in points if point["id"] not in batch.known]:
         await agent.store.upsert(agent.alias, new, insert_only=True, strong=True)
     known = [point for point in points if point["id"] in batch.known]
@@ -218,6 +227,7 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
         parent_id=memory.parent_id,
         knowledge_category=memory.knowledge_category,
         valid_to=memory.valid_to,
+        changed_at=line.changed_at,
         access_count=line.access_count,
         last_accessed_at=line.last_accessed_at,
         session_used_at=_last_used(record, line.last_accessed_at),
@@ -340,6 +350,21 @@ def _point(draft: MemoryDraft, line: Line, agent: Agent) -> Json:
     if line.superseded_by and not is_followed and line.superseded_at is not None:
         payload[TOLD_AT_KEY] = line.superseded_at
     return point
+
+
+async def _clean_versions(agent: Agent, told: Mapping[int, Sequence[ItemVersion]]) -> dict[int, Payload]:
+    """What the points of items bear of earlier versions, by place, without secrets; they are stored now."""
+    keep, now_ms = agent.settings.keep_versions, agent.clock.now_ms()
+    borne: dict[int, Payload] = {}
+    for place, versions in told.items():
+        said = [IncomingMemory(user_id="", content=one.content, metadata=one.metadata) for one in versions[:keep]]
+        cleaned = [item.memory for item in await clean(agent, said)]
+        kept = [
+            replace(version, content=item.content, metadata=item.metadata)
+            for version, item in zip(versions[:keep], cleaned, strict=True)
+        ]
+        borne[place] = bounded([version.stored(now_ms) for version in kept], keep=keep)
+    return borne
 
 
 def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:

@@ -12,6 +12,7 @@ from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.point_pages import replace_row
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
+from agentmemory_operator.memories.rules.item_versions import versions_after
 from agentmemory_operator.memories.rules.items import (
     KEPT_MARKS,
     Address,
@@ -22,6 +23,7 @@ from agentmemory_operator.memories.rules.items import (
     namespace_word,
 )
 from agentmemory_operator.memories.rules.record import (
+    CHANGED_KEY,
     ITEM_NAMESPACE_KEY,
     REQUEST_MARKS_KEY,
     STORED_KEY,
@@ -40,15 +42,23 @@ Outcome = Literal["created", "replaced", "repeated"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemContent:
-    """What an item is to hold.
+    """What an item is to hold; what lies there is replaced by it as a whole.
 
     Attributes:
+        importance: 0..1.
+        expires_at: Unix milliseconds.
+        parent_id: a memory of the same user; None leaves an item that is there below the one that it is below.
         vector: only with provider `none`, and demanded there.
         idempotency_key: the same key and body again is the same write; another body is a Conflict.
     """
 
     content: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    importance: float = 0.5
+    tags: tuple[str, ...] = ()
+    category: str | None = None
+    expires_at: int | None = None
+    parent_id: str | None = None
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
 
@@ -57,8 +67,15 @@ class ItemContent:
         """What tells a request with an idempotency key from every other one, and its body from another."""
         if self.idempotency_key is None:
             return None
-        body = repr((self.content, self.metadata, list(self.vector or ())))
+        more = ((name, getattr(self, name)) for name in _LATER_FIELDS)
+        # Only what differs: the items stored by earlier versions remember a body without these fields.
+        given = [(name, value) for name, value in more if value != getattr(_NOTHING, name)]
+        body = repr((self.content, self.metadata, list(self.vector or ()), *given))
         return f"{_digest(self.idempotency_key)}:{_digest(body)}"
+
+
+_LATER_FIELDS = ("importance", "tags", "category", "expires_at", "parent_id")
+_NOTHING = ItemContent(content="")
 
 
 async def cleaned(agent: Agent, item: ItemContent) -> tuple[ItemContent, tuple[str, ...]]:
@@ -84,15 +101,15 @@ class ItemWrite:
         self._item = item
         self._vector: Vector | None = None
 
-    async def write(self, row: Payload | None, now_ms: int, marks: dict[str, list[str]], *, count: int) -> None:
+    async def write(self, row: Payload | None, now_ms: int, kept: Payload, *, count: int) -> None:
         """Write the item, if the point still is as it was read.
 
         Args:
-            marks: that the point is to bear.
+            kept: what else the point is to bear: marks, and earlier versions.
             count: of the writes that this is the last of; each raises `rev`.
         """
         store, alias = self._agent.store, self._agent.alias
-        changes = self._changes(row, now_ms, count=count) | marks
+        changes = self._changes(row, now_ms, count=count) | kept
         if row is None:
             await store.upsert(alias, [await self._point(row, changes)], insert_only=True, strong=True)
         elif self._says_the_same(row, now_ms):
@@ -109,19 +126,38 @@ class ItemWrite:
         is_same = row.get("content") == self._item.content and not self._agent.takes_vectors
         return is_same and self.replaces(row, now_ms)
 
-    def _changes(self, row: Payload | None, now_ms: int, *, count: int) -> Payload:
+    def refusal(self, row: Payload | None, now_ms: int) -> Conflict | None:
+        """Why the item cannot be put on what lies there: its place in a hierarchy stays, so that none is a circle."""
+        wanted = self._item.parent_id
+        if wanted is None or row is None or not self.replaces(row, now_ms) or row.get("parentId") == wanted:
+            return None
+        return Conflict(
+            f"parent_id: the item under key {self._address.key!r} has another parent, or none, and never changes it:"
+            " leave parent_id out, or delete the item first"
+        )
+
+    def says(self, now_ms: int) -> Payload:
+        """What the point says once it is written; None takes away what it said."""
+        item = self._item
         return {
-            "content": self._item.content,
-            "contentHash": hash_content(self._item.content),
-            "metadata": dict(self._item.metadata),
+            "content": item.content,
+            "contentHash": hash_content(item.content),
+            "metadata": dict(item.metadata),
+            "importance": item.importance,
+            "tags": list(item.tags) or None,
+            "category": item.category,
+            "expiresAt": item.expires_at,
             "validFrom": now_ms,
-            "updatedAt": now_ms,
             STORED_KEY: now_ms,
-            "rev": (row["rev"] if row else 0) + count,
+            CHANGED_KEY: None,
         }
 
+    def _changes(self, row: Payload | None, now_ms: int, *, count: int) -> Payload:
+        return self.says(now_ms) | {"updatedAt": now_ms, "rev": (row["rev"] if row else 0) + count}
+
     async def _point(self, row: Payload | None, changes: Payload) -> Json:
-        payload = self._base(row, changes["updatedAt"]) | changes
+        whole = self._base(row, changes["updatedAt"]) | changes
+        payload = {key: value for key, value in whole.items() if value is not None}
         point = {"id": payload["id"], "vector": await self._embedded(), "payload": payload}
         if self._agent.keyword is None:
             return point
@@ -143,6 +179,7 @@ class ItemWrite:
             updated_at=now_ms,
             namespace=address.namespace,
             key=address.key,
+            parent_id=self._item.parent_id,
         )
         return payload_of(record) | {ITEM_NAMESPACE_KEY: namespace_word(address.namespace)}
 
@@ -159,6 +196,7 @@ class Turn:
     """What becomes of PUTs that wait for the same key, done one after the other with nothing in between.
 
     Attributes:
+        row: what lies there.
         taking: those that take effect; only the last is seen.
         outcomes: of each, once that is done.
     """
@@ -167,11 +205,14 @@ class Turn:
     taking: tuple[ItemWrite, ...]
     outcomes: tuple[tuple[ItemWrite, Outcome | AgentMemoryError], ...]
 
-    async def write(self, now_ms: int, *, mark: str) -> None:
+    async def write(self, now_ms: int, *, mark: str, keep_versions: int) -> None:
         """Write the last, if the point still is as it was read."""
+        last = self.taking[-1]
+        row = self.row if self.row and last.replaces(self.row, now_ms) else None
+        versions = versions_after(row, [write.says(now_ms) for write in self.taking], keep=keep_versions)
         requests = marks_of(self.row, REQUEST_MARKS_KEY) + [write.mark for write in self.taking if write.mark]
         marks = {WRITE_MARKS_KEY: marked(self.row, mark), REQUEST_MARKS_KEY: requests[-KEPT_MARKS:]}
-        await self.taking[-1].write(self.row, now_ms, marks, count=len(self.taking))
+        await last.write(self.row, now_ms, marks | versions, count=len(self.taking))
 
     def settle(self) -> None:
         """Tell each what became of it."""
@@ -183,7 +224,7 @@ def turn_of(writes: Sequence[ItemWrite], row: Payload | None, now_ms: int) -> Tu
     """What becomes of PUTs on what lies there."""
     seen, taking, outcomes = marks_of(row, REQUEST_MARKS_KEY), list[ItemWrite](), []
     for write in writes:
-        outcome = _earlier(write, seen)
+        outcome = _earlier(write, seen) or write.refusal(row, now_ms)
         if outcome is None:
             outcome = "replaced" if taking or write.replaces(row, now_ms) else "created"
             taking.append(write)

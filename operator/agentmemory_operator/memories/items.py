@@ -29,9 +29,11 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
 )
 from agentmemory_operator.memories.chains import midway
+from agentmemory_operator.memories.hierarchy import check_parent
 from agentmemory_operator.memories.item_writes import ItemContent, ItemWrite, Outcome, Turn, cleaned, turn_of
 from agentmemory_operator.memories.point_pages import read_memories, read_pages, read_row
 from agentmemory_operator.memories.rules.ids import is_id, keyed_id
+from agentmemory_operator.memories.rules.item_versions import versions_of
 from agentmemory_operator.memories.rules.items import (
     Address,
     buried,
@@ -105,7 +107,8 @@ class Items:
 
         Raises:
             RequestInvalid: the content is too long, or the vector does not fit.
-            Conflict: the idempotency key came with another body.
+            NotFound: the user has no such parent.
+            Conflict: the idempotency key came with another body, or the item that is there has another parent.
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: it may have been written.
         """
@@ -114,6 +117,8 @@ class Items:
             raise RequestInvalid(errors)
         item, warnings = await cleaned(agent, item)
         memory_id = address.id_in(agent.id_scope)
+        if item.parent_id is not None:
+            await check_parent(agent, item.parent_id, own_id=memory_id, user_id=address.user_id)
         write = ItemWrite(agent, address, item)
         outcome = await self._wait_for(agent, memory_id, write)
         agent.sizes.forget(address.user_id)
@@ -129,6 +134,17 @@ class Items:
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
             raise _not_there(address)
         return record_of(row)
+
+    async def versions(self, agent: Agent, address: Address) -> list[MemoryRecord]:
+        """What puts have replaced of an item, newest first, as far as it is kept.
+
+        Raises:
+            NotFound: there is no such item, or it is expired.
+        """
+        row = await read_row(agent, address.id_in(agent.id_scope))
+        if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
+            raise _not_there(address)
+        return versions_of(row, keep=agent.settings.keep_versions)
 
     async def delete(self, agent: Agent, address: Address) -> None:
         """Delete an item.
@@ -215,7 +231,7 @@ class Items:
             nonlocal turn
             turn = turn_of(writes, row, self._clock.now_ms())
             if turn.taking:
-                await turn.write(self._clock.now_ms(), mark=mark)
+                await turn.write(self._clock.now_ms(), mark=mark, keep_versions=agent.settings.keep_versions)
             return bool(turn.taking)
 
         await self._change(agent, memory_id, write_last)

@@ -75,7 +75,7 @@ async def read_memories(agent: Agent, body: Json) -> tuple[list[Json], Any]:
         StoreUnavailable: as `read_whole`.
     """
     keys = body["with_payload"]
-    asked = body if keys is True else body | {"with_payload": [*keys, TOMBSTONE_KEY]}
+    asked = body | {"with_payload": [*keys, TOMBSTONE_KEY]} if isinstance(keys, list) else body
     return await read_whole(lambda: agent.store.scroll(agent.alias, asked), lambda page: page[0])
 
 

@@ -31,7 +31,9 @@ from agentmemory_operator.memories.rules.filters import (
 )
 from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.record import (
+    CHANGED_KEY,
     EDIT_KEY,
+    SHOWN,
     TOMBSTONE_KEY,
     MemoryRecord,
     Payload,
@@ -181,8 +183,9 @@ async def own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
 async def _try_change(agent: Agent, row: Payload, changes: Mapping[str, Any]) -> Payload | None:
     """Write the changes unless the row changed since it was read; return what lies there with them."""
     mark = secrets.token_hex(8)
-    marked = {**changes, EDIT_KEY: mark}
-    await change_row(agent, row, marked, NOT_SUPERSEDED, NOT_DELETED, now_ms=agent.clock.now_ms())
+    now_ms = agent.clock.now_ms()
+    marked = {**changes, EDIT_KEY: mark, CHANGED_KEY: now_ms}
+    await change_row(agent, row, marked, NOT_SUPERSEDED, NOT_DELETED, now_ms=now_ms)
     with midway():
         after = await read_row(agent, row["id"])
     return after if after and after.get(EDIT_KEY) == mark else None
@@ -244,7 +247,7 @@ async def _rows_of_time(
 
 
 async def _scroll(agent: Agent, filter_: Filter, *, limit: int, **more: object) -> list[Payload]:
-    body = {"filter": filter_, "limit": limit, "with_payload": True, "with_vector": False, **more}
+    body = {"filter": filter_, "limit": limit, "with_payload": SHOWN, "with_vector": False, **more}
     points, _ = await read_memories(agent, body)
     return [point["payload"] for point in points]
 

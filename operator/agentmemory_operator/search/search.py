@@ -8,13 +8,14 @@ from functools import partial
 
 from agentmemory_operator.agents.checks import scaled
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.connections.embedders import embed_question
 from agentmemory_operator.connections.rules.capabilities import MIN_MAX
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import read_whole
 from agentmemory_operator.memories.rules.filters import Filter, unindexed_keys, visible
 from agentmemory_operator.memories.rules.keywords import keyword_document
-from agentmemory_operator.memories.rules.record import MemoryRecord, record_of
+from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, record_of
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.embedding import Reranker
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
@@ -22,10 +23,9 @@ from agentmemory_operator.search.rerank import read_again
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.search.rules.exactness import Unseen, ask_ends, is_settled, read_ends, read_words_end
 from agentmemory_operator.search.rules.hybrid import Match, Question, ask_by_both, ask_by_meaning, fusion_of, scoring_of
-from agentmemory_operator.search.rules.score import ScoreTerms, score, similarity_behind, tells_similarity
+from agentmemory_operator.search.rules.score import ScoreTerms, score, scored, similarity_behind, tells_similarity
 from agentmemory_operator.search.rules.score_trees import LEFT_OUT
 from agentmemory_operator.spec.effective.settings import Ranking
-from agentmemory_operator.spec.expression.variables import DEFAULT_CONFIDENCE, Scored
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
 
 LISTED_MAX = 20_000
@@ -240,7 +240,7 @@ class _Asked:
 async def _ask(agent: Agent, request: SearchRequest, look: _Look) -> _Asked:
     vector = await _vector_of(agent, request)
     question = _question(agent, request, look, vector)
-    body = _body(agent, question, look) | {"with_payload": True}
+    body = _body(agent, question, look) | {"with_payload": SHOWN}
     if request.explain:
         return await _explained(agent, request, look, vector=vector, bodies=[body, *question.lists], question=question)
     if request.terms and not look.solves_terms:
@@ -310,7 +310,7 @@ def _document_of(agent: Agent, request: SearchRequest, look: _Look) -> Json | No
 async def _vector_of(agent: Agent, request: SearchRequest) -> Vector:
     if request.vector is not None:
         return scaled(request.vector, distance=agent.distance)
-    return (await agent.embedder.embed([request.query or ""]))[0]
+    return await embed_question(agent.embedder, request.query or "")
 
 
 def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank: float | None) -> Hit:
@@ -318,29 +318,13 @@ def _found(point: Json, placed: tuple[int, Match] | None, look: _Look, *, rerank
     if placed is None and not look.solves_terms:
         return Hit(record, point["score"], rerank=rerank)
     rank, match = placed or (None, _solved(record, point["score"], look))
-    terms = score(_scored(record, match), look.ranking, now_ms=look.now_ms)
-    return Hit(record, point["score"], terms, match, rank, rerank)
+    memory = scored(record, similarity=match.fused, keyword=match.keyword or 0.0)
+    return Hit(record, point["score"], score(memory, look.ranking, now_ms=look.now_ms), match, rank, rerank)
 
 
 def _solved(record: MemoryRecord, found: float, look: _Look) -> Match:
-    nowhere = _scored(record, Match(similarity=0.0, fused=0.0))
-    similarity = similarity_behind(found, nowhere, look.ranking, now_ms=look.now_ms)
+    similarity = similarity_behind(found, scored(record), look.ranking, now_ms=look.now_ms)
     return Match(similarity=similarity, fused=similarity)
-
-
-def _scored(record: MemoryRecord, match: Match) -> Scored:
-    return Scored(
-        type=record.type,
-        similarity=match.fused,
-        keyword=match.keyword or 0.0,
-        created_at=record.created_at,
-        importance=record.importance,
-        access_count=record.access_count,
-        confidence=DEFAULT_CONFIDENCE if record.confidence is None else record.confidence,
-        decay_rate=record.decay_rate,
-        last_accessed_at=record.last_accessed_at,
-        tags=record.tags,
-    )
 
 
 def _warnings_of(agent: Agent, request: SearchRequest) -> tuple[str, ...]:

@@ -40,6 +40,8 @@ WORKING = "working"
 
 MAX_WORKING_MEMORY_SLOTS = 32
 
+MAX_ITEM_VERSIONS = 20
+
 
 @dataclass(frozen=True, slots=True)
 class MemoryType:
@@ -54,6 +56,7 @@ class MemoryType:
         immutable: a memory of the type is neither superseded nor changed, and deleted by administrators alone.
         confidence: of a memory stored without one; None leaves it without, which scores as 1.
         event_types: what a memory's `event_type` may be; none is anything.
+        required: fields, by the API's names, that a memory of the type is not stored without.
         meaning: how to recognise what belongs to the type, for whoever chooses it; empty says nothing.
     """
 
@@ -65,6 +68,7 @@ class MemoryType:
     immutable: bool = False
     confidence: float | None = None
     event_types: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     meaning: str = ""
 
     @property

@@ -16,7 +16,7 @@ from agentmemory_operator.memories.items import Items, Put
 from agentmemory_operator.memories.rules.filters import Selection
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
-from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.memories.stored import change_head, delete_head
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.search.requests import SearchRequest
@@ -389,3 +389,91 @@ async def test_a_copy_for_another_agent_finds_the_items_that_came_with_it(world:
     with pytest.raises(NotFound):
         await world.items.get(world.agent, ADDRESS)
     assert (await put(world, "third")).memory_id == ADDRESS.id_in("elsewhere")
+
+
+FIELDS: dict[str, Any] = {"importance": 0.9, "tags": ("a", "b"), "category": "semantic"}
+
+
+async def test_an_item_has_the_fields_of_its_last_put_alone(world: World) -> None:
+    await put(world, "c", **FIELDS, expires_at=world.clock.now_ms() + 10)
+    first = await world.items.get(world.agent, ADDRESS)
+
+    await put(world, "c")
+
+    second = await world.items.get(world.agent, ADDRESS)
+    assert {name: getattr(first, name) for name in FIELDS} == FIELDS
+    assert first.expires_at == world.clock.now_ms() + 10
+    assert (second.importance, second.tags, second.category, second.expires_at) == (0.5, (), None, None)
+
+
+@pytest.mark.parametrize("embeds", [True, False])
+async def test_fields_change_where_the_content_stays(world: World, embeds: bool) -> None:
+    world.embed_by(FakeEmbedder()) if embeds else None
+    vector = None if embeds else vector_of("c")
+    for fields in (FIELDS, {}, FIELDS):
+        await world.items.put(world.agent, ADDRESS, ItemContent(content="c", vector=vector, **fields))
+        record = await world.items.get(world.agent, ADDRESS)
+        assert record.tags == fields.get("tags", ())
+
+
+async def test_the_same_key_with_other_fields_is_another_body(world: World) -> None:
+    await put(world, "c", idempotency_key="i")
+
+    assert (await put(world, "c", idempotency_key="i")).outcome == "repeated"
+    with pytest.raises(Conflict, match="another body"):
+        await put(world, "c", idempotency_key="i", importance=0.9)
+
+
+async def test_a_request_from_before_items_had_fields_is_known_again(world: World) -> None:
+    item = ItemContent(content="c", metadata={"n": 1}, idempotency_key="i")
+
+    # As version 0.1 stored it.
+    assert item.mark == "de7d1b721a1e0632:80f7ad226f6b3ade"
+
+
+async def test_a_parent_is_a_memory_of_the_same_user(world: World) -> None:
+    theirs = await world.add("theirs", user_id="v")
+
+    with pytest.raises(NotFound, match="parent_id: this user has no memory"):
+        await put(world, "c", parent_id=theirs)
+
+
+async def test_an_item_never_comes_to_be_below_itself(world: World) -> None:
+    stored = await put(world, "above")
+    below = await world.add("below", parent_id=stored.memory_id)
+
+    with pytest.raises(RequestInvalid, match="no memory is its own parent"):
+        await put(world, "above", parent_id=stored.memory_id)
+    with pytest.raises(RequestInvalid, match="round in a circle"):
+        await put(world, "above", parent_id=below)
+    await world.items.delete(world.agent, ADDRESS)
+    with pytest.raises(RequestInvalid, match="round in a circle"):
+        await put(world, "above", parent_id=below)
+
+
+async def test_an_item_stays_below_the_parent_that_it_was_made_with(world: World) -> None:
+    parents = [await world.add(name) for name in ("one", "other")]
+    await put(world, "c", parent_id=parents[0])
+
+    with pytest.raises(Conflict, match=r"parent_id: .* delete the item first"):
+        await put(world, "d", parent_id=parents[1])
+    await put(world, "d")
+
+    record = await world.items.get(world.agent, ADDRESS)
+    assert (record.content, record.parent_id) == ("d", parents[0])
+
+
+async def test_an_item_was_changed_when_it_was_put_or_changed_in_place_and_not_when_it_was_found(world: World) -> None:
+    stored = await put(world, "a")
+    put_at = world.clock.now_ms()
+    world.clock.move(ms=10)
+    world.counts.note(world.agent.settings.slug, [stored.memory_id])
+    await world.counts.flush()
+    found = await world.items.get(world.agent, ADDRESS)
+    assert (found.access_count, found.last_changed_at) == (1, put_at)
+
+    await change_head(world.agent, stored.memory_id, {"importance": 0.9}, user_id="u")
+    assert (await world.items.get(world.agent, ADDRESS)).last_changed_at == put_at + 10
+    world.clock.move(ms=10)
+    await put(world, "a")
+    assert (await world.items.get(world.agent, ADDRESS)).last_changed_at == put_at + 20

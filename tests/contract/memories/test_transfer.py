@@ -20,6 +20,7 @@ from agentmemory_operator.memories.imports import Line, Outcome, import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
@@ -100,10 +101,63 @@ async def test_what_is_imported_is_what_was_exported(world: World) -> None:
     after = await rows(world)
     # The last: by time, and within a millisecond by the place in the request.
     changing = {"rev", "updatedAt", "storedAt", "requestId", "accessMarks", "writeMarks", "requestMarks", "windowDue"}
-    changing.add("sessionOrder")
+    # When it was changed last is told apart from when it was stored here.
+    changing |= {"sessionOrder", "changedAt"}
     told = [{id_: _without(row, changing) for id_, row in each.items()} for each in (before, after)]
     assert told[0] == told[1]
     assert await exported(world) == lines
+
+
+def keeping(world: World, count: int) -> None:
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, keep_versions=count))
+
+
+async def test_versions_of_an_item_come_along_as_many_as_are_kept_and_without_secrets(world: World) -> None:
+    keeping(world, 3)
+    secret = "password: hunter2hunter2"
+    for content in ("a", f"b {secret}", "c", "d"):
+        item = ItemContent(content=content, metadata={"of": content}, tags=("t",), vector=vector_of(content))
+        await world.items.put(world.agent, ADDRESS, item)
+        world.clock.move(ms=10)
+    told = [(one.content, one.valid_from, one.valid_to) for one in await world.items.versions(world.agent, ADDRESS)]
+    lines = await exported(world)
+    await clear(world)
+    keeping(world, 2)
+    world.agent = replace(world.agent, secret_rules=OWN_RULES)
+
+    assert await imported(world, lines) == ["imported"]
+
+    first, second = await world.items.versions(world.agent, ADDRESS)
+    assert (first.content, first.valid_from, first.valid_to) == told[0]
+    assert (first.metadata, first.tags) == ({"of": "c"}, ("t",))
+    assert "hunter2" not in str((await rows(world)).values())
+    assert second.content.startswith("b ")
+
+
+async def test_an_item_comes_without_versions_where_none_are_kept(world: World) -> None:
+    keeping(world, 3)
+    for content in "ab":
+        await world.items.put(world.agent, ADDRESS, ItemContent(content=content, vector=vector_of(content)))
+    lines = await exported(world)
+    await clear(world)
+    keeping(world, 0)
+
+    await imported(world, lines)
+
+    assert all("itemVersions" not in row for row in (await rows(world)).values())
+
+
+async def test_when_a_memory_was_changed_comes_along(world: World) -> None:
+    memory_id = await world.add("fact", type="fact")
+    world.clock.move(ms=500)
+    await change_head(world.agent, memory_id, {"importance": 0.9}, user_id="u")
+    changed_at, lines = world.clock.now_ms(), await exported(world)
+    await clear(world)
+    world.clock.move(ms=10_000)
+
+    await imported(world, lines)
+
+    assert (await read_memory(world.agent, memory_id, user_id="u")).last_changed_at == changed_at
 
 
 def _without(row: dict[str, Any], names: set[str]) -> dict[str, Any]:

@@ -9,10 +9,15 @@ import pytest
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
+from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.errors import RequestInvalid
-from agentmemory_operator.memories.stored import read_memory
+from agentmemory_operator.memories.imports import Line, import_lines
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.item_writes import ItemContent
+from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.stored import list_page, read_memory
 from agentmemory_operator.spec.presets.cognitive import COGNITIVE
-from tests.support.engine.agents import EVERYTHING, World
+from tests.support.engine.agents import EVERYTHING, World, list_request, search_request, vector_of
 from tests.support.spec.plans import desired_of
 
 EVENTS = ("user_interaction", "tool_execution", "error_event", "system_event", "agent_decision")
@@ -45,13 +50,45 @@ async def test_its_collection_has_half_floats_words_with_idf_and_a_dense_graph(q
     assert described["payload_schema"]["parentId"]["data_type"] == "keyword"
 
 
-@pytest.mark.parametrize("event", [*EVENTS, None])
-async def test_an_episode_is_one_of_five_kinds_of_event_or_of_none(world: World, event: str | None) -> None:
+@pytest.mark.parametrize("event", EVENTS)
+async def test_an_episode_is_one_of_five_kinds_of_event(world: World, event: str) -> None:
     memory_id = await world.add("it failed", type="episodic", event_type=event, context="etl", author="nightly")
 
     stored = await read_memory(world.agent, memory_id, user_id="u")
 
     assert (stored.event_type, stored.context, stored.author) == (event, "etl", "nightly")
+
+
+@pytest.mark.parametrize(("type_", "field"), [("episodic", "event_type"), ("semantic", "domain")])
+async def test_what_a_type_demands_is_named_where_it_is_missing(world: World, type_: str, field: str) -> None:
+    outcome = await world.try_add("it failed", type=type_)
+
+    assert isinstance(outcome, RequestInvalid)
+    [error] = outcome.errors
+    assert error.field == field
+    assert f"memories of type {type_!r} have one (types[].required)" in error.message
+    assert "store the memory as another type" in error.message
+    assert await world.heads() == []
+
+
+async def test_items_and_imports_need_nothing_that_a_type_demands(world: World) -> None:
+    await world.items.put(
+        world.agent,
+        Address(user_id="u", namespace=("memories", "u"), key="k"),
+        ItemContent(content="an item", vector=vector_of("an item")),
+    )
+    old = IncomingMemory(user_id="u", content="an old episode", type="episodic", vector=vector_of("old"))
+
+    assert await import_lines(world.agent, [Line(memory=old)], brings_back_erased=False) == ["imported"]
+    assert sorted(await world.heads()) == ["an item", "an old episode"]
+
+
+async def test_what_a_session_has_in_mind_needs_nothing_that_a_type_demands(world: World) -> None:
+    types = tuple(replace(type_, required=("domain",)) for type_ in COGNITIVE.types)
+    world.rank_by(replace(EVERYTHING, types=types))
+    thought = IncomingMemory(user_id="u", content="a thought", session_id="s", vector=vector_of("a thought"))
+
+    assert (await world.working.keep(world.agent, thought)).event == "ADD"
 
 
 async def test_another_kind_of_event_is_refused_and_the_known_ones_are_named(world: World) -> None:
@@ -64,17 +101,35 @@ async def test_another_kind_of_event_is_refused_and_the_known_ones_are_named(wor
 
 
 async def test_types_that_name_no_events_take_any(world: World) -> None:
-    memory_id = await world.add("known", type="semantic", event_type="party")
+    memory_id = await world.add("known", type="semantic", domain="d", event_type="party")
 
     assert (await read_memory(world.agent, memory_id, user_id="u")).event_type == "party"
 
 
 async def test_knowledge_has_a_domain_and_sources_and_a_middling_confidence_unless_it_says_one(world: World) -> None:
-    source = await world.add("it failed", type="episodic")
+    source = await world.add("it failed", type="episodic", event_type="error_event")
     bare = await world.add("disks fill up", type="semantic", domain="operations", source_ids=(source,))
-    sure = await world.add("disks are finite", type="semantic", confidence=0.9)
+    sure = await world.add("disks are finite", type="semantic", domain="operations", confidence=0.9)
 
     memories = [await read_memory(world.agent, memory_id, user_id="u") for memory_id in (bare, sure)]
 
     assert [memory.confidence for memory in memories] == [0.5, 0.9]
     assert (memories[0].domain, memories[0].source_ids) == ("operations", (source,))
+
+
+async def test_a_memory_is_told_with_its_priority_where_that_ranks(world: World) -> None:
+    await world.add("it failed", type="episodic", event_type="error_event", importance=0.9)
+    world.rank_by(replace(EVERYTHING, types=COGNITIVE.types, model=COGNITIVE.model))
+    world.clock.move(ms=30 * 86_400_000)
+
+    page = answers.page(await list_page(world.agent, list_request()), world.agent)
+    answer = await world.recall.search(world.agent, search_request(vector=vector_of("it failed"), explain=True))
+    [found] = answers.search(answer, world.agent)["results"]
+    world.rank_by(replace(EVERYTHING, types=COGNITIVE.types))
+    [record] = await world.rows()
+
+    # A half-life after it was made, never used.
+    expected = 0.3 * 0.5 + 0.2 * 0 + 0.5 * 0.9
+    assert [each["priority"] for each in (*page["results"], found)] == pytest.approx([expected, expected])
+    assert found["explain"]["terms"]["priority"] == pytest.approx(expected)
+    assert answers.memory(record, world.agent)["priority"] is None

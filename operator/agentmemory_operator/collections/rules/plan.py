@@ -59,6 +59,7 @@ from agentmemory_operator.collections.rules.collection import (
 )
 from agentmemory_operator.collections.rules.estimate import shard_bytes
 from agentmemory_operator.collections.rules.replicas import moves_to
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,16 +179,22 @@ def _rebuilds(desired: Collection, live: Collection) -> Iterator[Rebuild]:
     if desired.shard_number is not None and desired.shard_number != live.shard_number:
         yield Rebuild("index.sharding.shardNumber", str(live.shard_number), str(desired.shard_number))
     if desired.marker and live.marker:
-        # Two models of the same size are different vector spaces.
-        (provider, model, _), (live_provider, live_model, _) = (
-            desired.marker.embedding.identity,
-            live.marker.embedding.identity,
-        )
-        if provider != live_provider:
-            yield Rebuild("embedding.provider", live_provider, provider)
-        if model != live_model:
-            yield Rebuild("embedding.model", str(live_model), str(model))
+        yield from _embedding_rebuilds(desired.marker.embedding, live.marker.embedding)
         yield from _keyword_rebuilds(desired.marker.keyword, live.marker.keyword)
+
+
+def _embedding_rebuilds(desired: EmbeddingSource, live: EmbeddingSource) -> Iterator[Rebuild]:
+    """Yield what makes two vector spaces of the same size."""
+    if desired.provider != live.provider:
+        yield Rebuild("embedding.provider", live.provider, desired.provider)
+    if desired.model != live.model:
+        yield Rebuild("embedding.model", str(live.model), str(desired.model))
+    if desired.prefixes != live.prefixes:
+        yield Rebuild("embedding.prefixes", _words_of(live.prefixes), _words_of(desired.prefixes))
+
+
+def _words_of(prefixes: Prefixes | None) -> str:
+    return f"query {prefixes.query!r}, passage {prefixes.passage!r}" if prefixes else "none"
 
 
 def _replication(desired: Collection, observed: Observed) -> Iterator[UpdateReplication]:

@@ -19,12 +19,12 @@ from agentmemory_operator.spec.expression.models import name_of
 from agentmemory_operator.spec.kinds.agent_memory import (
     AgentMemory,
     AgentMemorySpec,
-    Embedding,
     Metadata,
     TypeSpec,
 )
 from agentmemory_operator.spec.kinds.base import Model
 from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec, TtlSpec
+from agentmemory_operator.spec.kinds.spec_embedding import Embedding
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
 from agentmemory_operator.spec.memory_types import MemoryType

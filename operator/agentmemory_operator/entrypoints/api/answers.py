@@ -20,7 +20,7 @@ from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.stored import MemoryPage
 from agentmemory_operator.memories.working import Ended, KeptMemory
 from agentmemory_operator.search.rules.counts import STATES, Statistics
-from agentmemory_operator.search.rules.score import ScoreTerms
+from agentmemory_operator.search.rules.score import ScoreTerms, priority
 from agentmemory_operator.search.search import Hit, SearchAnswer
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking, model_figures
 from agentmemory_operator.spec.expression.models import name_of
@@ -37,7 +37,7 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
 
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
-_TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types")
+_TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
 # Those of the models that are not in force are null.
 _MODEL_FIGURES = ("weights", "utility_norm", "confidence", "priority", "horizons", "importance", "expression")
 
@@ -47,14 +47,19 @@ def json_response(content: Any, status: int = 200, headers: dict[str, str] | Non
     return Response(orjson.dumps(content), status, media_type="application/json", headers=headers)
 
 
-def memory(record: MemoryRecord) -> Json:
-    """`MemoryOut`."""
+def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
+    """`MemoryOut`.
+
+    Args:
+        agent: by the settings of which its priority is told; None tells none.
+    """
     return {
         "id": record.id,
         "user_id": record.user_id,
         "content": record.content,
         "type": record.type,
         "importance": record.importance,
+        "priority": agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms()),
         "confidence": record.confidence,
         "decay_rate": record.decay_rate,
         "session_id": record.session_id,
@@ -82,6 +87,7 @@ def memory(record: MemoryRecord) -> Json:
         "valid_to": _time(record.valid_to),
         "expires_at": _time(record.expires_at),
         "created_at": render_time(record.created_at),
+        "updated_at": render_time(record.last_changed_at),
         "last_accessed_at": _time(record.last_accessed_at),
         "access_count": record.access_count,
         "pinned": record.pinned,
@@ -100,9 +106,9 @@ class View:
     fields: tuple[str, ...] = ()
     is_compact: bool = False
 
-    def of(self, record: MemoryRecord) -> Json:
+    def of(self, record: MemoryRecord, agent: Agent) -> Json:
         """The memory, as far as it is asked for."""
-        rendered = memory(record)
+        rendered = memory(record, agent)
         return {name: rendered[name] for name in self.fields} if self.fields else rendered
 
     def shown(self, answer: Json) -> Json:
@@ -129,11 +135,11 @@ def _compact(value: Any) -> Any:
     return value
 
 
-def search(answer: SearchAnswer, view: View) -> Json:
+def search(answer: SearchAnswer, agent: Agent, view: View) -> Json:
     """`SearchOut`."""
     return view.shown(
         {
-            "results": [_found(found, answer, view) for found in answer.results],
+            "results": [_found(found, answer, agent, view) for found in answer.results],
             "generation": answer.generation,
             "total_candidates": answer.total_candidates,
             "removed_by_threshold": answer.removed_by_threshold,
@@ -162,29 +168,32 @@ def item_stored(put: Put) -> Json:
     return stored | {"warnings": put.warnings}
 
 
-def page(found: MemoryPage, view: View = WHOLE) -> Json:
+def page(found: MemoryPage, agent: Agent, view: View = WHOLE) -> Json:
     """`PageOut`."""
-    return view.shown({"results": [view.of(record) for record in found.records], "next_cursor": found.next_cursor})
+    return view.shown(
+        {"results": [view.of(record, agent) for record in found.records], "next_cursor": found.next_cursor}
+    )
 
 
-def history(found: History) -> Json:
+def history(found: History, agent: Agent) -> Json:
     """`HistoryOut`."""
-    return {"results": [memory(record) for record in found.records], "truncated": found.is_truncated}
+    return {"results": [memory(record, agent) for record in found.records], "truncated": found.is_truncated}
 
 
-def tree(found: MemoryTree) -> Json:
+def tree(found: MemoryTree, agent: Agent) -> Json:
     """`TreeOut`."""
-    return {"root": _node(found.root), "truncated": found.is_truncated}
+    return {"root": _node(found.root, agent), "truncated": found.is_truncated}
 
 
-def working(records: Sequence[MemoryRecord], *, slots: int) -> Json:
+def working(records: Sequence[MemoryRecord], agent: Agent) -> Json:
     """`WorkingOut`."""
-    return {"results": [memory(record) for record in records], "slots": slots}
+    slots = agent.settings.working_memory_slots
+    return {"results": [memory(record, agent) for record in records], "slots": slots}
 
 
-def kept(result: KeptMemory) -> Json:
+def kept(result: KeptMemory, agent: Agent) -> Json:
     """`KeptOut`."""
-    evicted = None if result.evicted is None else memory(result.evicted)
+    evicted = None if result.evicted is None else memory(result.evicted, agent)
     return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
 
 
@@ -245,12 +254,12 @@ def agents(lines: Sequence[Json]) -> Json:
     return {"results": lines}
 
 
-def _node(node: Node) -> Json:
-    return memory(node.record) | {"children": [_node(child) for child in node.children]}
+def _node(node: Node, agent: Agent) -> Json:
+    return memory(node.record, agent) | {"children": [_node(child, agent) for child in node.children]}
 
 
-def _found(found: Hit, answer: SearchAnswer, view: View) -> Json:
-    rendered = view.of(found.record)
+def _found(found: Hit, answer: SearchAnswer, agent: Agent, view: View) -> Json:
+    rendered = view.of(found.record, agent)
     rendered["score"] = found.score
     if found.terms is not None and answer.has_terms:
         terms = found.terms.terms

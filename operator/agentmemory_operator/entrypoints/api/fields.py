@@ -123,7 +123,7 @@ Namespace = Annotated[list[Id], Field(max_length=NAMESPACE_MAX)]
 ItemNamespace = Annotated[list[Id], Field(min_length=2, max_length=NAMESPACE_MAX)]
 Content = Annotated[str, Field(min_length=1, max_length=CONTENT_MAX, pattern=CONTENT_PATTERN)]
 # How long it may be is said in tokens, by the use case; here only that it fits into a body.
-ItemContent = Annotated[str, Field(min_length=1, max_length=ITEM_CONTENT_MAX, pattern=CONTENT_PATTERN)]
+ItemText = Annotated[str, Field(min_length=1, max_length=ITEM_CONTENT_MAX, pattern=CONTENT_PATTERN)]
 MemoryId = Annotated[
     str,
     AfterValidator(parse_memory_id),

@@ -4,14 +4,19 @@ from pydantic import Field
 
 from agentmemory_operator.entrypoints.api.fields import (
     Id,
-    ItemContent,
+    Importance,
     ItemNamespace,
+    ItemText,
+    MemoryId,
     Metadata,
     Namespace,
     Numbers,
+    Tags,
+    Time,
     UserId,
 )
 from agentmemory_operator.entrypoints.api.requests import Body, Parameters
+from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address, owner_of
 
 KEYS_LIMIT = 1_000
@@ -20,9 +25,23 @@ KEYS_LIMIT = 1_000
 class ItemIn(Body):
     """What an item is to hold."""
 
-    content: ItemContent = Field(description="The text itself, at most 2,048 tokens of 4 characters each.")
+    content: ItemText = Field(description="The text itself, at most 2,048 tokens of 4 characters each.")
     metadata: Metadata = Field(default={}, description="Anything else, as a JSON object at most 16 levels deep.")
+    importance: Importance = Field(
+        default=0.5, description="0..1, or low (.25), medium (.5), high (.75), critical (1)."
+    )
+    tags: Tags = Field(default=[], description="Labels that a search can ask for; repeats are dropped.")
+    category: Id | None = Field(default=None, description="What kind of knowledge: semantic, episodic, procedural, …")
+    expires_at: Time | None = Field(default=None, description="From then on it is never returned.")
+    parent_id: MemoryId | None = Field(
+        default=None,
+        description="The memory of the same user that it is a part of; an item that is there stays below its own.",
+    )
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
+
+    def new_item(self, *, idempotency_key: str | None) -> ItemContent:
+        """What the use case takes."""
+        return ItemContent(**dict(self) | {"tags": tuple(self.tags)}, idempotency_key=idempotency_key)
 
 
 class NamespaceParameters(Parameters):

@@ -18,9 +18,8 @@ from agentmemory_operator.entrypoints.api.item_requests import (
 )
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.rights import GuardedRoute
-from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut
+from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut, VersionsOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
-from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
@@ -41,9 +40,7 @@ async def put_item(
     key = parameters.key or services.items.new_key(idempotency_key)
     sent = await read_model(request, ItemIn)
     address = Address(user_id=owner, namespace=tuple(parameters.namespace), key=key)
-    item = ItemContent(
-        content=sent.content, metadata=sent.metadata, vector=sent.vector, idempotency_key=idempotency_key
-    )
+    item = sent.new_item(idempotency_key=idempotency_key)
     put = await services.items.put(await services.directory.open(agent), address, item)
     return answers.json_response(answers.item_stored(put))
 
@@ -52,9 +49,19 @@ async def put_item(
 async def get_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
     """The item under a key; another user's is not found."""
     services, address = services_of(request), parameters.address
-    return answers.json_response(
-        answers.memory(await services.items.get(await services.directory.open(agent), address))
-    )
+    opened = await services.directory.open(agent)
+    return answers.json_response(answers.memory(await services.items.get(opened, address), opened))
+
+
+@router.get(
+    "/{agent}/items/versions", summary="List the versions of an item", **describe(VersionsOut, problems=READ_PROBLEMS)
+)
+async def list_versions(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
+    """What later writes replaced under a key, newest first, as many as the object's `items.keepVersions`."""
+    services, address = services_of(request), parameters.address
+    opened = await services.directory.open(agent)
+    found = await services.items.versions(opened, address)
+    return answers.json_response({"results": [answers.memory(record, opened) for record in found]})
 
 
 @router.delete("/{agent}/items", summary="Delete an item", **describe(None, problems=(*READ_PROBLEMS, 504), status=204))

@@ -34,7 +34,7 @@ async def change_memory(
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
     record = await change_head(opened, memory_id, sent.changes(), user_id=parameters.user_id)
-    return answers.json_response(answers.memory(record))
+    return answers.json_response(answers.memory(record, opened))
 
 
 @router.get(
@@ -50,7 +50,7 @@ async def get_history(
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
     found = await read_history(opened, memory_id, user_id=parameters.user_id)
-    return answers.json_response(answers.history(found))
+    return answers.json_response(answers.history(found, opened))
 
 
 @router.get(
@@ -66,7 +66,7 @@ async def get_children(
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
     found = await list_children(opened, memory_id, **dict(parameters))
-    return answers.json_response(answers.page(found))
+    return answers.json_response(answers.page(found, opened))
 
 
 @router.get(
@@ -80,4 +80,4 @@ async def get_tree(agent: str, id: str, request: Request, parameters: Annotated[
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
     found = await tree_below(opened, memory_id, parameters.tree_request())
-    return answers.json_response(answers.tree(found))
+    return answers.json_response(answers.tree(found, opened))

@@ -58,6 +58,7 @@ _ANSWERS = (
     schemas.SearchOut,
     schemas.ItemStoredOut,
     schemas.KeysOut,
+    schemas.VersionsOut,
     schemas.NamespacesOut,
     schemas.ToolsOut,
     forget_requests.ForgottenOut,

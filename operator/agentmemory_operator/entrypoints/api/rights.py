@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from agentmemory_operator.agents.authorisation import AgentRights, rights_to
 from agentmemory_operator.agents.fenced_store import again_if_moved
 from agentmemory_operator.errors import Forbidden, NotFound
-from agentmemory_operator.memories.rules.items import USER_NAMESPACE
+from agentmemory_operator.memories.rules.items import named_owner
 from agentmemory_operator.spec.access import Caller, Verb
 
 CALLER, RIGHTS = "caller", "rights"
@@ -42,6 +42,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("DELETE", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("PUT", "/v1/agents/{agent}/items"): Verb.WRITE,
         ("GET", "/v1/agents/{agent}/items"): Verb.READ,
+        ("GET", "/v1/agents/{agent}/items/versions"): Verb.READ,
         ("DELETE", "/v1/agents/{agent}/items"): Verb.WRITE,
         ("GET", "/v1/agents/{agent}/keys"): Verb.READ,
         ("GET", "/v1/agents/{agent}/namespaces"): Verb.READ,
@@ -102,10 +103,10 @@ def _check(request: Request, verb: Verb | None) -> None:
 
 def _check_query(request: Request) -> None:
     query = request.query_params
-    place = query.getlist("namespace")
-    owner = place[1:2] if place[:1] == [USER_NAMESPACE] else []
+    users = query.getlist("user_id")
+    owner = named_owner(query.getlist("namespace"), has_user=bool(users))
     try:
-        rights_of(request).check_users([*query.getlist("user_id"), *query.getlist("include_scopes"), *owner])
+        rights_of(request).check_users([*users, *query.getlist("include_scopes"), *([owner] if owner else [])])
     except Forbidden:
         if memory_id := request.path_params.get("id"):
             raise NotFound(f"this user has no memory {memory_id}") from None

@@ -143,7 +143,8 @@ async def list_memories(agent: str, request: Request, parameters: Annotated[List
     """A user's memories, newest first, page by page."""
     services = services_of(request)
     opened = await services.directory.open(agent)
-    return answers.json_response(answers.page(await list_page(opened, parameters.list_request()), parameters.view()))
+    page = await list_page(opened, parameters.list_request())
+    return answers.json_response(answers.page(page, opened, parameters.view()))
 
 
 @router.get("/{agent}/memories/{id}", summary="Read a memory", **describe(MemoryOut, problems=READ_PROBLEMS))
@@ -158,7 +159,7 @@ async def get_memory(
     if record.type in opened.settings.session_types:
         await services.working.touch(opened, record)
     view = parameters.view()
-    return answers.json_response(view.shown(view.of(record)))
+    return answers.json_response(view.shown(view.of(record, opened)))
 
 
 @router.delete(
@@ -195,7 +196,7 @@ async def search_memories(agent: str, request: Request) -> Response:
     opened = await services.directory.open(agent)
     answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
     services.meter.searched(answer.total_candidates)
-    content = answers.search(answer, sent.view())
+    content = answers.search(answer, opened, sent.view())
     return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
 
 

@@ -21,6 +21,7 @@ class MemoryOut(Answer):
     content: str
     type: str
     importance: float
+    priority: float | None = Field(description="Now, with the scoring model Priority; null with another.")
     confidence: float | None
     decay_rate: float | None
     session_id: str | None
@@ -48,6 +49,7 @@ class MemoryOut(Answer):
     valid_to: Time | None
     expires_at: Time | None
     created_at: Time
+    updated_at: Time = Field(description="When somebody stored or changed it last; being found changes nothing.")
     last_accessed_at: Time | None
     access_count: int
     pinned: bool
@@ -139,6 +141,12 @@ class ItemStoredOut(Answer):
     key: str
     message: str = Field(description="Whether it is new, or replaced what lay under its key.")
     warnings: list[str]
+
+
+class VersionsOut(Answer):
+    """What later writes of an item replaced, newest first."""
+
+    results: list[MemoryOut]
 
 
 class KeysOut(Answer):
@@ -276,6 +284,7 @@ class TypeOut(Answer):
     boost: float
     confidence: float | None = Field(description="Of a memory that is stored without one; null: none.")
     event_types: list[str] = Field(description="What `event_type` of its memories may be; empty: anything.")
+    required: list[str] = Field(description="Fields that a memory of it is refused without.")
 
 
 class EmbeddingOut(Answer):

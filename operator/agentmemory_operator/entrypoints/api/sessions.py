@@ -32,7 +32,7 @@ async def get_working(agent: str, session_id: SessionId, request: Request, param
     services = services_of(request)
     opened = await services.directory.open(agent)
     records = await services.working.read(opened, Session(parameters.user_id, session_id))
-    return answers.json_response(answers.working(records, slots=opened.settings.working_memory_slots))
+    return answers.json_response(answers.working(records, opened))
 
 
 @router.put(
@@ -46,7 +46,7 @@ async def put_working(agent: str, session_id: SessionId, request: Request, param
     sent = await read_model(request, WorkingIn)
     opened = await services.directory.open(agent)
     memory = sent.new_memory(user_id=parameters.user_id, session_id=session_id)
-    return answers.json_response(answers.kept(await services.working.keep(opened, memory)))
+    return answers.json_response(answers.kept(await services.working.keep(opened, memory), opened))
 
 
 @router.post(

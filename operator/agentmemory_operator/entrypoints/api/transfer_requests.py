@@ -9,15 +9,27 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import check, parse_json
-from agentmemory_operator.entrypoints.api.fields import Id, MemoryId, Time, UserId
+from agentmemory_operator.entrypoints.api.fields import (
+    Id,
+    Importance,
+    ItemText,
+    MemoryId,
+    Metadata,
+    Tags,
+    Time,
+    UserId,
+)
 from agentmemory_operator.entrypoints.api.json_limits import NoJson, TooMuch, count_parts
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
-from agentmemory_operator.entrypoints.api.requests import MemoryIn, Parameters, UserParameters
+from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.exports import Exported
 from agentmemory_operator.memories.imports import Line
+from agentmemory_operator.memories.rules.item_versions import ItemVersion
+from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS
 from agentmemory_operator.spec.times import render_time
 
 Json = dict[str, Any]
@@ -39,6 +51,23 @@ class ImportParameters(Parameters):
     include_erased: bool = Field(default=False, description="Also what `forget` erased.")
 
 
+class VersionIn(Body):
+    """An earlier version of an item."""
+
+    content: ItemText
+    metadata: Metadata = Field(default={})
+    importance: Importance = 0.5
+    tags: Tags = Field(default=[])
+    category: Id | None = None
+    valid_from: Time
+    valid_to: Time
+    updated_at: Time | None = None
+
+    def item_version(self) -> ItemVersion:
+        """What the use case takes."""
+        return ItemVersion(**dict(self) | {"tags": tuple(self.tags)})
+
+
 class LineIn(MemoryIn):
     """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
 
@@ -52,6 +81,12 @@ class LineIn(MemoryIn):
     access_count: int = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
     observed_by: list[Id] = Field(default=[], max_length=20, description="Who said it.")
     observation_count: int = Field(default=1, ge=1, le=2**53, description="How often it was said.")
+    updated_at: Time | None = Field(
+        default=None, description="When somebody changed it last. Default: `created_at` of the line."
+    )
+    versions: list[VersionIn] = Field(
+        default=[], max_length=MAX_ITEM_VERSIONS, description="Of an item: what later writes replaced, newest first."
+    )
     item: StrictBool = Field(default=False, description="It lies under `key` of its `namespace`.")
     embedding: str | None = Field(default=None, max_length=1024, description="What made `vector`.")
 
@@ -83,6 +118,8 @@ class LineIn(MemoryIn):
             observed_by=tuple(self.observed_by),
             observation_count=self.observation_count,
             is_item=self.item,
+            changed_at=self.updated_at if self.updated_at is not None else self.created_at,
+            versions=tuple(version.item_version() for version in self.versions),
             vector_of=self.embedding,
         )
 
@@ -138,11 +175,18 @@ def render_line(exported: Exported, *, embedding: str) -> bytes:
     line = {name: value for name, value in said.items() if value not in (None, (), [], {})}
     if exported.is_item:
         line["item"] = True
+    if exported.versions:
+        line["versions"] = [_version(record) for record in exported.versions]
     if exported.stated_end is not None:
         line["stated_valid_to"] = render_time(exported.stated_end)
     if exported.vector is not None:
         line |= {"vector": exported.vector, "embedding": embedding}
     return orjson.dumps(line) + b"\n"
+
+
+def _version(record: MemoryRecord) -> Json:
+    said = answers.memory(record)
+    return {name: said[name] for name in VersionIn.model_fields if said[name] not in (None, (), [], {})}
 
 
 def render_end(counts: Mapping[str, int]) -> bytes:

@@ -3,7 +3,7 @@
 import json
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from agentmemory_operator.controllers.orphans import Findings
@@ -147,5 +147,12 @@ def adopting_manifest(holding: Holding, connection: tuple[str, str] | None) -> d
 def _embedding(source: EmbeddingSource) -> dict[str, Any]:
     """The block of a spec that asks for the embedding in force."""
     secret = {"name": source.secret_name, "key": source.secret_key} if source.secret_name else None
-    fields = {"model": source.model, "dimensions": source.dimensions, "baseURL": source.base_url, "secretRef": secret}
+    prefixes = source.prefixes and asdict(source.prefixes)
+    fields = {
+        "model": source.model,
+        "prefixes": prefixes,
+        "dimensions": source.dimensions,
+        "baseURL": source.base_url,
+        "secretRef": secret,
+    }
     return {"provider": source.provider} | {name: value for name, value in fields.items() if value is not None}

@@ -21,6 +21,7 @@ from agentmemory_operator.memories.rules.record import (
     RECEIPT_KEY,
     STORED_KEY,
     TOMBSTONE_KEY,
+    VERSIONS_SINCE_KEY,
     Payload,
     window_mark,
 )
@@ -147,7 +148,7 @@ class Tombstone:
 
     def names(self, row: Row) -> bool:
         """Whether a row of a copy is what was erased, and not what was stored under its id since."""
-        return TOMBSTONE_KEY not in row and (row.get(STORED_KEY) or 0) <= self.at
+        return TOMBSTONE_KEY not in row and stored_first(row) <= self.at
 
     @property
     def payload(self) -> Payload:
@@ -176,8 +177,24 @@ def receipt_id(agent_id: str, user_id: str, idempotency_key: str) -> str:
 
 
 def stored_by(until_ms: int) -> Condition:
-    """The filter condition for what was stored by then; a point without a time counts as old."""
-    return {"should": [{"is_empty": {"key": STORED_KEY}}, {"key": STORED_KEY, "range": {"lte": until_ms}}]}
+    """The filter condition for what was stored by then; a point without a time counts as old.
+
+    An item that bears a version from then is one of them, as if its last write had come before.
+    """
+    times = (STORED_KEY, VERSIONS_SINCE_KEY)
+    return {
+        "should": [
+            {"is_empty": {"key": STORED_KEY}},
+            *({"key": key, "range": {"lte": until_ms}} for key in times),
+        ]
+    }
+
+
+def stored_first(row: Row) -> int:
+    """When the oldest of what a row says was stored, Unix milliseconds; 0 where that was not noted."""
+    stored: int = row.get(STORED_KEY) or 0
+    oldest: int = row.get(VERSIONS_SINCE_KEY, stored)
+    return min(stored, oldest)
 
 
 def erased_by(erasure_id: str, *conditions: Condition) -> Filter:

@@ -17,13 +17,15 @@ from agentmemory_operator.memories.rules.record import (
     namespace_paths,
     tombstone_of,
 )
-from agentmemory_operator.spec.access import is_well_formed
+from agentmemory_operator.spec.access import GROUP_PREFIX, is_well_formed
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.memory_types import MemoryType
 
 USER_NAMESPACE = "memories"
 """A namespace that begins with it is the user's whom the next part names."""
 
+SHARED_NAMESPACE = "shared"
+"""A namespace that begins with it is the group's that the next part names, where no user is named beside it."""
 
 PREFERRED_TYPES = ("item", "fact", "semantic")
 """What type an item is: the first of these that the agent takes, because they last; else the agent's first type."""
@@ -49,6 +51,23 @@ class Address:
         return item_id(agent_id, self.user_id, self.namespace, self.key)
 
 
+def named_owner(namespace: Sequence[str], *, has_user: bool) -> str | None:
+    """Who a namespace itself says that it belongs to; None: it does not say.
+
+    It may be no user or scope that there can be: whoever reads the request says so.
+
+    Args:
+        has_user: a user is named beside it, whose shared namespaces are that user's.
+    """
+    match tuple(namespace[:2]):
+        case (first, user) if first == USER_NAMESPACE:
+            return user
+        case (first, group) if first == SHARED_NAMESPACE and not has_user:
+            return f"{GROUP_PREFIX}{group}"
+        case _:
+            return None
+
+
 def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
     """Whose a namespace is.
 
@@ -57,15 +76,27 @@ def owner_of(namespace: tuple[str, ...], user_id: str | None) -> str:
         NotFound: it names another user than the one beside it.
     """
     if namespace[:1] != (USER_NAMESPACE,) or len(namespace) < 2:
-        if user_id is None:
-            way_out = f"required with a namespace that does not begin with {USER_NAMESPACE!r} and a user"
-            raise RequestInvalid([FieldError("user_id", way_out)])
-        return user_id
+        return user_id if user_id is not None else _shared_owner(namespace)
     if user_id not in (None, namespace[1]):
         raise NotFound(f"this user has no namespace {'/'.join(namespace)}: leave user_id out, the namespace names it")
     if not is_well_formed(namespace[1]):
         raise RequestInvalid([FieldError("namespace[1]", f"{namespace[1]!r} is no scope: global or group:NAME")])
     return namespace[1]
+
+
+def _shared_owner(namespace: tuple[str, ...]) -> str:
+    """The group whose a namespace is that no user is named beside."""
+    owner = named_owner(namespace, has_user=False)
+    if owner is None:
+        way_out = (
+            f"required with a namespace that begins neither with {USER_NAMESPACE!r} and a user nor with"
+            f" {SHARED_NAMESPACE!r} and a group"
+        )
+        raise RequestInvalid([FieldError("user_id", way_out)])
+    if not is_well_formed(owner):
+        message = f"{namespace[1]!r} is no group: at most 63 letters, digits, dots, _ and -; or name the user_id"
+        raise RequestInvalid([FieldError("namespace[1]", message)])
+    return owner
 
 
 def check_content(content: str, tokens_max: int | None) -> list[FieldError]:

@@ -27,6 +27,7 @@ class MemoryRecord:
         created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
         session_used_at: of what lasts a session: when that was last used, Unix milliseconds, never in the future.
         stored_at: when what it says was sent, Unix milliseconds; None of a memory from before that was noted.
+        changed_at: when somebody changed it since, Unix milliseconds; None: nobody has.
         valid_from, valid_to: Unix milliseconds between which it is true; None is open on that side.
         rev: starts at 1, raised by each write to the point.
         pending: written but not yet joined to its chain; never returned.
@@ -47,6 +48,7 @@ class MemoryRecord:
     created_at: int
     updated_at: int
     stored_at: int | None = None
+    changed_at: int | None = None
     session_used_at: int | None = None
     rev: int = 1
     importance: float = 0.5
@@ -87,6 +89,11 @@ class MemoryRecord:
     content_hash: str = ""
     request_hash: str | None = None
 
+    @property
+    def last_changed_at(self) -> int:
+        """When somebody stored or changed it last, Unix milliseconds; counts of use and links change nothing."""
+        return self.changed_at or self.stored_at or self.created_at
+
 
 PAYLOAD_KEYS = {
     "id": "id",
@@ -97,6 +104,7 @@ PAYLOAD_KEYS = {
     "created_at": "createdAt",
     "updated_at": "updatedAt",
     "stored_at": "storedAt",
+    "changed_at": "changedAt",
     "session_used_at": "sessionUsedAt",
     "rev": "rev",
     "importance": "importance",
@@ -173,9 +181,18 @@ ITEM_NAMESPACE_KEY = "itemNamespace"
 STORED_KEY = "storedAt"
 """When what a memory says was sent; what changes beside it (links, counts) leaves that as it is."""
 
+CHANGED_KEY = "changedAt"
+"""When somebody changed a memory in place; links and counts, which raise `updatedAt`, leave that as it is."""
+
 
 ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 """Of a tombstone that `forget` left, and of the point that says what it erased: `lifecycle/rules/erasure.py`."""
+
+VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
+"""Of an item: what puts have replaced, the newest first, and when the oldest of that was stored."""
+
+SHOWN: Mapping[str, Any] = {"exclude": [VERSIONS_KEY]}
+"""What is read of points for answers."""
 
 WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
 """Which writes of an item came last, and which requests with an idempotency key; see `memories/items.py`."""

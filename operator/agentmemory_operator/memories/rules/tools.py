@@ -92,10 +92,23 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
                 "tags": {"type": "array", "items": _text(), "description": "Labels to search by."},
                 "key": _text("Of a fact that may change: the same key for the same question, such as user.city."),
                 "subject": _text("Of a status: what it is the status of, in the same words each time."),
-            },
+            }
+            | _demanded(types or ()),
             required=["content"],
         ),
     )
+
+
+def _demanded(types: Sequence[MemoryType]) -> Json:
+    """The fields without which memories of some types are refused."""
+    fields: dict[str, Json] = {}
+    for name in dict.fromkeys(name for type_ in types for name in type_.required):
+        demanding = [type_ for type_ in types if name in type_.required]
+        fields[name] = _text(f"Required of memories of type {', '.join(type_.name for type_ in demanding)}.")
+        words = dict.fromkeys(word for type_ in demanding for word in type_.event_types)
+        if name == "event_type" and all(type_.event_types for type_ in demanding):
+            fields[name] |= {"enum": list(words)}
+    return fields
 
 
 def _search(types: Sequence[MemoryType] | None) -> Tool:

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, reduce
 from types import MappingProxyType
 
-from agentmemory_operator.search.rules.score_trees import boost_of, combined, terms_of
+from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.search.rules.score_trees import boost_of, combined, priority_of, terms_of
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.expression.intervals import Interval
-from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.expression.models import Priority, name_of
 from agentmemory_operator.spec.expression.tree import (
     Case,
     Formula,
@@ -31,6 +32,7 @@ from agentmemory_operator.spec.expression.tree import (
 )
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import (
+    DEFAULT_CONFIDENCE,
     DEFAULTS,
     SIMILARITY,
     Scored,
@@ -116,6 +118,29 @@ def similarity_behind(found: float, memory: Scored, ranking: Ranking, *, now_ms:
         tree.evaluate(replace(values, numbers={**values.numbers, SIMILARITY: similarity})) for similarity in (0.0, 1.0)
     )
     return (found - low) / (high - low)
+
+
+def scored(record: MemoryRecord, *, similarity: float = 0.0, keyword: float = 0.0) -> Scored:
+    """What a memory is scored by."""
+    return Scored(
+        type=record.type,
+        similarity=similarity,
+        keyword=keyword,
+        created_at=record.created_at,
+        importance=record.importance,
+        access_count=record.access_count,
+        confidence=DEFAULT_CONFIDENCE if record.confidence is None else record.confidence,
+        decay_rate=record.decay_rate,
+        last_accessed_at=record.last_accessed_at,
+        tags=record.tags,
+    )
+
+
+def priority(record: MemoryRecord, ranking: Ranking, *, now_ms: int) -> float | None:
+    """A memory's priority; None where another model ranks."""
+    if not isinstance(ranking.model, Priority):
+        return None
+    return priority_of(ranking.model).evaluate(values_of(scored(record), now_ms=now_ms))
 
 
 def score_query(

@@ -1,9 +1,10 @@
 """How an agent's texts become vectors: the settings in force, and what of them is kept beside the vectors."""
 
+import hashlib
 from dataclasses import dataclass
 
 from agentmemory_operator.spec.effective.revisions import preset_of
-from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Embedding
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.base import SecretKeyRef
 from agentmemory_operator.spec.kinds.cel import (
     FASTEMBED_DEFAULT_MODEL,
@@ -13,6 +14,7 @@ from agentmemory_operator.spec.kinds.cel import (
     WORDLLAMA_DIMENSIONS,
     WORDLLAMA_MODEL,
 )
+from agentmemory_operator.spec.kinds.spec_embedding import Embedding, PrefixesSpec
 
 EMBEDDING_BATCH_SIZE = 64
 
@@ -35,25 +37,36 @@ DEFAULT_MODELS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbeddingSettings:
-    """How text becomes vectors.
+class Prefixes:
+    """What is put before a text, because the model was trained so: questions and memories have one of their own."""
 
-    The identity (provider, model, dimensions) decides the vector space; the rest is how to reach the provider.
-    """
+    query: str = ""
+    passage: str = ""
+
+    @property
+    def name(self) -> str:
+        """What names them in a vector space's name."""
+        return f"prefixes-{hashlib.sha256(repr((self.query, self.passage)).encode()).hexdigest()[:8]}"
+
+
+Identity = tuple[str, str | None, int, Prefixes | None]
+"""Provider, model, dimensions and prefixes: two equal ones share a vector space."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddingSettings:
+    """How text becomes vectors; what is no part of the identity is how to reach the provider."""
 
     provider: str
     model: str | None
     dimensions: int
+    prefixes: Prefixes | None = None
+    device: str = "Auto"
     base_url: str | None = None
     secret: SecretKeyRef | None = None
     batch_size: int = EMBEDDING_BATCH_SIZE
     timeout_s: int = EMBEDDING_TIMEOUT_S
     cache_entries: int = EMBEDDING_CACHE_ENTRIES
-
-    @property
-    def identity(self) -> tuple[str, str | None, int]:
-        """Two equal identities share a vector space."""
-        return self.provider, self.model, self.dimensions
 
 
 def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
@@ -64,12 +77,21 @@ def effective_embedding(memory: AgentMemory) -> EmbeddingSettings:
         provider=spec.provider,
         model=model,
         dimensions=spec.dimensions or MODEL_DIMENSIONS[model or ""],
+        prefixes=_prefixes(spec.prefixes),
+        device=spec.device or "Auto",
         base_url=spec.base_url,
         secret=spec.secret_ref,
         batch_size=spec.batch_size or EMBEDDING_BATCH_SIZE,
         timeout_s=spec.timeout_seconds or EMBEDDING_TIMEOUT_S,
         cache_entries=preset.embedding_cache_entries if spec.cache_entries is None else spec.cache_entries,
     )
+
+
+def _prefixes(spec: PrefixesSpec | None) -> Prefixes | None:
+    """The prefixes, None where both are empty: a collection without any is of that space."""
+    if spec is None or not (spec.query or spec.passage):
+        return None
+    return Prefixes(query=spec.query or "", passage=spec.passage or "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +104,12 @@ class EmbeddingSource:
     base_url: str | None = None
     secret_name: str | None = None
     secret_key: str | None = None
+    prefixes: Prefixes | None = None
 
     @property
-    def identity(self) -> tuple[str, str | None, int]:
+    def identity(self) -> Identity:
         """Two equal identities share a vector space."""
-        return self.provider, self.model, self.dimensions
+        return self.provider, self.model, self.dimensions, self.prefixes
 
 
 def embedding_source(settings: EmbeddingSettings) -> EmbeddingSource:
@@ -98,4 +121,5 @@ def embedding_source(settings: EmbeddingSettings) -> EmbeddingSource:
         base_url=settings.base_url,
         secret_name=settings.secret.name if settings.secret else None,
         secret_key=settings.secret.key if settings.secret else None,
+        prefixes=settings.prefixes,
     )

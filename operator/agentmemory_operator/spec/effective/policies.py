@@ -1,6 +1,7 @@
 """How memories are cleaned up, and whether a Rebuild is carried out: the object's figures over its preset's."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -45,7 +46,7 @@ def is_cleaned(lifecycle: Lifecycle) -> bool:
 
 
 def ends_sooner(before: Endings, after: Endings) -> str:
-    """What would end memories under the new figures that the present ones keep, as a sentence; empty if nothing.
+    """What would end or refuse memories under the new figures that the present ones keep, as a sentence; or nothing.
 
     Args:
         before: types and figures in force.
@@ -57,7 +58,16 @@ def ends_sooner(before: Endings, after: Endings) -> str:
         told.append(f"sessions that are not used for {idle_hours:g} hours end, and their memories are removed")
     if removed_days is not None and removed_days < (_removed_days(before) or math.inf):
         told.append(f"what has been hidden for {removed_days:g} days is removed")
-    return ", and ".join(told)
+    return ", and ".join([*told, *_demanded(before[0], after[0])])
+
+
+def _demanded(before: Iterable[MemoryType], after: Iterable[MemoryType]) -> Iterator[str]:
+    """Yield what is refused of new memories that was stored before."""
+    known = {type_.name: type_.required for type_ in before}
+    for type_ in after:
+        fields = [field for field in type_.required if field not in known.get(type_.name, type_.required)]
+        if fields:
+            yield f"new memories of type {type_.name!r} are refused without {' and '.join(fields)}"
 
 
 def _idle_hours(endings: Endings) -> float | None:

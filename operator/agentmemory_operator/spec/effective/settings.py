@@ -118,6 +118,7 @@ class AgentSettings:
         scrubs_secrets: secrets are taken out of memories before they are stored.
         knowledge_category: of a memory that is stored without one; None leaves it without.
         max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
+        keep_versions: of an item: how many of those that puts replaced.
     """
 
     slug: str
@@ -142,6 +143,7 @@ class AgentSettings:
     max_content_tokens: int | None = None
     deduplicate: bool = False
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    keep_versions: int = 0
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -191,6 +193,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         scrubs_secrets=effective_lifecycle(memory).scrub_secrets,
         working_memory_slots=effective_lifecycle(memory).working_memory_slots,
         lifecycle=effective_lifecycle(memory),
+        keep_versions=(memory.spec.items and memory.spec.items.keep_versions) or 0,
     )
 
 

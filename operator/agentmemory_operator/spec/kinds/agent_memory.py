@@ -13,16 +13,14 @@ from pydantic.alias_generators import to_camel
 
 from agentmemory_operator.spec.access import SCOPE_PATTERN
 from agentmemory_operator.spec.kinds import cel as rules
-from agentmemory_operator.spec.kinds.base import Model, NamespaceName, ObjectName, SecretKeyRef
+from agentmemory_operator.spec.kinds.base import Model, NamespaceName, ObjectName
 from agentmemory_operator.spec.kinds.cel import (
-    FASTEMBED_DEFAULT_MODEL,
-    OPENAI_DEFAULT_MODEL,
     SLUG_MAX_LENGTH,
-    WORDLLAMA_MODEL,
 )
-from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec, TtlSpec
+from agentmemory_operator.spec.kinds.lifecycle import ItemsSpec, LifecycleSpec, TtlSpec
 from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpec
 from agentmemory_operator.spec.kinds.schema import distinct, keyed_by, validated
+from agentmemory_operator.spec.kinds.spec_embedding import Embedding
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
@@ -43,10 +41,6 @@ CLEANUP_REQUESTED_AT = f"{GROUP}/cleanup-requested-at"
 VERIFY_REQUESTED_AT = f"{GROUP}/verify-requested-at"
 APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
 ROLLBACK = f"{GROUP}/rollback"
-ProviderUrl = Annotated[
-    str,
-    Field(max_length=2048, json_schema_extra=validated(rules.is_url("baseURL", "http://embedder.ml.svc/v1"))),
-]
 ScopeName = Annotated[str, Field(min_length=1, max_length=69, pattern=SCOPE_PATTERN, description="One shared scope.")]
 VerbName = Annotated[Literal["read", "write", "admin"], Field(description="One thing that it may do.")]
 
@@ -99,59 +93,26 @@ class ConnectionRef(Model):
     )
 
 
-class Embedding(Model):
-    """What turns text into vectors."""
-
-    model_config = ConfigDict(json_schema_extra=validated(*rules.EMBEDDING))
-
-    provider: Literal["openai", "wordllama", "fastembed", "none"] = Field(
-        description="Who embeds: openai is any OpenAI-compatible HTTP API, wordllama a small model inside the process"
-        " (offline, no key), fastembed an ONNX model inside the process (an optional package, and a folder of models),"
-        " none means that callers send vectors. Another provider is another vector space: a Rebuild."
-    )
-    model: Annotated[str, Field(min_length=1, max_length=256)] | None = Field(
-        default=None,
-        description=f"Model of the provider. Default: openai {OPENAI_DEFAULT_MODEL}, wordllama {WORDLLAMA_MODEL},"
-        f" fastembed {FASTEMBED_DEFAULT_MODEL},"
-        " with preset keyed all-MiniLM-L6-v2. Another model is another vector space, of the same size too: a Rebuild.",
-    )
-    dimensions: int | None = Field(
-        default=None,
-        ge=1,
-        le=65_536,
-        description="Numbers in a vector, 1..65536. Default: the model's own where it is known; with less, the openai"
-        " provider is asked for shortened vectors. wordllama: 64, 128 or 256. none: required. A change is a Rebuild.",
-    )
-    base_url: ProviderUrl | None = Field(
-        default=None,
-        alias="baseURL",
-        description="Base URL of the OpenAI-compatible API, as http://embedder.ml.svc/v1. Default: OpenAI's own.",
-    )
-    secret_ref: SecretKeyRef | None = Field(
-        default=None, description="The API key of the openai provider. Default: no key is sent."
-    )
-    batch_size: int | None = Field(
-        default=None, ge=1, le=2048, description="Texts in one request to the provider, 1..2048. Default: 64."
-    )
-    timeout_seconds: int | None = Field(
-        default=None,
-        ge=1,
-        le=300,
-        description="Seconds until a request to the provider is given up, 1..300. Default: 20.",
-    )
-    cache_entries: int | None = Field(
-        default=None,
-        ge=0,
-        le=1_000_000,
-        description="Texts whose vectors are kept in memory at most, least recently used out, 0..1000000; 0 keeps none."
-        " All agents of a process share AGENTMEMORY_EMBEDDING_CACHE_MIB. Default: the preset's, 100 of keyed and 10000"
-        " of the others.",
-    )
-
-
 EventType = Annotated[
     str,
     Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*([-_][a-z0-9]+)*$", description="One kind of event."),
+]
+
+
+RequiredField = Annotated[
+    Literal[
+        "event_type",
+        "context",
+        "domain",
+        "key",
+        "subject",
+        "status_value",
+        "session_id",
+        "source",
+        "category",
+        "knowledge_category",
+    ],
+    Field(description="One field of a memory."),
 ]
 
 
@@ -212,6 +173,15 @@ class TypeSpec(Model):
         " the same. Acts on the next write. Default: anything.",
         json_schema_extra=distinct(),
     )
+    required: tuple[RequiredField, ...] | None = Field(
+        default=None,
+        strict=False,
+        min_length=1,
+        max_length=10,
+        description="Fields, by the API's names, that a memory of this type is refused without, 1..10. Acts on the next"
+        " write; items, working memories and imports need none. Default: none.",
+        json_schema_extra=distinct(),
+    )
     ttl: TtlSpec | None = Field(default=None, description="How long memories of this type answer. Default: for ever.")
 
 
@@ -249,6 +219,9 @@ class AgentMemorySpec(Model):
     )
     lifecycle: LifecycleSpec | None = Field(
         default=None, description="How memories are kept, and how they end. Default: the preset's."
+    )
+    items: ItemsSpec | None = Field(
+        default=None, description="What holds for items, which are memories under keys. Default: see its fields."
     )
     snapshots: SnapshotsSpec | None = Field(
         default=None, description="When snapshots are made, and how long they stay. Default: none is made."

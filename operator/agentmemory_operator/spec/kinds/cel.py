@@ -76,8 +76,9 @@ EMBEDDING = (
     ),
     *(
         _takes_no("none", field, "openai or wordllama")
-        for field in ("model", "baseURL", "secretRef", "batchSize", "timeoutSeconds", "cacheEntries")
+        for field in ("model", "baseURL", "secretRef", "prefixes", "batchSize", "timeoutSeconds", "cacheEntries")
     ),
+    *(_takes_no(provider, "device", "fastembed") for provider in ("none", "wordllama", "openai")),
     *(
         _takes_no(provider, field, "openai")
         for provider in ("wordllama", "fastembed")

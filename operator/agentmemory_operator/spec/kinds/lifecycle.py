@@ -1,4 +1,4 @@
-"""How memories end: what an AgentMemory says of it (`types[].ttl`, the `lifecycle` block), and what is reported."""
+"""How memories end: `types[].ttl`, the blocks `lifecycle` and `items` of an AgentMemory, and what is reported of it."""
 
 from typing import Annotated
 
@@ -7,7 +7,7 @@ from pydantic import ConfigDict, Field
 from agentmemory_operator.spec.kinds import cel as rules
 from agentmemory_operator.spec.kinds.base import Model, Schedule, StatusModel
 from agentmemory_operator.spec.kinds.schema import validated
-from agentmemory_operator.spec.memory_types import MAX_WORKING_MEMORY_SLOTS, TtlMode
+from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS, MAX_WORKING_MEMORY_SLOTS, TtlMode
 from agentmemory_operator.spec.schedule import ZONE_PATTERN
 
 Days = Annotated[float, Field(ge=0.001, le=36_500, allow_inf_nan=False)]
@@ -50,6 +50,19 @@ class PruneSpec(Model):
         default=None,
         description="Of a confidence below this, 0..1; a memory without one, of a type that gives none either, is"
         " judged by age and priority alone. Default: 0.3.",
+    )
+
+
+class ItemsSpec(Model):
+    """What holds for items, which are memories under keys."""
+
+    keep_versions: int | None = Field(
+        default=None,
+        ge=0,
+        le=MAX_ITEM_VERSIONS,
+        description=f"How many versions of an item are kept that others replaced, 0..{MAX_ITEM_VERSIONS}. Less acts on"
+        " the next read, and takes the others away with the next write of the item. Default: 0, the last write is all"
+        " there is.",
     )
 
 

@@ -55,7 +55,14 @@ _FIRST = Preset(
     ),
 )
 
-# The first revision kept the working memory of a session that nobody ended for ever.
-COGNITIVE = replace(_FIRST, revision=2, lifecycle=replace(_FIRST.lifecycle, session_idle_hours=24))
+_REQUIRED = {"episodic": ("event_type",), "semantic": ("domain",)}
+
+# The first revision kept the working memory of a session that nobody ended for ever, and demanded no field.
+COGNITIVE = replace(
+    _FIRST,
+    revision=2,
+    types=tuple(replace(type_, required=_REQUIRED.get(type_.name, ())) for type_ in _FIRST.types),
+    lifecycle=replace(_FIRST.lifecycle, session_idle_hours=24),
+)
 
 REVISIONS = (_FIRST, COGNITIVE)

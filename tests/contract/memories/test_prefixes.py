@@ -1,0 +1,69 @@
+"""Prefixes that a model wants: one before questions, another before all that is stored, on every way in."""
+
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, with_prefixes
+from agentmemory_operator.memories.imports import Line, embedding_name, import_lines
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.item_writes import ItemContent
+from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
+from agentmemory_operator.spec.memory_types import MemoryType
+from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, search_request
+
+PREFIXES = Prefixes(query="query: ", passage="passage: ")
+
+
+@pytest.fixture
+def embedder(world: World) -> FakeEmbedder:
+    """What is asked in the end: behind the cache, which stands behind the prefixes."""
+    embedder = FakeEmbedder()
+    cached = CachedEmbedder(embedder, cache=EmbeddingCache(1 << 20))
+    world.embed_by(with_prefixes(cached, PREFIXES))
+    world.agent = replace(world.agent, source=replace(world.agent.source, prefixes=PREFIXES))
+    return embedder
+
+
+async def test_what_is_stored_on_every_way_has_the_prefix_of_memories(world: World, embedder: FakeEmbedder) -> None:
+    world.rank_by(replace(EVERYTHING, types=(MemoryType("fact", 30), MemoryType("working", 30))))
+    await world.add("a memory", vector=None)
+    address = Address(user_id="u", namespace=("memories", "u"), key="k")
+    await world.items.put(world.agent, address, ItemContent(content="an item"))
+    await world.working.keep(world.agent, IncomingMemory(user_id="u", content="a thought", session_id="s"))
+    line = Line(memory=IncomingMemory(user_id="u", content="an import"))
+    await import_lines(world.agent, [line], brings_back_erased=False)
+
+    assert embedder.texts == [f"passage: {text}" for text in ("a memory", "an item", "a thought", "an import")]
+    assert sorted(await world.heads()) == ["a memory", "a thought", "an import", "an item"]
+
+
+async def test_a_question_has_its_own_and_is_not_taken_for_a_memory_of_the_same_words(
+    world: World, embedder: FakeEmbedder
+) -> None:
+    await world.add("the same words", vector=None)
+    for _ in range(2):
+        await world.recall.search(world.agent, search_request(query="the same words"))
+
+    assert embedder.texts == ["passage: the same words", "query: the same words"]
+
+
+async def test_without_prefixes_a_text_is_embedded_as_it_is(world: World) -> None:
+    embedder = FakeEmbedder()
+    world.embed_by(with_prefixes(embedder, None))
+    await world.add("words", vector=None)
+    await world.recall.search(world.agent, search_request(query="words"))
+
+    assert embedder.texts == ["words", "words"]
+
+
+async def test_vectors_of_other_prefixes_are_made_anew_on_import(world: World, embedder: FakeEmbedder) -> None:
+    plain = EmbeddingSource(provider="fake", model=None, dimensions=8)
+    named = [embedding_name(replace(plain, prefixes=prefixes)) for prefixes in (None, Prefixes(query="q"), PREFIXES)]
+    assert named[0] == "fake/8"
+    for number, name in enumerate(named):
+        memory = IncomingMemory(user_id="u", content=f"m{number}", vector=[1.0] * 8)
+        await import_lines(world.agent, [Line(memory=memory, vector_of=name)], brings_back_erased=False)
+
+    assert embedder.texts == ["passage: m0", "passage: m1"]
