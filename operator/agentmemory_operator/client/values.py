@@ -35,6 +35,8 @@ class Memory:
     tags: tuple[str, ...] = ()
     source: str | None = None
     author: str | None = None
+    speaker: str | None = None
+    role: str | None = None
     metadata: Json = field(default_factory=dict)
     key: str | None = None
     subject: str | None = None

@@ -34,6 +34,8 @@ from agentmemory_operator.memories.rules.record import (
 )
 from agentmemory_operator.ports.base import Json, Vector
 
+_SAID_BY = frozenset({"author", "speaker", "role", "observedBy", "observationCount"})
+
 Outcome = Literal["created", "replaced", "repeated"]
 """Of a PUT; repeated is one that its idempotency key shows to have been done before."""
 
@@ -43,12 +45,14 @@ class ItemContent:
     """What an item is to hold.
 
     Attributes:
+        author: who puts it; no part of the body.
         vector: only with provider `none`, and demanded there.
         idempotency_key: the same key and body again is the same write; another body is a Conflict.
     """
 
     content: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    author: str | None = None
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
 
@@ -110,7 +114,8 @@ class ItemWrite:
         return is_same and self.replaces(row, now_ms)
 
     def _changes(self, row: Payload | None, now_ms: int, *, count: int) -> Payload:
-        return {
+        author = self._item.author
+        return ({"author": author, "observedBy": [author]} if author else {}) | {
             "content": self._item.content,
             "contentHash": hash_content(self._item.content),
             "metadata": dict(self._item.metadata),
@@ -129,9 +134,9 @@ class ItemWrite:
         return words[payload["id"]].on(point, self._agent.keyword)
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
-        """What else the point carries: all that it did while it lived, or what a new one begins with."""
+        """What else the point carries: what it did while it lived, but for who said it, or what a new one begins with."""
         if row is not None and self.replaces(row, now_ms):
-            return row
+            return {key: value for key, value in row.items() if key not in _SAID_BY}
         address, agent = self._address, self._agent
         record = MemoryRecord(
             id=address.id_in(agent.id_scope),

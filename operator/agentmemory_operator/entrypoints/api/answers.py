@@ -59,6 +59,8 @@ def memory(record: MemoryRecord) -> Json:
         "tags": record.tags,
         "source": record.source,
         "author": record.author,
+        "speaker": record.speaker,
+        "role": record.role,
         "metadata": record.metadata,
         "key": record.key,
         "subject": record.subject,

@@ -17,7 +17,7 @@ from agentmemory_operator.entrypoints.api.item_requests import (
     PutParameters,
 )
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
-from agentmemory_operator.entrypoints.api.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.memories.item_writes import ItemContent
@@ -42,7 +42,11 @@ async def put_item(
     sent = await read_model(request, ItemIn)
     address = Address(user_id=owner, namespace=tuple(parameters.namespace), key=key)
     item = ItemContent(
-        content=sent.content, metadata=sent.metadata, vector=sent.vector, idempotency_key=idempotency_key
+        content=sent.content,
+        metadata=sent.metadata,
+        author=rights_of(request).author,
+        vector=sent.vector,
+        idempotency_key=idempotency_key,
     )
     put = await services.items.put(await services.directory.open(agent), address, item)
     return answers.json_response(answers.item_stored(put))
