@@ -134,7 +134,7 @@ class ItemWrite:
         return words[payload["id"]].on(point, self._agent.keyword)
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
-        """What else the point carries: what it did while it lived, but for who said it, or what a new one begins with."""
+        """What else the point carries: what it did, but for who said that, or what a new one begins with."""
         if row is not None and self.replaces(row, now_ms):
             return {key: value for key, value in row.items() if key not in _SAID_BY}
         address, agent = self._address, self._agent

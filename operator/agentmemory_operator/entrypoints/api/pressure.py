@@ -70,7 +70,7 @@ class Pressure(InFlight):
 
 
 def key_of(caller: Caller, address: str | None) -> Hashable:
-    """What tells a caller from others: a ServiceAccount, also of its user tokens; else an address, of IPv6 a network."""
+    """What tells a caller from others: a ServiceAccount, also of its tokens; else an address, of IPv6 a network."""
     if not caller.is_unbounded:
         # Whoever mints many tokens has no larger share.
         return caller if caller.delegation is None else replace(caller, delegation=None)
