@@ -149,7 +149,15 @@ class Unauthenticated(AgentMemoryError):
 
 
 class Forbidden(AgentMemoryError):
-    """The caller may do other things with this agent."""
+    """The caller may do other things with this agent.
+
+    Args:
+        field: of the request, that says what it may not.
+    """
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        self.errors = (FieldError(field, message),) if field else ()
+        super().__init__(f"{field}: {message}" if field else message)
 
 
 class Conflict(AgentMemoryError):

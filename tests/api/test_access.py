@@ -64,12 +64,12 @@ def ask(stack: Stack, name: str, method: str, path: str, body: Any = None) -> ht
 
 
 def test_all_accounts_that_are_let_in_share_one_pool_of_memories(checked: Stack) -> None:
-    memory = {"user_id": "shared", "content": "Allergic to nuts", "author": "writer", "vector": VECTOR}
+    memory = {"user_id": "shared", "content": "Allergic to nuts", "vector": VECTOR}
     assert ask(checked, "writer", "POST", "/v1/agents/probe/memories", memory).status_code == 201
 
     found = search(checked, "reader", user_id="shared").json()["results"]
 
-    assert [(each["content"], each["author"]) for each in found] == [("Allergic to nuts", "writer")]
+    assert [(each["content"], each["author"]) for each in found] == [("Allergic to nuts", "agents/writer")]
 
 
 def search(stack: Stack, name: str, agent: str = "probe", **more: Any) -> httpx.Response:

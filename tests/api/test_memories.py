@@ -41,6 +41,8 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "tags": ["b", "a", "b"],
         "source": "conversation",
         "author": "support",
+        "speaker": "Ada",
+        "role": "user",
         "key": "billing.method",
         "subject": "billing",
         "status_value": "agreed",

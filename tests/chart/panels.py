@@ -24,7 +24,6 @@ from tests.chart.rendering import DASHBOARD, RATE_INTERVAL
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import run_command, start_api, start_operator
 from tests.support.cluster.workspace import AGENT, Workspace
-from tests.support.patience import wait_until
 from tests.support.programs import ROOT, Program, free_port, running, start_qdrant
 
 NAMESPACE = "agents"

@@ -4,102 +4,38 @@ Real tokens of a real API server, an operator and an API as processes. An endpoi
 """
 
 import itertools
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 from uuid import uuid4
 
 import httpx
 import pytest
 
-from agentmemory_operator.entrypoints.api.app import create_app
-from agentmemory_operator.entrypoints.api.auth import OpenGuard
-from agentmemory_operator.runtime.metrics_api import ApiMeter
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import shell
 from tests.support.cluster.operators import start_api
 from tests.support.cluster.tenants import Account
-from tests.support.cluster.workspace import SIZE, Workspace
+from tests.support.cluster.workspace import Workspace
 from tests.support.pages import commands_of
 from tests.support.patience import wait_until
 from tests.support.programs import Program, running
+from tests.support.web.endpoints import (
+    AGENTLESS,
+    ENDPOINTS,
+    INTRUDED,
+    LIST_OF_AGENTS,
+    OF_NO_USER,
+    REQUESTS,
+    Endpoint,
+    arguments_of,
+    asked_for,
+    stored_item_of,
+)
 
 Json = dict[str, Any]
-Endpoint = tuple[str, str]
-
-DOCUMENT = create_app(
-    cast(Any, SimpleNamespace(meter=ApiMeter(), access_counts=SimpleNamespace(metrics=list))), OpenGuard()
-).openapi()
-ENDPOINTS: list[Endpoint] = [
-    (method.upper(), path)
-    for path, methods in DOCUMENT["paths"].items()
-    if path.startswith("/v1/")
-    for method in methods
-]
-LIST_OF_AGENTS = ("GET", "/v1/agents")
-TOOLS = ("GET", "/v1/tools")
-AGENTLESS = {LIST_OF_AGENTS, TOOLS}
-# These name no user.
-OF_NO_USER = {*AGENTLESS, ("GET", "/v1/agents/{agent}")}
 SCOPE = "group:vault"
-VECTOR = [1.0] * SIZE
-SECRET, INTRUDED = "the safe opens with 4711", "an intruder was here"
-
-
-def asked_for(user: str) -> Json:
-    return {"params": {"user_id": user}}
-
-
-def item_of(user: str) -> Json:
-    return {"params": {"namespace": ["memories", user], "key": "safe"}}
-
-
-def stored_item_of(user: str, content: str) -> Json:
-    return item_of(user) | {"json": {"content": content, "vector": VECTOR}}
-
-
-def line_of(content: str) -> str:
-    return json.dumps({"content": content, "vector": VECTOR})
-
-
-# What a caller who may do it sends: arguments of httpx.
-REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
-    LIST_OF_AGENTS: lambda user: {},
-    TOOLS: lambda user: {},
-    ("GET", "/v1/agents/{agent}"): lambda user: {},
-    ("GET", "/v1/agents/{agent}/stats"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories/{id}"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories/{id}/history"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories/{id}/children"): asked_for,
-    ("GET", "/v1/agents/{agent}/memories/{id}/tree"): asked_for,
-    ("PATCH", "/v1/agents/{agent}/memories/{id}"): lambda user: asked_for(user) | {"json": {"tags": ["intruded"]}},
-    ("DELETE", "/v1/agents/{agent}/memories/{id}"): asked_for,
-    ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): asked_for,
-    ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): lambda user: (
-        asked_for(user) | {"json": {"content": INTRUDED, "vector": VECTOR}}
-    ),
-    ("POST", "/v1/agents/{agent}/sessions/{session_id}/end"): asked_for,
-    ("POST", "/v1/agents/{agent}/search"): lambda user: {"json": {"user_id": user, "vector": VECTOR}},
-    ("POST", "/v1/agents/{agent}/memories"): lambda user: {
-        "json": {"user_id": user, "content": INTRUDED, "vector": VECTOR}
-    },
-    ("POST", "/v1/agents/{agent}/memories/batch"): lambda user: {
-        "json": {"memories": [{"user_id": user, "content": INTRUDED, "vector": VECTOR}]}
-    },
-    ("PUT", "/v1/agents/{agent}/items"): lambda user: stored_item_of(user, INTRUDED),
-    ("GET", "/v1/agents/{agent}/items"): item_of,
-    ("GET", "/v1/agents/{agent}/items/versions"): item_of,
-    ("DELETE", "/v1/agents/{agent}/items"): item_of,
-    ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
-    ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
-    ("GET", "/v1/agents/{agent}/export"): asked_for,
-    ("POST", "/v1/agents/{agent}/import"): lambda user: asked_for(user) | {"content": line_of(INTRUDED)},
-    ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user}},
-    ("GET", "/v1/agents/{agent}/receipts"): asked_for,
-}
+SECRET = "the safe opens with 4711"
 
 # Case: the answer where the path names an agent, and where it does not.
 CASES = {
@@ -125,12 +61,8 @@ class GuardedAgent:
 
     def send(self, endpoint: Endpoint, *, token: str, user: str, id: str = "") -> httpx.Response:
         """Send the endpoint's request about the agent."""
-        method, path = endpoint
-        url = path.format(agent=self.workspace.slug, id=id, session_id="s")
-        arguments = REQUESTS[endpoint](user)
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        headers |= {"Content-Type": "application/x-ndjson"} if "content" in arguments else {}
-        return self.client.request(method, url, headers=headers, **arguments)
+        sent = arguments_of(endpoint, user, agent=self.workspace.slug, id=id, token=token)
+        return self.client.request(**sent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +98,7 @@ def site(
     bot = Account.create(control_plane, ours.namespace, "bot")
     neighbour = Account.create(control_plane, ours.namespace, "neighbour")
     namesake = Account.create(control_plane, others.namespace, "bot")
-    everything = ("read", "write", "admin")
+    everything = ("read", "write", "admin", "delegate")
     passes = {"scoreThreshold": -1, "minSimilarity": -1}
     types = [{"name": "fact", "decay": False}, {"name": "working", "decay": False}]
     plain = Account.create(control_plane, ours.namespace, "plain")

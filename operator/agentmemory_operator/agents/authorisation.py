@@ -5,7 +5,16 @@ from dataclasses import dataclass
 
 from agentmemory_operator.agents.directory import AgentDirectory, unknown_agent
 from agentmemory_operator.errors import Forbidden
-from agentmemory_operator.spec.access import DEFAULT_SCOPES, Caller, Scopes, Verb, is_well_formed, scopes_of, verbs_of
+from agentmemory_operator.spec.access import (
+    DEFAULT_SCOPES,
+    Caller,
+    Scopes,
+    Verb,
+    is_shared,
+    is_well_formed,
+    scopes_of,
+    verbs_of,
+)
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
 
@@ -15,30 +24,76 @@ class AgentRights:
 
     Attributes:
         settings: the agent's.
-        scopes: the shared ones that the caller may use.
+        scopes: the users and shared scopes that the caller may act for.
+        verbs: what else the caller may do with the agent.
     """
 
     caller: Caller
     settings: AgentSettings
     scopes: Scopes
+    verbs: frozenset[Verb]
 
     def may(self, verb: Verb) -> bool:
         """Whether the caller may do this too with the agent."""
-        return verb in verbs_of(self.caller, self.settings.subjects)
+        return verb in self.verbs
 
-    def check_users(self, users: Iterable[str]) -> None:
+    def check_users(self, users: Iterable[str], *, field: str = "user_id") -> None:
         """Pass where the caller may act for each of these users and scopes.
 
+        Args:
+            field: of the request, that names them.
+
         Raises:
-            Forbidden: one of them is a scope that is not the caller's.
+            Forbidden: one of them is a user or a scope that is not the caller's.
         """
         for user_id in users:
             # What only begins as a scope is nobody's: who reads the request says so.
             if is_well_formed(user_id) and not self.scopes.allow(user_id):
-                raise Forbidden(
-                    f"{self.caller.namespace}/{self.caller.name} may not use scope {user_id!r} of agent"
-                    f" {self.settings.slug!r}: add it to its scopes in the object's spec.access.subjects"
-                )
+                raise Forbidden(self._why_not(user_id), field=field)
+
+    def check_all_users(self) -> None:
+        """Pass where the caller may act for every user.
+
+        Raises:
+            Forbidden: it is for some users alone.
+        """
+        if self.scopes.users is not None:
+            way_out = "name one of them, or ask as a subject that spec.access.subjects binds to no users"
+            raise Forbidden(f"none given is everybody, and {self.caller} is for some users: {way_out}", field="user_id")
+
+    def check_author(self, author: str | None, *, field: str = "author") -> None:
+        """Pass where a memory that the caller stores may have this author.
+
+        Raises:
+            Forbidden: it is another than the caller, who may not name another.
+        """
+        if author is None or Verb.IMPERSONATE in self.verbs or author == self.author:
+            return
+        way_out = "leave it out, or add impersonate to the verbs in the object's spec.access.subjects"
+        raise Forbidden(f"{author!r} is not the caller, {self.caller}: {way_out}", field=field)
+
+    def check_verbs(self, verbs: Iterable[Verb]) -> None:
+        """Pass where the caller may do all of this itself.
+
+        Raises:
+            Forbidden: it may not.
+        """
+        if missing := sorted(set(verbs) - self.verbs):
+            way_out = "leave it out, or add it to the verbs in the object's spec.access.subjects"
+            raise Forbidden(f"{self.caller} may not {', '.join(missing)} itself: {way_out}", field="verbs")
+
+    @property
+    def author(self) -> str | None:
+        """Who a memory is by that the caller stores without naming another; None where there are no identities."""
+        return self.caller.account or None
+
+    def _why_not(self, user_id: str) -> str:
+        agent = f"of agent {self.settings.slug!r}"
+        if self.caller.delegation is not None:
+            return f"{self.caller} may not act for {user_id!r} {agent}: ask for a token of that user"
+        what, where = ("use scope", "scopes") if is_shared(user_id) else ("act for user", "users")
+        subjects = "in the object's spec.access.subjects"
+        return f"{self.caller} may not {what} {user_id!r} {agent}: add it to its {where} {subjects}"
 
     @property
     def default_scopes(self) -> tuple[str, ...]:
@@ -54,17 +109,26 @@ def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Ver
         Forbidden: the caller may do other things with it.
     """
     settings = directory.settings(slug)
-    allowed = verbs_of(caller, settings.subjects)
+    allowed = _verbs(caller, settings)
     if not allowed:
         raise unknown_agent(slug)
     if verb not in allowed:
-        raise Forbidden(
-            f"{caller.namespace}/{caller.name} may {', '.join(sorted(allowed))} with agent {slug!r}, not {verb}:"
-            f" add {verb} to its verbs in the object's spec.access.subjects"
-        )
-    return AgentRights(caller, settings, scopes_of(caller, settings.subjects))
+        way_out = f"add {verb} to its verbs in the object's spec.access.subjects"
+        if caller.delegation is not None:
+            way_out = "none has it" if verb is Verb.DELEGATE else f"ask for a token with {verb}"
+        raise Forbidden(f"{caller} may {', '.join(sorted(allowed))} with agent {slug!r}, not {verb}: {way_out}")
+    return AgentRights(caller, settings, scopes_of(caller, settings.subjects), allowed)
 
 
 def readable_agents(directory: AgentDirectory, caller: Caller) -> list[AgentSettings]:
     """The agents that the caller may read, by slug."""
-    return [settings for settings in directory.list() if Verb.READ in verbs_of(caller, settings.subjects)]
+    return [settings for settings in directory.list() if Verb.READ in _verbs(caller, settings)]
+
+
+def _verbs(caller: Caller, settings: AgentSettings) -> frozenset[Verb]:
+    """What the caller may do with the agent; with a user token nothing with another than the token's."""
+    token = caller.delegation
+    is_of_another = token and (token.agent, token.namespace, token.uid) != (
+        *(settings.slug, settings.namespace, settings.uid),
+    )
+    return frozenset() if is_of_another else verbs_of(caller, settings.subjects)

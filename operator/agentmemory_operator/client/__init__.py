@@ -22,6 +22,8 @@ from agentmemory_operator.client.values import (
     Stored,
     Tree,
     TreeNode,
+    UserSummary,
+    UserToken,
 )
 
 __all__ = [
@@ -48,6 +50,8 @@ __all__ = [
     "Stored",
     "Tree",
     "TreeNode",
+    "UserSummary",
+    "UserToken",
     "estimate_tokens",
     "format_context",
 ]

@@ -43,6 +43,8 @@ class MemoryOptions(TypedDict, total=False):
     tags: Sequence[str]
     source: str
     author: str
+    speaker: str
+    role: str
     metadata: Mapping[str, Any]
     key: str
     subject: str

@@ -47,6 +47,8 @@ class Memory:
     tags: tuple[str, ...] = ()
     source: str | None = None
     author: str | None = None
+    speaker: str | None = None
+    role: str | None = None
     metadata: Json = field(default_factory=dict)
     key: str | None = None
     subject: str | None = None
@@ -282,6 +284,33 @@ class AgentSummary:
     memories: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserToken:
+    """A user token; whoever has it acts for its user until it expires."""
+
+    token: str = field(repr=False)
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserSummary:
+    """A user or scope with memories that a search can find."""
+
+    user_id: str
+    memories: int
+    oldest: datetime
+    newest: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsersPage:
+    """Users, by name; `next_cursor` is None on the last page."""
+
+    results: tuple[UserSummary, ...]
+    next_cursor: str | None = None
+    truncated: bool = False
+
+
 def read_value(type_: type[T], document: Json) -> T:
     """A value of flat fields: lists become tuples, times datetimes."""
     known = {field.name for field in fields(type_)}  # type: ignore[arg-type] # a dataclass
@@ -310,6 +339,11 @@ def _read_node(document: Json) -> TreeNode:
 def read_receipts(document: Json) -> ReceiptsPage:
     """A page of receipts."""
     return read_value(ReceiptsPage, document | {"results": [read_value(Receipt, one) for one in document["results"]]})
+
+
+def read_users(document: Json) -> UsersPage:
+    """A page of users."""
+    return read_value(UsersPage, document | {"results": [read_value(UserSummary, one) for one in document["results"]]})
 
 
 def read_kept(document: Json) -> Kept:

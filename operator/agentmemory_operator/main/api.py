@@ -14,17 +14,21 @@ from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.folder.cluster_id import find_cluster_id
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.folder.signing_key import FileSigningKey
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.kubernetes.claims import follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
+from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.tokens import KubernetesTokenReviews
 from agentmemory_operator.adapters.kubernetes.transport import API, KubernetesTransport, load_configuration
+from agentmemory_operator.adapters.user_tokens import JwtUserTokens
 from agentmemory_operator.agents.callers import Callers
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.agents.readiness import Readiness
+from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, with_prefixes
 from agentmemory_operator.connections.handover import HandedOverSecrets
 from agentmemory_operator.connections.link import Endpoint
@@ -43,7 +47,7 @@ from agentmemory_operator.main.processes import default_host, open_tracer, say, 
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
-from agentmemory_operator.ports.access import TokenReviews
+from agentmemory_operator.ports.access import SigningKeys, TokenReviews
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import ClusterReader, HandoverStore, Secrets
 from agentmemory_operator.ports.points import PointStore
@@ -60,8 +64,19 @@ SECRET_RULES = (*library_rules(), *OWN_RULES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InCluster:
-    """What only a cluster has.
+class Outside:
+    """Where the API runs.
+
+    Attributes:
+        signing_keys: where what signs user tokens is kept.
+    """
+
+    signing_keys: SigningKeys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InCluster(Outside):
+    """A cluster, and what only that has.
 
     Attributes:
         reviews: who knows the tokens of ServiceAccounts.
@@ -79,7 +94,7 @@ class Api:
         cluster: where API keys, labels of namespaces and the cluster's id are read.
         open_store: makes the store of an endpoint.
         meter: what is measured of it and of its stores.
-        in_cluster: what only a cluster has; without it Secrets are read themselves.
+        place: where it runs; outside of a cluster Secrets are read themselves.
         namespaces: whose objects are read; none is all.
     """
 
@@ -90,11 +105,12 @@ class Api:
         open_store: Callable[[Endpoint], PointStore],
         *,
         meter: ApiMeter,
-        in_cluster: InCluster | None = None,
+        place: Outside,
         namespaces: Sequence[str] = (),
     ) -> None:
         self._settings = settings
         self._meter = meter
+        in_cluster = place if isinstance(place, InCluster) else None
         self._embedders = Embedders(settings, meter)
         self._cache = EmbeddingCache(settings.embedding_cache_mib * MIB)
         secrets, takes_older = GuardedSecrets(cluster, settings.secret_hosts), settings.secret_hosts != "Require"
@@ -103,6 +119,8 @@ class Api:
         )
         clock, table = SystemClock(), ObjectTable()
         self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
+        has_identities = settings.auth == "kubernetes"
+        self._user_tokens = UserTokens(place.signing_keys, JwtUserTokens(), clock, has_identities)
         secrets_of = self._secrets_of if in_cluster else None
         stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=secrets_of)
         self._identity = ClusterIdentity(cluster.cluster_id)
@@ -142,7 +160,7 @@ class Api:
             body_bytes=settings.max_body_mib * MIB,
             caller_rate=settings.max_caller_rate,
         )
-        app = create_app(self.services, guard, standing=self.standing, limits=limits)
+        app = create_app(self.services, guard, self._user_tokens, standing=self.standing, limits=limits)
         works = (self._identity.run(), self._sweeper.run(), self.standing.run())
         beside = [asyncio.create_task(work) for work in works]
         try:
@@ -169,9 +187,10 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
             cluster,
             Stores(stack, meter=meter, egress=egress_of(settings)).points,
             meter=meter,
-            in_cluster=InCluster(
+            place=InCluster(
                 reviews=reviews,
                 handover_store=KubernetesHandover(transport, options.api_namespace or own_namespace()),
+                signing_keys=KubernetesSigningKey(transport, options.api_namespace or own_namespace()),
             ),
             namespaces=options.namespaces,
         )
@@ -197,7 +216,8 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
         url, key = settings.qdrant_url, settings.qdrant_api_key
         stores = Stores(stack, url=url, api_key=key, meter=meter, egress=egress_of(settings))
-        api = Api(settings, folder, stores.points, meter=meter)
+        place = Outside(signing_keys=FileSigningKey(data))
+        api = Api(settings, folder, stores.points, meter=meter, place=place)
         following = asyncio.create_task(follow_folder(folder, api, None))
         stack.push_async_callback(cancel, following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))

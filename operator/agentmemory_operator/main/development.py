@@ -12,6 +12,7 @@ from types import ModuleType
 from agentmemory_operator.adapters.folder.claims import FileClaims
 from agentmemory_operator.adapters.folder.cluster_id import keep_cluster_id
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.folder.signing_key import FileSigningKey
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
 from agentmemory_operator.collections.former_markers import FORMER_ID, adopt_former, adopting
@@ -21,7 +22,7 @@ from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.operator.following import follow_folder, pass_on
 from agentmemory_operator.entrypoints.operator.operating import cancel
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.main.api import Api
+from agentmemory_operator.main.api import Api, Outside
 from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.main.embedding import RebuildEmbedders
 from agentmemory_operator.main.operator import Operator, OperatorPorts
@@ -66,7 +67,7 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         secrets = GuardedSecrets(folder, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
         stack.push_async_callback(embedders.close)
-        api = Api(settings, folder, stores.points, meter=meter)
+        api = Api(settings, folder, stores.points, meter=meter, place=Outside(signing_keys=FileSigningKey(data)))
         ports = OperatorPorts(
             cluster=folder,
             secrets=secrets,

@@ -29,8 +29,9 @@ from agentmemory_operator.runtime.slices import in_slices, one_by_one
 from agentmemory_operator.spec.memory_types import MemoryType
 
 # What an item says: two items of a batch differ in their keys at least.
-_SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in ("idempotency_key", "supersedes"))
-_DEFAULTED = {"type", "confidence", "knowledge_category", "created_at", "valid_from"}
+_BESIDE = ("idempotency_key", "stored_by", "supersedes")
+_SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _BESIDE)
+_DEFAULTED = {"type", "confidence", "knowledge_category", "created_at", "valid_from", "author"}
 # What is stored as it was given.
 _KEPT = {field_.name for field_ in fields(MemoryRecord)}.intersection(_SAID) - _DEFAULTED
 
@@ -254,6 +255,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int)
     is_looked_up = identity is not None or content is not None
     first = content if identity is None and memory.supersedes is None else None
     created_at = now_ms if memory.created_at is None else memory.created_at
+    author = memory.author or memory.stored_by
     return MemoryRecord(
         **{name: getattr(memory, name) for name in _KEPT},
         id=first or request or _new_id(now_ms, place),
@@ -268,7 +270,8 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int)
         valid_from=created_at if memory.valid_from is None else memory.valid_from,
         supersedes_id=memory.supersedes,
         pending=memory.supersedes is not None or identity is not None,
-        observed_by=() if memory.author is None else (memory.author,),
+        author=author,
+        observed_by=(author,) if author else (),
         identity_id=identity,
         lookup_ids=tuple(id_ for id_ in (identity, content, request) if id_) if is_looked_up else (),
         request_id=(request or str(uuid4())) if is_looked_up else None,

@@ -26,7 +26,7 @@ from agentmemory_operator.memories.point_pages import change_row, read_memories,
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED
 from agentmemory_operator.memories.rules.ids import content_id
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload, count_of
 
 OBSERVERS_MAX = 20
 # Contents looked up in one request.
@@ -54,12 +54,13 @@ async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredM
     for _ in range(MAX_TURNS):
         if now is None or not answers(agent, now):
             return None
-        observers = now.get("observedBy", [])
-        if author is None or author == now.get("author") or author in observers:
+        # Those of before the first author was one of them lack it.
+        observers = now.get("observedBy") or ([now["author"]] if now.get("author") else [])
+        if author is None or author in observers:
             return StoredMemory(id=row["id"], event="NONE", recorded=False)
         if len(observers) >= OBSERVERS_MAX:
             return StoredMemory(id=row["id"], event="CORROBORATE", recorded=False)
-        said = {"observedBy": [*observers, author], "observationCount": now.get("observationCount", 1) + 1}
+        said = {"observedBy": [*observers, author], "observationCount": count_of([*observers, author])}
         await change_row(agent, now, said, NOT_DELETED, NOT_SUPERSEDED, now_ms=agent.clock.now_ms())
         with midway():
             now = await read_row(agent, row["id"])

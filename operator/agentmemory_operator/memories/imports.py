@@ -31,6 +31,7 @@ from agentmemory_operator.memories.rules.record import (
     TOMBSTONE_KEY,
     MemoryRecord,
     Payload,
+    count_of,
 )
 from agentmemory_operator.memories.session_use import note_stored
 from agentmemory_operator.ports.base import Json
@@ -66,7 +67,6 @@ class Line:
     last_accessed_at: int | None = None
     access_count: int = 0
     observed_by: tuple[str, ...] = ()
-    observation_count: int = 1
     is_item: bool = False
     changed_at: int | None = None
     versions: tuple[ItemVersion, ...] = ()
@@ -222,6 +222,7 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
     """A draft with all that its line tells beside what a new memory says."""
     record, slug = draft.record, agent.settings.slug
     memory = line.memory
+    observed_by = line.observed_by or record.observed_by
     record = replace(
         record,
         parent_id=memory.parent_id,
@@ -231,8 +232,8 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
         access_count=line.access_count,
         last_accessed_at=line.last_accessed_at,
         session_used_at=_last_used(record, line.last_accessed_at),
-        observed_by=line.observed_by or record.observed_by,
-        observation_count=line.observation_count,
+        observed_by=observed_by,
+        observation_count=count_of(observed_by),
         pending=False,
     )
     if line.is_item and memory.key is not None:

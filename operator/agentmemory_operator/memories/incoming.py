@@ -28,6 +28,9 @@ class IncomingMemory:
         valid_from, valid_to: Unix milliseconds between which it is true; valid_from None is created_at.
         parent_id: a memory of the same user.
         source_ids: memories that it was made of; they need not be there.
+        author: who stores it, where that is said.
+        stored_by: who stores it, where nobody else is said to; no part of the request.
+        speaker, role: who said it in a conversation, and what that one is.
         pinned: never cleaned up.
         is_working: it is for a place of its session's working memory.
         vector: only with provider `none`, and demanded there.
@@ -43,6 +46,9 @@ class IncomingMemory:
     session_id: str | None = None
     source: str | None = None
     author: str | None = None
+    stored_by: str | None = None
+    speaker: str | None = None
+    role: str | None = None
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None

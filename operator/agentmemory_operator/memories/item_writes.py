@@ -36,6 +36,8 @@ from agentmemory_operator.memories.rules.record import (
 )
 from agentmemory_operator.ports.base import Json, Vector
 
+_SAID_BY = frozenset({"author", "speaker", "role", "observedBy", "observationCount"})
+
 Outcome = Literal["created", "replaced", "repeated"]
 """Of a PUT; repeated is one that its idempotency key shows to have been done before."""
 
@@ -45,6 +47,7 @@ class ItemContent:
     """What an item is to hold; what lies there is replaced by it as a whole.
 
     Attributes:
+        author: who puts it; no part of the body.
         importance: 0..1.
         expires_at: Unix milliseconds.
         parent_id: a memory of the same user; None leaves an item that is there below the one that it is below.
@@ -54,6 +57,7 @@ class ItemContent:
 
     content: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    author: str | None = None
     importance: float = 0.5
     tags: tuple[str, ...] = ()
     category: str | None = None
@@ -140,6 +144,8 @@ class ItemWrite:
         """What the point says once it is written; None takes away what it said."""
         item = self._item
         return {
+            "author": item.author,
+            "observedBy": [item.author] if item.author else None,
             "content": item.content,
             "contentHash": hash_content(item.content),
             "metadata": dict(item.metadata),
@@ -165,9 +171,9 @@ class ItemWrite:
         return words[payload["id"]].on(point, self._agent.keyword)
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
-        """What else the point carries: all that it did while it lived, or what a new one begins with."""
+        """What else the point carries: what it did, but for who said that, or what a new one begins with."""
         if row is not None and self.replaces(row, now_ms):
-            return row
+            return {key: value for key, value in row.items() if key not in _SAID_BY}
         address, agent = self._address, self._agent
         record = MemoryRecord(
             id=address.id_in(agent.id_scope),

@@ -1,8 +1,9 @@
 """Who calls, what a caller may be given, and which hosts may be reached."""
 
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from agentmemory_operator.spec.access import Reviewed
+from agentmemory_operator.spec.access import Caller, Reviewed
 
 
 class TokenReviews(Protocol):
@@ -13,6 +14,55 @@ class TokenReviews(Protocol):
 
         Raises:
             TransientError: it cannot be found out for now.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """What user tokens are signed with.
+
+    Attributes:
+        id: tells it from others, and says nothing of it.
+        secret: never logged.
+    """
+
+    id: str
+    secret: bytes = field(repr=False)
+
+
+class SigningKeys(Protocol):
+    """Where the one key of an installation is kept: every replica of the API finds the same."""
+
+    async def read(self) -> SigningKey:
+        """The key that signs now.
+
+        Raises:
+            TransientError: there is none yet, or it cannot be read for now.
+        """
+        ...
+
+
+class UserTokenForm(Protocol):
+    """How a user token is written; one is a caller with a delegation, and an end."""
+
+    def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
+        """The token of a caller with a delegation."""
+        ...
+
+    def is_one(self, token: str) -> bool:
+        """Whether a token claims to be a user token, and no ServiceAccount's."""
+        ...
+
+    def key_id(self, token: str) -> str:
+        """Which key a token claims to be signed with; empty where it says none."""
+        ...
+
+    def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
+        """The caller that a token was minted for.
+
+        Raises:
+            Unauthenticated: the key did not sign it, it has ended, or it is none; says which.
         """
         ...
 

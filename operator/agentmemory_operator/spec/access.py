@@ -2,6 +2,8 @@
 
 Each verb stands for itself: `write` does not read, and `admin` does neither.
 
+A caller with a user token has a part of what the subject that minted it has now: its verbs of those, for one user.
+
 Scopes stand in a user's place where memories belong to many: `user_id` is a user, `group:NAME` or `global`. A search of
 a user includes the scopes that it names.
 """
@@ -25,18 +27,28 @@ AUDIENCE = "agentmemory"
 
 @dataclass(frozen=True, slots=True)
 class Scopes:
-    """Which scopes a caller may use.
+    """Which users and shared scopes a caller may act for.
 
     Attributes:
-        is_any: all there are: the modes without identities.
+        names: the shared ones.
+        is_any: all shared ones there are: the modes without identities.
+        users: None is every user.
     """
 
     names: frozenset[str] = frozenset()
     is_any: bool = False
+    users: frozenset[str] | None = None
 
     def allow(self, user_id: str) -> bool:
-        """Whether the caller may act for this user or scope; for a user always."""
-        return self.is_any or not is_shared(user_id) or user_id in self.names
+        """Whether the caller may act for this user or scope."""
+        if is_shared(user_id):
+            return self.is_any or user_id in self.names
+        return self.users is None or user_id in self.users
+
+    def only(self, user_id: str) -> "Scopes":
+        """Of these the one user or scope, nobody where that is none of them."""
+        mine = frozenset({user_id} if self.allow(user_id) else ())
+        return Scopes(names=mine, users=frozenset()) if is_shared(user_id) else Scopes(users=mine)
 
     def allowed(self, scopes: Iterable[str]) -> tuple[str, ...]:
         """The scopes, of these, that the caller may use."""
@@ -54,11 +66,36 @@ def is_well_formed(user_id: str) -> bool:
 
 
 class Verb(StrEnum):
-    """What a request does: read memories, write single ones, or destroy many."""
+    """What a request does: read memories, write single ones, destroy many, name another author, mint user tokens."""
 
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
+    IMPERSONATE = "impersonate"
+    DELEGATE = "delegate"
+
+
+# What a user token may hold; it mints no others, so that it ends.
+DELEGATED_VERBS = tuple(verb for verb in Verb if verb is not Verb.DELEGATE)
+TOKEN_TTL_MAX_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Delegation:
+    """What a user token is for.
+
+    Attributes:
+        agent: the slug.
+        namespace, uid: of the object; one that is made again takes no older tokens.
+        user_id: a user, or a shared scope.
+        verbs: those that the minting subject still has count.
+    """
+
+    agent: str
+    namespace: str
+    uid: str
+    user_id: str
+    verbs: frozenset[Verb]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +103,25 @@ class Caller:
     """Who sends a request.
 
     Attributes:
-        namespace, name: of the ServiceAccount.
+        namespace, name: of the ServiceAccount; with a user token, of the one that minted it.
         is_unbounded: may do everything, for every agent: the modes without identities.
+        delegation: what is left of that with a user token.
     """
 
     namespace: str = ""
     name: str = ""
     is_unbounded: bool = False
+    delegation: Delegation | None = None
+
+    @property
+    def account(self) -> str:
+        """The ServiceAccount as authors are written; empty where there are no identities."""
+        return f"{self.namespace}/{self.name}" if self.name else ""
+
+    def __str__(self) -> str:
+        if self.delegation is None:
+            return self.account
+        return f"a user token of {self.account}" if self.account else "a user token"
 
 
 ANYBODY = Caller(is_unbounded=True)
@@ -98,28 +147,36 @@ class Subject:
     """A ServiceAccount, and what an object lets it do.
 
     Attributes:
-        scopes: the shared ones that its verbs hold for, beside every user's own memories.
+        scopes: the shared ones that its verbs hold for, beside users' own memories.
+        users: those whose memories its verbs hold for; None is everybody's.
     """
 
     namespace: str
     name: str
     verbs: frozenset[Verb]
     scopes: frozenset[str] = frozenset()
+    users: frozenset[str] | None = None
 
 
 def verbs_of(caller: Caller, subjects: Iterable[Subject]) -> frozenset[Verb]:
     """What the caller may do with the agent that has these subjects; nothing if it is not among them."""
-    if caller.is_unbounded:
-        return frozenset(Verb)
-    return frozenset().union(*(subject.verbs for subject in _of(caller, subjects)))
+    subject = _subject_of(caller, subjects)
+    if caller.delegation is None:
+        return subject.verbs
+    return subject.verbs & caller.delegation.verbs if Verb.DELEGATE in subject.verbs else frozenset()
 
 
 def scopes_of(caller: Caller, subjects: Iterable[Subject]) -> Scopes:
-    """The shared scopes that the caller may use; none unless its subject names them."""
+    """The users and shared scopes that the caller may act for; no shared ones unless its subject names them."""
+    subject = _subject_of(caller, subjects)
+    scopes = Scopes(subject.scopes, is_any=caller.is_unbounded, users=subject.users)
+    return scopes if caller.delegation is None else scopes.only(caller.delegation.user_id)
+
+
+def _subject_of(caller: Caller, subjects: Iterable[Subject]) -> Subject:
+    """The caller's subject; of one that is none, a subject that may do nothing."""
+    account = caller.namespace, caller.name
     if caller.is_unbounded:
-        return Scopes(is_any=True)
-    return Scopes(frozenset().union(*(subject.scopes for subject in _of(caller, subjects))))
-
-
-def _of(caller: Caller, subjects: Iterable[Subject]) -> list[Subject]:
-    return [subject for subject in subjects if (subject.namespace, subject.name) == (caller.namespace, caller.name)]
+        return Subject(*account, frozenset(Verb))
+    found = (subject for subject in subjects if (subject.namespace, subject.name) == account)
+    return next(found, Subject(*account, frozenset(), users=frozenset()))

@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import httpx
 
@@ -13,15 +13,20 @@ from agentmemory_operator.adapters.embedding.choice import build_embedder
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.adapters.signing_key import key_from, new_key
+from agentmemory_operator.adapters.user_tokens import JwtUserTokens
 from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory
 from agentmemory_operator.agents.fence import TIMES, Times
+from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
 from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, MeteredEmbedder
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
-from agentmemory_operator.entrypoints.api.auth import Guard, OpenGuard
+from agentmemory_operator.entrypoints.api.auth import Guard, IdentityGuard, OpenGuard
 from agentmemory_operator.entrypoints.api.limits import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, compose
+from agentmemory_operator.errors import TransientError
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
+from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.metrics_api import ApiMeter
@@ -41,6 +46,18 @@ class Stack:
     api_url: str
     qdrant_url: str
     services: Services
+
+
+@dataclass(slots=True)
+class OneKey:
+    """Keeps a key of user tokens in this process."""
+
+    key: SigningKey | None = field(default_factory=lambda: key_from(new_key()))
+
+    async def read(self) -> SigningKey:
+        if self.key is None:
+            raise TransientError("user tokens cannot be checked for now", retry_after_s=2)
+        return self.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +156,8 @@ def running_api(
 ) -> Iterator[Stack]:
     """Serve the API for agents whose collections exist."""
     services = build_services(qdrant_url, *documents, meter=meter, models=models, times=times, embedder_of=embedder_of)
-    app = create_app(services, guard or OpenGuard(), standing=standing, limits=limits)
+    guard = guard or OpenGuard()
+    tokens = UserTokens(OneKey(), JwtUserTokens(), SystemClock(), has_identities=isinstance(guard, IdentityGuard))
+    app = create_app(services, guard, tokens, standing=standing, limits=limits)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

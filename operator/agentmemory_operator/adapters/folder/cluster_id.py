@@ -1,12 +1,9 @@
 """What stands for the cluster in development: a random id in a file beside the memories, made once."""
 
-import contextlib
-import fcntl
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
+from agentmemory_operator.adapters.folder.kept_files import alone_in, write_whole
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.settings import is_cluster_id
 
@@ -23,10 +20,11 @@ def keep_cluster_id(data: Path) -> str:
     """
     try:
         data.mkdir(parents=True, exist_ok=True)
-        with _alone_in(data):
-            if (found := _read(data)) is not None:
-                return found
-            return _write(data, str(uuid4()))
+        with alone_in(data):
+            if (found := _read(data)) is None:
+                # Markers are about to be written with it.
+                write_whole(data, FILE, found := str(uuid4()))
+            return found
     except OSError as exc:
         raise AgentMemoryError(
             f"{data / FILE}, which names this data folder in markers of collections, cannot be kept:"
@@ -68,39 +66,3 @@ def _read(data: Path) -> str | None:
             " owner's: they stay, and are neither served nor changed"
         )
     return found
-
-
-def _write(data: Path, cluster_id: str) -> str:
-    new = data / f"{FILE}.new"
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "wb") as file:
-        os.fchmod(descriptor, 0o600)
-        file.write(f"{cluster_id}\n".encode())
-        file.flush()
-        os.fsync(descriptor)
-    new.replace(data / FILE)
-    _flush(data)
-    return cluster_id
-
-
-def _flush(data: Path) -> None:
-    """Make the new name last: markers are about to be written with the id."""
-    with _opened(data) as descriptor:
-        os.fsync(descriptor)
-
-
-@contextlib.contextmanager
-def _alone_in(data: Path) -> Iterator[None]:
-    """Hold the folder against another process that is at its first start too."""
-    with _opened(data) as descriptor:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def _opened(data: Path) -> Iterator[int]:
-    descriptor = os.open(data, os.O_RDONLY)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)

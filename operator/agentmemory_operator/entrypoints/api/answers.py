@@ -66,6 +66,8 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
         "tags": record.tags,
         "source": record.source,
         "author": record.author,
+        "speaker": record.speaker,
+        "role": record.role,
         "metadata": record.metadata,
         "key": record.key,
         "subject": record.subject,

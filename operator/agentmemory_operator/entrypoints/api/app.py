@@ -14,8 +14,10 @@ from starlette.responses import Response
 from starlette.routing import Match
 
 from agentmemory_operator import __version__
+from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api import (
     forgetting,
+    identity,
     item_routes,
     lineage,
     openapi,
@@ -24,7 +26,7 @@ from agentmemory_operator.entrypoints.api import (
     transfers,
 )
 from agentmemory_operator.entrypoints.api.answers import json_response
-from agentmemory_operator.entrypoints.api.auth import Guard
+from agentmemory_operator.entrypoints.api.auth import Guard, UserTokenGuard
 from agentmemory_operator.entrypoints.api.bodies import invalid
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID, Edge
 from agentmemory_operator.entrypoints.api.limits import Limits
@@ -52,6 +54,7 @@ ROUTERS = (
     item_routes.router,
     routes.tools,
     forgetting.router,
+    identity.router,
     transfers.router,
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
@@ -83,13 +86,19 @@ ALWAYS_READY: Standing = _AlwaysReady()
 
 
 def create_app(
-    services: Services, guard: Guard, *, standing: Standing = ALWAYS_READY, limits: Limits | None = None
+    services: Services,
+    guard: Guard,
+    user_tokens: UserTokens,
+    *,
+    standing: Standing = ALWAYS_READY,
+    limits: Limits | None = None,
 ) -> FastAPI:
     """The application.
 
     While it runs it flushes the access counts; when it stops, after the last request, once more.
 
     Args:
+        user_tokens: pass beside what the guard lets pass.
         standing: what the process serves from.
         limits: how much is served at once.
     """
@@ -104,7 +113,7 @@ def create_app(
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
     pressure = Pressure(limits or Limits())
-    app.state.services = services
+    app.state.services, app.state.user_tokens = services, user_tokens
     for router in ROUTERS:
         # Not included: the framework would look for the route anew at each level, twice.
         app.router.routes.extend(router.routes)
@@ -114,7 +123,8 @@ def create_app(
     _add_problem_pages(app)
     add_docs(app)
     _add_error_handlers(app)
-    app.add_middleware(Edge, guard=guard, meter=services.meter, pressure=pressure, settings_age_s=standing.age_s)
+    beside = UserTokenGuard(guard, user_tokens)
+    app.add_middleware(Edge, guard=beside, meter=services.meter, pressure=pressure, settings_age_s=standing.age_s)
     _describe_once(app)
     return app
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.runtime.rules.web_origin import why_foreign
 from agentmemory_operator.settings import SettingInvalid, Settings
@@ -101,6 +102,33 @@ class IdentityGuard(_SecretHeld):
     async def admit(self, authorization: bytes) -> Caller:
         """The ServiceAccount."""
         return await self._callers.identify(_ascii_token(authorization))
+
+
+class UserTokenGuard:
+    """Lets user tokens pass beside what another guard lets pass."""
+
+    def __init__(self, guard: Guard, tokens: UserTokens) -> None:
+        self._guard = guard
+        self._tokens = tokens
+
+    def why_foreign(self, headers: Mapping[bytes, bytes], *, scheme: str, is_page: bool) -> str | None:
+        """What the other guard says."""
+        return self._guard.why_foreign(headers, scheme=scheme, is_page=is_page)
+
+    def known(self, authorization: bytes) -> Caller | None:
+        """Whom the token was minted for, else whom the other guard knows."""
+        token = self._user_token(authorization)
+        return self._guard.known(authorization) if token is None else self._tokens.known(token)
+
+    async def admit(self, authorization: bytes) -> Caller:
+        """Whom the token was minted for, else whom the other guard lets pass."""
+        token = self._user_token(authorization)
+        return await (self._guard.admit(authorization) if token is None else self._tokens.identify(token))
+
+    def _user_token(self, authorization: bytes) -> str | None:
+        scheme, _, sent = authorization.partition(b" ")
+        token = sent.strip().decode("ascii", "replace")
+        return token if scheme.lower() == b"bearer" and self._tokens.form.is_one(token) else None
 
 
 def _ascii_token(authorization: bytes) -> str:

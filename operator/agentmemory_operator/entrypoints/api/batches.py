@@ -1,11 +1,12 @@
 """A batch: each item is checked, stored and answered by itself."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, not_readable, parse_json
+from agentmemory_operator.entrypoints.api.bodies import ParsedBody, check, check_names, not_readable, parse_json
 from agentmemory_operator.entrypoints.api.json_limits import Cut, ItemSpan, NoJson, TooMuch, cut_list
 from agentmemory_operator.entrypoints.api.problems import problem_of
 from agentmemory_operator.entrypoints.api.requests import BATCH_MAX, BatchEnvelope, MemoryIn
@@ -27,13 +28,13 @@ class BatchReader:
     """Reads the items of one batch, each by itself.
 
     Attributes:
-        check_users: raises Forbidden where one of them is not the caller's.
+        rights: of the caller.
         take_room: raises where there is no room for so many parts.
         idempotency_key: of the batch; an item's own is made of it and the item's place.
     """
 
     default_type: str | None
-    check_users: Callable[[Iterable[str]], None]
+    rights: AgentRights
     take_room: Callable[[int], None]
     idempotency_key: str | None = None
 
@@ -61,10 +62,10 @@ class BatchReader:
         key = None if self.idempotency_key is None else _KEY_AND_PLACE.format(key=self.idempotency_key, place=place)
         try:
             sent = check(MemoryIn, document)
-            self.check_users([sent.user_id])
+            check_names(self.rights, sent)
         except (RequestInvalid, Forbidden) as error:
             return error
-        return sent.new_memory(default_type=self.default_type, idempotency_key=key)
+        return sent.new_memory(default_type=self.default_type, stored_by=self.rights.author, idempotency_key=key)
 
 
 def _items_of(cut: Cut) -> list[Any]:

@@ -16,6 +16,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 
+from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
 from agentmemory_operator.entrypoints.api.in_flight import HOLD
 from agentmemory_operator.entrypoints.api.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
@@ -180,14 +181,25 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     """The checked body of a request of the ordinary size.
 
     Raises:
-        Forbidden: it names a scope that is not the caller's.
+        Forbidden: it names a user, a scope or an author that is not the caller's.
     """
     body = await read_body(request, max_bytes=BODY_MAX_BYTES)
     await hold_parts(request, body)
     sent = check(model, parse_json(body))
-    user_id = getattr(sent, "user_id", None)
-    rights_of(request).check_users([*([user_id] if user_id else []), *(getattr(sent, "include_scopes", None) or ())])
+    check_names(rights_of(request), sent)
     return sent
+
+
+def check_names(rights: AgentRights, sent: BaseModel) -> None:
+    """Pass where everybody whom a body names is one whom the caller may name.
+
+    Raises:
+        Forbidden: it names a user, a scope or an author that is not the caller's.
+    """
+    user_id = getattr(sent, "user_id", None)
+    rights.check_users([user_id] if user_id else [])
+    rights.check_users(getattr(sent, "include_scopes", None) or (), field="include_scopes")
+    rights.check_author(getattr(sent, "author", None))
 
 
 def field_errors_of_faults(faults: Iterable[tuple[Location, str]]) -> list[FieldError]:

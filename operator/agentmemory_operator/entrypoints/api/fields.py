@@ -13,6 +13,7 @@ from agentmemory_operator.spec.effective.settings import MAX_TOP_K
 from agentmemory_operator.spec.times import parse_time
 
 ID_MAX = 256
+AUTHOR_MAX = 320
 TAG_MAX = 128
 TAGS_MAX = 64
 SOURCES_MAX = 1_000
@@ -111,6 +112,8 @@ def check_source(value: str) -> str:
 
 
 Id = Annotated[str, Field(min_length=1, max_length=ID_MAX, pattern=NAME_PATTERN)]
+# A ServiceAccount, NAMESPACE/NAME, is longer than other names.
+Author = Annotated[str, Field(min_length=1, max_length=AUTHOR_MAX, pattern=NAME_PATTERN)]
 UserId = Annotated[Id, AfterValidator(check_user)]
 ScopeName = Annotated[str, Field(max_length=SCOPE_CHARS, pattern=SCOPE_PATTERN)]
 ScopeNames = Annotated[list[ScopeName], Field(max_length=MAX_SCOPES)]
@@ -146,6 +149,7 @@ Importance = Annotated[
 # The first wrong one is told: an answer about 1,536 of them helps nobody.
 Numbers = Annotated[list[float], Field(min_length=1, max_length=VECTOR_MAX, fail_fast=True)]
 SourceIds = Annotated[list[MemoryId], Field(max_length=SOURCES_MAX), AfterValidator(drop_repeats)]
+Role = Literal["user", "assistant", "tool", "system"]
 KnowledgeCategory = Literal["brand", "strategy", "meeting", "content", "technical", "relationship", "general"]
 # What a program of its own calls a source does not collide with names that come later.
 Source = Annotated[

@@ -39,9 +39,9 @@ class ItemIn(Body):
     )
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
-    def new_item(self, *, idempotency_key: str | None) -> ItemContent:
+    def new_item(self, *, author: str | None, idempotency_key: str | None) -> ItemContent:
         """What the use case takes."""
-        return ItemContent(**dict(self) | {"tags": tuple(self.tags)}, idempotency_key=idempotency_key)
+        return ItemContent(**dict(self) | {"tags": tuple(self.tags)}, author=author, idempotency_key=idempotency_key)
 
 
 class NamespaceParameters(Parameters):

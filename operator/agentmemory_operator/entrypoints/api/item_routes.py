@@ -17,7 +17,7 @@ from agentmemory_operator.entrypoints.api.item_requests import (
     PutParameters,
 )
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
-from agentmemory_operator.entrypoints.api.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut, VersionsOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.memories.rules.items import Address
@@ -40,7 +40,7 @@ async def put_item(
     key = parameters.key or services.items.new_key(idempotency_key)
     sent = await read_model(request, ItemIn)
     address = Address(user_id=owner, namespace=tuple(parameters.namespace), key=key)
-    item = sent.new_item(idempotency_key=idempotency_key)
+    item = sent.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
     put = await services.items.put(await services.directory.open(agent), address, item)
     return answers.json_response(answers.item_stored(put))
 

@@ -19,7 +19,14 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import forget_requests, item_requests, requests, schemas, transfer_requests
+from agentmemory_operator.entrypoints.api import (
+    forget_requests,
+    identity_requests,
+    item_requests,
+    requests,
+    schemas,
+    transfer_requests,
+)
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 
 REF = "#/components/schemas/{model}"
@@ -40,6 +47,7 @@ _BODIES = (
     requests.SearchIn,
     item_requests.ItemIn,
     forget_requests.ForgetIn,
+    identity_requests.TokenIn,
     transfer_requests.LineIn,
 )
 _ANSWERS = (
@@ -63,6 +71,8 @@ _ANSWERS = (
     schemas.ToolsOut,
     forget_requests.ForgottenOut,
     forget_requests.ReceiptsOut,
+    identity_requests.TokenOut,
+    identity_requests.UsersOut,
     transfer_requests.ImportedOut,
     schemas.HealthOut,
     schemas.ProblemOut,

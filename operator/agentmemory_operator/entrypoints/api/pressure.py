@@ -10,6 +10,7 @@ import ipaddress
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from agentmemory_operator.entrypoints.api.in_flight import Hold, InFlight, Share
 from agentmemory_operator.entrypoints.api.limits import RETRY_AFTER_S, Limits, overloaded
@@ -69,9 +70,10 @@ class Pressure(InFlight):
 
 
 def key_of(caller: Caller, address: str | None) -> Hashable:
-    """What tells a caller from others: a ServiceAccount; without one its address, of IPv6 the network."""
+    """What tells a caller from others: a ServiceAccount, also of its tokens; else an address, of IPv6 a network."""
     if not caller.is_unbounded:
-        return caller
+        # Whoever mints many tokens has no larger share.
+        return caller if caller.delegation is None else replace(caller, delegation=None)
     if address is None or ":" not in address:
         return address
     try:

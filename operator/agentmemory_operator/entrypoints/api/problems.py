@@ -70,7 +70,8 @@ FORBIDDEN = ProblemType(
     "forbidden",
     403,
     "The caller may not do this with the agent",
-    "The AgentMemory object names the caller in `spec.access.subjects`, without this verb. Nothing was written.",
+    "The AgentMemory object names the caller in `spec.access.subjects`, without this verb, user or scope; or the "
+    "request names an `author` who is not the caller, without the verb `impersonate`. Nothing was written.",
 )
 CROSS_ORIGIN = ProblemType(
     "cross-origin",
@@ -276,7 +277,8 @@ class ProblemRaised(Exception):
 def problem_of(error: AgentMemoryError) -> Problem:
     """What an error of a use case looks like outside."""
     type_ = next(PROBLEM_OF[cls] for cls in type(error).__mro__ if cls in PROBLEM_OF)
-    errors, more = (error.errors, error.more) if isinstance(error, RequestInvalid) else ((), 0)
+    errors = error.errors if isinstance(error, RequestInvalid | Forbidden) else ()
+    more = error.more if isinstance(error, RequestInvalid) else 0
     detail = f"{error}: {error.words}" if error.words else str(error)
     return Problem(type=type_, detail=detail, errors=errors, more_errors=more, headers=_headers_of(error))
 

@@ -7,6 +7,7 @@ from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.entrypoints.api.fields import (
     AskedTags,
+    Author,
     Content,
     Context,
     Filters,
@@ -17,6 +18,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Metadata,
     Namespace,
     Numbers,
+    Role,
     ScopeNames,
     Share,
     Source,
@@ -71,7 +73,11 @@ class MemoryIn(Body):
     source: Source | None = Field(
         default=None, description="Where it came from: one of these, or `x-` and a name of your own."
     )
-    author: Id | None = Field(default=None, description="Who says so: an agent, a program, a person.")
+    author: Author | None = Field(
+        default=None, description="Who stores it. Default: the caller; another one takes the verb impersonate."
+    )
+    speaker: Id | None = Field(default=None, description="Who said it in the conversation.")
+    role: Role | None = Field(default=None, description="What the speaker is.")
     metadata: Metadata = Field(default={}, description="Anything else, as a JSON object at most 16 levels deep.")
     key: Id | None = Field(default=None, description="What it is a value of, as `billing.method`.")
     subject: Id | None = Field(default=None, description="Whose or what state it tells.")
@@ -97,9 +103,12 @@ class MemoryIn(Body):
     pinned: StrictBool = Field(default=False, description="Never cleaned up.")
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
-    def new_memory(self, *, default_type: str | None, idempotency_key: str | None = None) -> IncomingMemory:
+    def new_memory(
+        self, *, default_type: str | None, stored_by: str | None = None, idempotency_key: str | None = None
+    ) -> IncomingMemory:
         """What the use case takes."""
-        decided = {"type": self.type if self.type is not None else default_type, "idempotency_key": idempotency_key}
+        decided = {"type": self.type if self.type is not None else default_type}
+        decided |= {"stored_by": stored_by, "idempotency_key": idempotency_key}
         lists = {name: tuple(getattr(self, name)) for name in ("tags", "namespace", "source_ids")}
         return IncomingMemory(**dict(self) | lists | decided)
 
@@ -267,9 +276,9 @@ class WorkingIn(Body):
     importance: Importance = Field(default=0.5, description="0..1, or low, medium, high, critical.")
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
-    def new_memory(self, *, user_id: str, session_id: str) -> IncomingMemory:
+    def new_memory(self, *, user_id: str, session_id: str, stored_by: str | None) -> IncomingMemory:
         """What the use case takes."""
-        return IncomingMemory(**dict(self), user_id=user_id, session_id=session_id)
+        return IncomingMemory(**dict(self), user_id=user_id, session_id=session_id, stored_by=stored_by)
 
 
 class Parameters(BaseModel):

@@ -1,7 +1,8 @@
 """Which verb each endpoint demands, and the route class that demands it before anything of the request is read.
 
-A user that is a scope is the caller's only where its subject names it. The route class looks at every `user_id` of a
-query, and whoever reads a body (`bodies.read_model`, `batches.BatchReader`) at those in it.
+A user is the caller's only where its subject is not bound to others, a scope only where its subject names it. The route
+class looks at every `user_id` of a query, and whoever reads a body (`bodies.read_model`, `batches.BatchReader`,
+`transfers`) at those in it, and at its `author`.
 
 It also calls its function once more where the agent's collection was replaced before anything was written.
 """
@@ -52,6 +53,17 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("POST", "/v1/agents/{agent}/import"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/forget"): Verb.ADMIN,
         ("GET", "/v1/agents/{agent}/receipts"): Verb.ADMIN,
+        ("GET", "/v1/agents/{agent}/users"): Verb.ADMIN,
+        ("POST", "/v1/agents/{agent}/tokens"): Verb.DELEGATE,
+    }
+)
+
+# They are about every user, unless the request names one.
+OF_EVERYBODY = frozenset(
+    {
+        ("GET", "/v1/agents/{agent}/stats"),
+        ("GET", "/v1/agents/{agent}/receipts"),
+        ("GET", "/v1/agents/{agent}/users"),
     }
 )
 
@@ -61,19 +73,22 @@ class GuardedRoute(APIRoute):
 
     def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         """The handler behind the check."""
-        handle, verb = super().get_route_handler(), self.verb
+        handle, (method, path) = super().get_route_handler(), self.endpoint_name
+        verb, is_of_everybody = VERBS[method, path], (method, path) in OF_EVERYBODY
 
         async def handle_allowed(request: Request) -> Response:
             _check(request, verb)
+            if is_of_everybody and not request.query_params.get("user_id"):
+                rights_of(request).check_all_users()
             return await again_if_moved(lambda: handle(request))
 
         return handle_allowed
 
     @property
-    def verb(self) -> Verb | None:
-        """What the caller must be allowed to do."""
+    def endpoint_name(self) -> tuple[str, str]:
+        """Method and path, as `VERBS` has them."""
         [method] = self.methods or {""}
-        return VERBS[method, self.path_format]
+        return method, self.path_format
 
 
 class PlainRoute(GuardedRoute):
@@ -88,7 +103,7 @@ class PlainRoute(GuardedRoute):
             await super().handle(scope, receive, send)
             return
         request = Request(scope, receive, send)
-        _check(request, self.verb)
+        _check(request, VERBS[self.endpoint_name])
         agent = scope["path_params"]["agent"]
         response: Response = await again_if_moved(lambda: self.endpoint(agent, request))
         await response(scope, receive, send)
@@ -102,11 +117,13 @@ def _check(request: Request, verb: Verb | None) -> None:
 
 
 def _check_query(request: Request) -> None:
-    query = request.query_params
+    query, rights = request.query_params, rights_of(request)
     users = query.getlist("user_id")
     owner = named_owner(query.getlist("namespace"), has_user=bool(users))
     try:
-        rights_of(request).check_users([*users, *query.getlist("include_scopes"), *([owner] if owner else [])])
+        rights.check_users(users)
+        rights.check_users(query.getlist("include_scopes"), field="include_scopes")
+        rights.check_users([owner] if owner else [], field="namespace")
     except Forbidden:
         if memory_id := request.path_params.get("id"):
             raise NotFound(f"this user has no memory {memory_id}") from None

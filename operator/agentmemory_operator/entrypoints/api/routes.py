@@ -103,9 +103,11 @@ async def store_memory(
 ) -> Response:
     """Store one memory, durably; the same Idempotency-Key and body again give the same memory."""
     services = services_of(request)
-    default_type = default_type_of(rights_of(request).settings)
+    rights = rights_of(request)
     sent = await read_model(request, MemoryIn)
-    memory = sent.new_memory(default_type=default_type, idempotency_key=idempotency_key)
+    memory = sent.new_memory(
+        default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
+    )
     [result] = await services.remember.store(await services.directory.open(agent), [memory])
     if isinstance(result, AgentMemoryError):
         raise result
@@ -123,12 +125,12 @@ async def store_batch(agent: str, request: Request, idempotency_key: Annotated[I
     The same Idempotency-Key and body again give the same memories.
     """
     services = services_of(request)
-    default_type = default_type_of(rights_of(request).settings)
+    rights = rights_of(request)
     body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
 
     reader = BatchReader(
-        default_type=default_type,
-        check_users=rights_of(request).check_users,
+        default_type=default_type_of(rights.settings),
+        rights=rights,
         take_room=partial(take_room, request),
         idempotency_key=idempotency_key,
     )

@@ -28,6 +28,8 @@ class MemoryOut(Answer):
     tags: list[str]
     source: str | None
     author: str | None
+    speaker: str | None
+    role: str | None
     metadata: dict[str, Any]
     key: str | None
     subject: str | None
@@ -40,7 +42,7 @@ class MemoryOut(Answer):
     source_ids: list[str]
     parent_id: str | None
     observed_by: list[str] = Field(description="Who said it, the first author included.")
-    observation_count: int = Field(description="How often it was said.")
+    observation_count: int = Field(description="How many said it; 1 where nobody is named.")
     namespace: list[str]
     supersedes: str | None
     superseded_by: str | None

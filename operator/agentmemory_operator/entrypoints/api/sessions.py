@@ -11,7 +11,7 @@ from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.fields import Id
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.requests import UserParameters, WorkingIn
-from agentmemory_operator.entrypoints.api.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.schemas import EndedOut, KeptOut, WorkingOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.memories.working import Session
@@ -45,7 +45,8 @@ async def put_working(agent: str, session_id: SessionId, request: Request, param
     services = services_of(request)
     sent = await read_model(request, WorkingIn)
     opened = await services.directory.open(agent)
-    memory = sent.new_memory(user_id=parameters.user_id, session_id=session_id)
+    author = rights_of(request).author
+    memory = sent.new_memory(user_id=parameters.user_id, session_id=session_id, stored_by=author)
     return answers.json_response(answers.kept(await services.working.keep(opened, memory), opened))
 
 

@@ -7,9 +7,11 @@ import orjson
 from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
+from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import check, parse_json
 from agentmemory_operator.entrypoints.api.fields import (
+    Author,
     Id,
     Importance,
     ItemText,
@@ -29,6 +31,7 @@ from agentmemory_operator.memories.imports import Line
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.spec.access import Verb
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS
 from agentmemory_operator.spec.times import render_time
 
@@ -79,8 +82,8 @@ class LineIn(MemoryIn):
     stated_valid_to: Time | None = Field(default=None, description="`valid_to` before a later version ended it.")
     last_accessed_at: Time | None = Field(default=None, description="When a search returned it last.")
     access_count: int = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
-    observed_by: list[Id] = Field(default=[], max_length=20, description="Who said it.")
-    observation_count: int = Field(default=1, ge=1, le=2**53, description="How often it was said.")
+    observed_by: list[Author] = Field(default=[], max_length=20, description="Who said it.")
+    observation_count: int = Field(default=1, ge=1, le=2**53, description="How many those are; not read.")
     updated_at: Time | None = Field(
         default=None, description="When somebody changed it last. Default: `created_at` of the line."
     )
@@ -97,16 +100,22 @@ class LineIn(MemoryIn):
             raise PydanticCustomError("item", "{message}", {"message": message, "field": "item"})
         return self
 
-    def line(self, user_id: str, *, default_type: str | None) -> Line:
+    def line(self, user_id: str, *, default_type: str | None, rights: AgentRights) -> Line:
         """What the use case takes.
 
         Raises:
+            Forbidden: it is by another than the caller, who may not name another.
             RequestInvalid: it is another user's.
         """
+        rights.check_author(self.author)
+        for author in self.observed_by:
+            rights.check_author(author, field="observed_by")
         if self.user_id not in (None, user_id):
             raise RequestInvalid([FieldError("user_id", f"{self.user_id!r} is not the user of the request")])
         said = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id}
-        memory = MemoryIn.model_construct(**said).new_memory(default_type=default_type)
+        # History that was nobody's stays nobody's, where the caller may tell that.
+        stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
+        memory = MemoryIn.model_construct(**said).new_memory(default_type=default_type, stored_by=stored_by)
         return Line(
             memory=memory,
             id=self.id,
@@ -116,7 +125,6 @@ class LineIn(MemoryIn):
             last_accessed_at=self.last_accessed_at,
             access_count=self.access_count,
             observed_by=tuple(self.observed_by),
-            observation_count=self.observation_count,
             is_item=self.item,
             changed_at=self.updated_at if self.updated_at is not None else self.created_at,
             versions=tuple(version.item_version() for version in self.versions),
@@ -148,10 +156,11 @@ class ImportedOut(Answer):
     more_errors: int
 
 
-def read_line(text: bytes, *, user_id: str, default_type: str | None) -> Line | None:
+def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | None:
     """The memory of a line, None of the counts that end an export.
 
     Raises:
+        Forbidden: it is by another than the caller, who may not name another.
         RequestInvalid: it is no memory, or names wrong fields.
     """
     try:
@@ -166,7 +175,7 @@ def read_line(text: bytes, *, user_id: str, default_type: str | None) -> Line | 
         return None
     if isinstance(value, dict) and value.keys() == {"error"}:
         raise RequestInvalid([FieldError("line", "the export broke off here: export anew")])
-    return check(LineIn, document).line(user_id, default_type=default_type)
+    return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)
 
 
 def render_line(exported: Exported, *, embedding: str) -> bytes:

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.agents.fenced_store import again_if_moved
 from agentmemory_operator.entrypoints.api.answers import json_response
@@ -101,14 +102,14 @@ async def _lines(
 async def import_memories(agent: str, request: Request, parameters: Annotated[ImportParameters, Query()]) -> Response:
     """Take in lines of an export, each by itself; what is there already stays as it is."""
     services = services_of(request)
-    default_type = default_type_of(rights_of(request).settings)
+    rights = rights_of(request)
     _check_media_type(request)
     # What keeps it from beginning is answered before anything is read.
     await services.directory.open(agent)
     hold: Hold = request.scope[HOLD]
     hold.is_in_pieces = True
     open_agent = partial(services.directory.open, agent)
-    run = _Import(open_agent, parameters, default_type, request.scope[REQUEST_ID])
+    run = _Import(open_agent, parameters, rights, request.scope[REQUEST_ID])
     try:
         async for batch in _batches(request.stream(), hold.give_back):
             async with hold.turn():
@@ -125,7 +126,7 @@ class _Import:
 
     open_agent: Callable[[], Awaitable[Agent]]
     parameters: ImportParameters
-    default_type: str | None
+    rights: AgentRights
     request_id: str
     counts: Counter[str] = field(default_factory=Counter)
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -182,7 +183,8 @@ class _Import:
     def _read(self, text: bytes | None) -> Line | None:
         if text is None:
             raise RequestInvalid([FieldError("line", f"is longer than {LINE_MAX_BYTES // MIB} MiB")])
-        return read_line(text, user_id=self.parameters.user_id, default_type=self.default_type)
+        user_id, default_type = self.parameters.user_id, default_type_of(self.rights.settings)
+        return read_line(text, user_id=user_id, default_type=default_type, rights=self.rights)
 
     def _fail(self, number: int, error: AgentMemoryError) -> None:
         self.counts["failed"] += 1

@@ -79,6 +79,7 @@ def begin(
     runs = [operator.run()]
     if operator.handover is not None:
         runs.append(sweep(operator.handover, cluster, namespaces, period_s=period_s))
+        runs.append(keep_signing_key(operator.handover, period_s=period_s))
     working = asyncio.create_task(work(runs, leadership))
     return working, asyncio.create_task(resync(operator.feed, cluster, period_s=period_s))
 
@@ -129,6 +130,20 @@ async def sweep(handover: Handover, cluster: KubernetesCluster, namespaces: Sequ
         except TransientError as exc:
             log.warning("cannot look for Secrets of agents that are gone: %s; again in %.0f s", exc, period_s)
         await asyncio.sleep(period_s)
+
+
+async def keep_signing_key(handover: Handover, *, period_s: float) -> None:
+    """Look, for ever, whether there is what the API signs user tokens with, and make it where there is none."""
+    while True:
+        pause_s = period_s
+        try:
+            await handover.store.keep_signing_key()
+        except LeadershipLost:
+            raise
+        except TransientError as exc:
+            pause_s = min(period_s, LIST_RETRY_S)
+            log.warning("cannot keep the key of user tokens: %s; again in %.0f s", exc, pause_s)
+        await asyncio.sleep(pause_s)
 
 
 async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: float) -> None:

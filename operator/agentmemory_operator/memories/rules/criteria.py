@@ -47,6 +47,8 @@ FIELDS = {
         ("session_id", "sessionId", FieldKind.WORD),
         ("source", "source", FieldKind.WORD),
         ("author", "author", FieldKind.WORD),
+        ("speaker", "speaker", FieldKind.WORD),
+        ("role", "role", FieldKind.WORD),
         ("key", "key", FieldKind.WORD),
         ("subject", "subject", FieldKind.WORD),
         ("status_value", "statusValue", FieldKind.WORD),

@@ -19,10 +19,11 @@ class MemoryRecord:
     Attributes:
         importance: 0..1.
         confidence: 0..1 or None when the author gave none.
-        author: who says so; never part of what identifies a memory.
+        author: who stored it; never part of what identifies a memory.
+        speaker, role: who said it in a conversation, and what that one is: user, assistant, tool or system.
         source_ids: memories that it was made of.
         observed_by: whose word it is, the first author included.
-        observation_count: how often it was said; 1 is its first author, or nobody.
+        observation_count: how many said it, all of `observed_by`; 1 is its first author, or nobody.
         decay_rate: 0..10 a day, or None for that of the type.
         created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
         session_used_at: of what lasts a session: when that was last used, Unix milliseconds, never in the future.
@@ -57,6 +58,8 @@ class MemoryRecord:
     session_id: str | None = None
     source: str | None = None
     author: str | None = None
+    speaker: str | None = None
+    role: str | None = None
     tags: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     key: str | None = None
@@ -113,6 +116,8 @@ PAYLOAD_KEYS = {
     "session_id": "sessionId",
     "source": "source",
     "author": "author",
+    "speaker": "speaker",
+    "role": "role",
     "tags": "tags",
     "metadata": "metadata",
     "key": "key",
@@ -240,6 +245,11 @@ def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payloa
     return kept | {"id": identity_id, "rev": 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, "pending": False}
 
 
+def count_of(observed_by: Sequence[str]) -> int:
+    """How many said a memory; nobody is named where its one author named nobody."""
+    return max(1, len(observed_by))
+
+
 def payload_of(record: MemoryRecord) -> Payload:
     """The point's payload; what is None or empty is left out, because a formula fails on an explicit null."""
     values = ((key, getattr(record, attribute)) for attribute, key in PAYLOAD_KEYS.items())
@@ -258,4 +268,6 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     for name in _LISTS:
         if name in values:
             values[name] = tuple(values[name])
+    # Older versions counted a first author who named nobody too.
+    values["observation_count"] = count_of(values.get("observed_by", ()))
     return MemoryRecord(**values)

@@ -92,6 +92,12 @@ def _remember(types: Sequence[MemoryType] | None) -> Tool:
                 "tags": {"type": "array", "items": _text(), "description": "Labels to search by."},
                 "key": _text("Of a fact that may change: the same key for the same question, such as user.city."),
                 "subject": _text("Of a status: what it is the status of, in the same words each time."),
+                "speaker": _text("Who said it, by name, where several speak."),
+                "role": {
+                    "type": "string",
+                    "enum": ["user", "assistant", "tool", "system"],
+                    "description": "What the one who said it is.",
+                },
             }
             | _demanded(types or ()),
             required=["content"],

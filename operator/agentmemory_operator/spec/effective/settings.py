@@ -130,6 +130,7 @@ class AgentSettings:
     connection_namespace: str
     ranking: Ranking
     embedding: EmbeddingSettings
+    uid: str = ""
     profile: str | None = None
     expected_memories: int = DEFAULT_EXPECTED_MEMORIES
     subjects: tuple[Subject, ...] = ()
@@ -174,6 +175,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         slug=memory.slug,
         namespace=memory.metadata.namespace,
         name=memory.metadata.name,
+        uid=memory.metadata.uid,
         preset=preset_of(memory).name,
         generation=memory.metadata.generation,
         connection=memory.spec.connection_ref.name,
@@ -211,7 +213,13 @@ def subjects_of(access: Access | None) -> tuple[Subject, ...]:
     """Who may call the API for the agent."""
     listed = access.subjects if access else None
     return tuple(
-        Subject(subject.namespace, subject.name, frozenset(map(Verb, subject.verbs)), frozenset(subject.scopes or ()))
+        Subject(
+            subject.namespace,
+            subject.name,
+            verbs=frozenset(map(Verb, subject.verbs)),
+            scopes=frozenset(subject.scopes or ()),
+            users=None if subject.users is None else frozenset(subject.users),
+        )
         for subject in listed or ()
     )
 

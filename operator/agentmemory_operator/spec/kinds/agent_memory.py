@@ -42,7 +42,19 @@ VERIFY_REQUESTED_AT = f"{GROUP}/verify-requested-at"
 APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
 ROLLBACK = f"{GROUP}/rollback"
 ScopeName = Annotated[str, Field(min_length=1, max_length=69, pattern=SCOPE_PATTERN, description="One shared scope.")]
-VerbName = Annotated[Literal["read", "write", "admin"], Field(description="One thing that it may do.")]
+UserName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=256,
+        pattern=r"^[^\x00-\x1f\x7f-\x9f]+$",
+        description="One user.",
+        json_schema_extra=validated(rules.NO_SCOPE),
+    ),
+]
+VerbName = Annotated[
+    Literal["read", "write", "admin", "impersonate", "delegate"], Field(description="One thing that it may do.")
+]
 
 
 class AccessSubject(Model):
@@ -54,17 +66,27 @@ class AccessSubject(Model):
     verbs: tuple[VerbName, ...] = Field(
         strict=False,
         min_length=1,
-        max_length=3,
+        max_length=5,
         description="What it may do, each verb by itself: read (get, list, search), write (store, delete one), admin"
-        " (what destroys many memories at once).",
+        " (what destroys many memories at once, and who has some), impersonate (name another author than itself),"
+        " delegate (mint user tokens).",
         json_schema_extra=distinct(),
     )
     scopes: tuple[ScopeName, ...] | None = Field(
         default=None,
         strict=False,
         max_length=64,
-        description="The shared scopes that its verbs hold for, beside every user's own memories: global, group:NAME;"
+        description="The shared scopes that its verbs hold for, beside users' own memories: global, group:NAME;"
         " at most 64. Default: none.",
+        json_schema_extra=distinct(),
+    )
+    users: tuple[UserName, ...] | None = Field(
+        default=None,
+        strict=False,
+        min_length=1,
+        max_length=64,
+        description="The users whose memories its verbs hold for, 1..64; a request in another user's name is refused."
+        " Default: every user.",
         json_schema_extra=distinct(),
     )
 

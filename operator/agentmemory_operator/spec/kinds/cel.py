@@ -42,6 +42,12 @@ def is_url(name: str, example: str) -> CelRule:
     )
 
 
+NO_SCOPE = CelRule(
+    "self != 'global' && !self.startsWith('group:')",
+    "users are no scopes: name global and group:NAME in scopes",
+)
+
+
 def _takes_no(provider: str, field: str, instead: str) -> CelRule:
     return CelRule(
         f"self.provider != '{provider}' || !has(self.{field})",

@@ -1,0 +1,102 @@
+"""User tokens as JSON Web Tokens, behind a prefix that tells them from those of ServiceAccounts."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from agentmemory_operator.errors import Unauthenticated
+from agentmemory_operator.ports.access import SigningKey
+from agentmemory_operator.spec.access import DELEGATED_VERBS, TOKEN_TTL_MAX_S, Caller, Delegation
+
+# It brings all of cryptography along, 8 MiB: imported where a token is there.
+if TYPE_CHECKING:
+    from jwt.types import Options
+
+PREFIX = "amu_"
+ALGORITHM = "HS256"
+ISSUER, AUDIENCE = "agentmemory", "agentmemory-user"
+# 256 characters of a user, 12 bytes each as JSON writes them, in base64; and the rest.
+MOST_CHARS = 8192
+# By how much clocks of replicas may differ.
+LEEWAY_S = 5
+# Times are compared with the clock that the rest goes by.
+OPTIONS: "Options" = {
+    "verify_exp": False,
+    "verify_iat": False,
+    "require": ["iss", "aud", "sub", "iat", "exp"],
+}
+
+
+class JwtUserTokens:
+    """Implements ports.UserTokenForm."""
+
+    def sign(self, key: SigningKey, caller: Caller, *, now_s: int, expires_at_s: int) -> str:
+        """The token of a caller with a delegation."""
+        import jwt
+
+        delegation = caller.delegation
+        assert delegation is not None
+        claims = {
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "sub": caller.account,
+            "iat": now_s,
+            "exp": expires_at_s,
+            "agent": delegation.agent,
+            "namespace": delegation.namespace,
+            "uid": delegation.uid,
+            "user": delegation.user_id,
+            "verbs": sorted(delegation.verbs),
+        }
+        return PREFIX + jwt.encode(claims, key.secret, algorithm=ALGORITHM, headers={"kid": key.id})
+
+    def is_one(self, token: str) -> bool:
+        """Whether a token claims to be a user token."""
+        return token.startswith(PREFIX)
+
+    def key_id(self, token: str) -> str:
+        """Which key a token claims to be signed with."""
+        import jwt
+
+        try:
+            return str(jwt.get_unverified_header(_jwt_of(token)).get("kid", ""))
+        except (jwt.InvalidTokenError, RecursionError, ValueError):
+            return ""
+
+    def read(self, token: str, key: SigningKey, *, now_s: float) -> Caller:
+        """The caller that a token was minted for."""
+        import jwt
+
+        try:
+            claims = jwt.decode(*(_jwt_of(token), key.secret, [ALGORITHM], OPTIONS), audience=AUDIENCE, issuer=ISSUER)
+        except (jwt.InvalidTokenError, OverflowError, RecursionError, ValueError):
+            raise Unauthenticated("the user token is not valid: ask for a new one") from None
+        _check_times(claims, now_s)
+        return _caller_of(claims)
+
+
+def _jwt_of(token: str) -> str:
+    if len(token) > MOST_CHARS:
+        raise ValueError("too long")
+    return token.removeprefix(PREFIX)
+
+
+def _check_times(claims: Mapping[str, Any], now_s: float) -> None:
+    begun_s, ends_s = int(claims["iat"]), int(claims["exp"])
+    if begun_s > now_s + LEEWAY_S or ends_s - begun_s > TOKEN_TTL_MAX_S:
+        raise Unauthenticated("the user token is not valid: ask for a new one")
+    if ends_s + LEEWAY_S <= now_s:
+        raise Unauthenticated("the user token has expired: ask for a new one")
+
+
+def _caller_of(claims: Mapping[str, Any]) -> Caller:
+    namespace, _, name = claims["sub"].partition("/")
+    # Of another version's verbs none is known here.
+    verbs = frozenset(verb for verb in DELEGATED_VERBS if verb in claims["verbs"])
+    delegation = Delegation(
+        agent=claims["agent"],
+        namespace=claims["namespace"],
+        uid=claims["uid"],
+        user_id=claims["user"],
+        verbs=verbs,
+    )
+    return Caller(namespace, name, is_unbounded=not name, delegation=delegation)

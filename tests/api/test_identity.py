@@ -1,0 +1,565 @@
+"""Who speaks: authors, subjects that are bound to users, user tokens; with a table of tokens for the reviews."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import jwt
+import pytest
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.user_tokens import PREFIX
+from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.agents.directory import AgentClaim
+from agentmemory_operator.entrypoints.api.auth import IdentityGuard
+from agentmemory_operator.spec.access import Caller, Reviewed
+from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import Stack, create_collection, running_api
+from tests.support.web.endpoints import (
+    DOCUMENT,
+    ENDPOINTS,
+    INTRUDED,
+    OF_NO_USER,
+    REQUESTS,
+    VECTOR,
+    Endpoint,
+    arguments_of,
+    asked_for,
+    stored_item_of,
+    that_take_a_user,
+)
+
+ALL = ("read", "write", "admin", "impersonate", "delegate")
+SECRET = "the safe opens with 4711"
+# What a caller may do with each endpoint of its own user's; its id is that of the user's own memory.
+OF_A_USER = [endpoint for endpoint in ENDPOINTS if endpoint not in OF_NO_USER]
+
+
+def subject(name: str, *verbs: str, **more: Any) -> dict[str, Any]:
+    return {"kind": "ServiceAccount", "namespace": "agents", "name": name, "verbs": [*verbs]} | more
+
+
+SUBJECTS = [
+    subject("chief", *ALL, scopes=["global", "group:team"]),
+    subject("plain", "read", "write"),
+    subject("mover", "read", "write", "impersonate"),
+    subject("bound", "read", "write", "admin", "delegate", users=["ada", "bob"], scopes=["group:team"]),
+]
+VOICES = agent_document(
+    "voices",
+    types=[{"name": "fact", "halfLifeDays": 365}, {"name": "working", "halfLifeDays": 1}],
+    scoring={"scoreThreshold": -1, "minSimilarity": -1},
+    access={"subjects": SUBJECTS},
+)
+OTHER = agent_document("others", access={"subjects": [subject("chief", *ALL)]})
+
+
+class ByName:
+    """Knows the tokens `token-NAME`."""
+
+    async def review(self, token: str) -> Reviewed:
+        return Reviewed(caller=Caller("agents", token.removeprefix("token-")))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An API with the agent `voices`."""
+
+    stack: Stack
+    http: httpx.Client
+
+    def send(self, endpoint: Endpoint, user: str, *, token: str, id: str = "", **more: Any) -> httpx.Response:
+        """Send an endpoint's request in a user's name."""
+        return self.http.request(**(arguments_of(endpoint, user, agent="voices", id=id, token=token) | more))
+
+    def ask(self, name: str, method: str, path: str, agent: str = "voices", **arguments: Any) -> httpx.Response:
+        """Send any request as the account of a name, or with another token."""
+        token = name if name.startswith(PREFIX) else f"token-{name}"
+        headers = {"Authorization": f"Bearer {token}"} | arguments.pop("headers", {})
+        return self.http.request(method, f"/v1/agents/{agent}{path}", headers=headers, **arguments)
+
+    def store(self, name: str, **more: Any) -> httpx.Response:
+        body = {"user_id": "ada", "content": uuid4().hex, "vector": VECTOR} | more
+        return self.ask(name, "POST", "/memories", json=body)
+
+    def read(self, memory_id: str, user: str = "ada") -> dict[str, Any]:
+        answer = self.ask("chief", "GET", f"/memories/{memory_id}", params={"user_id": user})
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def mint(self, name: str = "chief", user: str = "ada", *verbs: str, **more: Any) -> httpx.Response:
+        body = {"user_id": user, "verbs": list(verbs or ("read", "write", "admin"))} | more
+        return self.ask(name, "POST", "/tokens", json=body)
+
+    def token(self, *arguments: Any, **more: Any) -> str:
+        answer = self.mint(*arguments, **more)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["token"])
+
+    def put(self, **changes: Any) -> None:
+        """Replace the agent's object in the directory."""
+        settings = replace(settings_of(VOICES), **changes)
+        metadata = VOICES["metadata"]
+        claim = AgentClaim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings)
+        self.stack.services.directory.put(claim)
+
+
+def settings_of(document: dict[str, Any]) -> AgentSettings:
+    return effective_settings(parse_agent_memory(document))
+
+
+@pytest.fixture(scope="module")
+def site(qdrant_url: str) -> Iterator[Site]:
+    create_collection(qdrant_url, VOICES)
+    create_collection(qdrant_url, OTHER)
+    guard = IdentityGuard(Callers(ByName(), SystemClock()))
+    with (
+        running_api(qdrant_url, VOICES, OTHER, guard=guard) as stack,
+        httpx.Client(base_url=stack.api_url, timeout=20) as http,
+    ):
+        yield Site(stack, http)
+
+
+@pytest.fixture
+def whole(site: Site) -> Iterator[Site]:
+    """The site, whose object a test changes."""
+    yield site
+    site.put()
+
+
+class TestAuthors:
+    def test_a_memory_is_by_who_stores_it(self, site: Site) -> None:
+        found = site.read(site.store("plain").json()["id"])
+
+        assert (found["author"], found["observed_by"], found["observation_count"]) == (
+            *("agents/plain", ["agents/plain"], 1),
+        )
+
+    def test_naming_oneself_changes_nothing(self, site: Site) -> None:
+        assert site.read(site.store("plain", author="agents/plain").json()["id"])["author"] == "agents/plain"
+
+    @pytest.mark.parametrize("author", ["agents/chief", "plain", "agents/plain ", "Agents/plain", "system"])
+    def test_naming_another_is_refused_and_says_why(self, site: Site, author: str) -> None:
+        answer = site.store("plain", author=author)
+
+        told = answer.json()
+        assert (answer.status_code, told["type"]) == (403, "/problems/forbidden")
+        assert [error["field"] for error in told["errors"]] == ["author"]
+        assert repr(author) in told["detail"]
+        assert "add impersonate" in told["detail"]
+
+    def test_who_may_impersonate_names_anybody_or_nobody(self, site: Site) -> None:
+        authors = [site.read(site.store("mover", **named).json()["id"])["author"] for named in ({}, {"author": "eve"})]
+
+        assert authors == ["agents/mover", "eve"]
+
+    def test_an_item_of_a_batch_with_another_author_does_not_lose_the_others(self, site: Site) -> None:
+        items = [
+            {"user_id": "ada", "content": uuid4().hex, "vector": VECTOR, "author": author} for author in ("eve", None)
+        ]
+
+        answer = site.ask("plain", "POST", "/memories/batch", json={"memories": items})
+
+        first, second = answer.json()["results"]
+        assert (first["error"]["status"], first["error"]["errors"][0]["field"]) == (403, "author")
+        assert site.read(second["id"])["author"] == "agents/plain"
+
+    def test_items_and_working_memory_are_by_who_puts_them(self, site: Site) -> None:
+        put = site.ask("plain", "PUT", "/items", **stored_item_of("ada", "the first"))
+        assert site.read(put.json()["memory_id"])["author"] == "agents/plain"
+        again = site.ask("mover", "PUT", "/items", **stored_item_of("ada", "the second"))
+        kept = site.ask(
+            *("plain", "PUT", "/sessions/s/working"), params={"user_id": "ada"}, json={"content": "c", "vector": VECTOR}
+        )
+
+        item = site.read(again.json()["memory_id"])
+        assert (item["author"], item["observed_by"]) == ("agents/mover", ["agents/mover"])
+        assert site.read(kept.json()["id"])["author"] == "agents/plain"
+
+    def test_the_same_item_put_by_another_is_the_others(self, site: Site) -> None:
+        for name in ("plain", "mover"):
+            put = site.ask(name, "PUT", "/items", **stored_item_of("bob", "the same"))
+
+        assert site.read(put.json()["memory_id"], "bob")["author"] == "agents/mover"
+
+    def test_what_another_says_of_an_item_ends_with_its_content(self, site: Site) -> None:
+        key = uuid4().hex
+        said = {"item": True, "namespace": ["memories", "ada"], "key": key, "content": "old", "vector": VECTOR}
+        said |= {"author": "eve", "observed_by": ["eve", "dan"], "speaker": "Eve", "role": "user"}
+        imported(site, "mover", said)
+        sent = {"params": {"namespace": ["memories", "ada"], "key": key}, "json": {"content": "new", "vector": VECTOR}}
+        put = site.ask("plain", "PUT", "/items", **sent)
+
+        found = site.read(put.json()["memory_id"])
+        assert [found[name] for name in ("author", "speaker", "role", "observed_by", "observation_count")] == [
+            *("agents/plain", None, None, ["agents/plain"], 1)
+        ]
+
+    def test_a_key_that_comes_again_from_another_account_is_the_same_request(self, site: Site) -> None:
+        body = {"user_id": "ada", "content": uuid4().hex, "vector": VECTOR}
+        sent = {"json": body, "headers": {"Idempotency-Key": uuid4().hex}}
+
+        answers = [site.ask(name, "POST", "/memories", **sent) for name in ("plain", "mover")]
+
+        assert [answer.status_code for answer in answers] == [201, 201]
+        assert answers[0].json()["id"] == answers[1].json()["id"]
+
+
+def imported(site: Site, name: str, *lines: dict[str, Any], user: str = "ada") -> dict[str, Any]:
+    content = "\n".join(json.dumps(line) for line in lines)
+    headers = {"Content-Type": "application/x-ndjson"}
+    answer = site.ask(name, "POST", "/import", params={"user_id": user}, content=content, headers=headers)
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+class TestImports:
+    def line(self, **more: Any) -> dict[str, Any]:
+        return {"id": str(uuid4()), "content": uuid4().hex, "vector": VECTOR} | more
+
+    def test_lines_of_others_are_refused_by_their_number(self, site: Site) -> None:
+        lines = [
+            self.line(),
+            self.line(author="eve"),
+            self.line(author="agents/plain", observed_by=["agents/plain"]),
+            self.line(observed_by=["agents/plain", "eve"]),
+        ]
+
+        told = imported(site, "plain", *lines)
+
+        assert told["counts"] | {} == {"lines": 4, "imported": 2, "present": 0, "failed": 2}
+        errors = [(one["line"], one["error"]["status"], one["error"]["errors"][0]["field"]) for one in told["errors"]]
+        assert errors == [(2, 403, "author"), (4, 403, "observed_by")]
+        assert [site.read(line["id"])["author"] for line in (lines[0], lines[2])] == ["agents/plain"] * 2
+
+    def test_who_may_impersonate_brings_history_as_it_was(self, site: Site) -> None:
+        lines = [self.line(), self.line(author="eve", observed_by=["eve", "dan"], observation_count=9)]
+
+        assert imported(site, "mover", *lines)["counts"]["imported"] == 2
+        found = [site.read(line["id"]) for line in lines]
+        assert [(one["author"], one["observed_by"], one["observation_count"]) for one in found] == [
+            *((None, [], 1), ("eve", ["eve", "dan"], 2))
+        ]
+
+    def test_speaker_and_role_go_out_and_come_in(self, site: Site) -> None:
+        user, there = uuid4().hex, uuid4().hex
+        site.store("plain", user_id=user, speaker="Ada Lovelace", role="assistant")
+        line = json.loads(site.ask("plain", "GET", "/export", params={"user_id": user}).text.splitlines()[0])
+
+        told = imported(site, "plain", {**line, "user_id": there, "id": None, "vector": VECTOR}, user=there)
+        assert told["counts"]["imported"] == 1, told
+        [found] = site.ask("plain", "GET", "/memories", params={"user_id": there}).json()["results"]
+        assert (found["speaker"], found["role"], found["author"]) == ("Ada Lovelace", "assistant", "agents/plain")
+
+
+def test_speaker_and_role_narrow_a_search(site: Site) -> None:
+    user = uuid4().hex
+    for speaker, role in (("Ada", "user"), ("Bob", "user"), (None, "tool"), (None, None)):
+        site.store("plain", user_id=user, speaker=speaker, role=role)
+
+    def count(**filters: Any) -> int:
+        body = {"user_id": user, "vector": VECTOR, "filters": filters}
+        return len(site.ask("plain", "POST", "/search", json=body).json()["results"])
+
+    assert [count(role="user"), count(speaker="Ada"), count(speaker=None), count(role={"ne": "user"})] == [2, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"role": "moderator"}, {"role": ""}, {"speaker": " "}, {"speaker": "a\nb"}, {"speaker": "x" * 257}]
+)
+def test_a_speaker_or_role_that_is_none_is_refused(site: Site, wrong: dict[str, str]) -> None:
+    answer = site.store("plain", **wrong)
+
+    assert (answer.status_code, [error["field"] for error in answer.json()["errors"]]) == (422, [*wrong])
+
+
+class TestUsers:
+    """A bound subject, and a user token: neither gets at another user, on any endpoint of the document."""
+
+    def test_the_document_says_which_endpoints_take_a_user(self) -> None:
+        named_by_namespace = {("GET", "/v1/agents/{agent}/keys")}
+
+        assert {*that_take_a_user(DOCUMENT)} | named_by_namespace == {*OF_A_USER}
+        assert {*REQUESTS} == {*ENDPOINTS}
+
+    @pytest.fixture(params=["bound", "token"])
+    def held(self, request: pytest.FixtureRequest, site: Site) -> str:
+        """What `ada`'s application holds."""
+        return "token-bound" if request.param == "bound" else site.token()
+
+    @pytest.fixture
+    def owner(self, site: Site) -> tuple[str, str]:
+        """A user whom nobody else knows, and the id of her one memory."""
+        user = f"user-{uuid4().hex[:8]}"
+        answer = site.ask("chief", "PUT", "/items", **stored_item_of(user, SECRET))
+        memory_id = answer.json()["memory_id"]
+        return user, memory_id
+
+    def memories(self, site: Site, user: str) -> dict[str, str]:
+        found = site.ask("chief", "GET", "/memories", **asked_for(user)).json()["results"]
+        return {memory["id"]: memory["content"] for memory in found}
+
+    @pytest.mark.parametrize("endpoint", OF_A_USER, ids=" ".join)
+    def test_another_user_is_refused(self, site: Site, held: str, owner: tuple[str, str], endpoint: Endpoint) -> None:
+        user, memory_id = owner
+
+        answer = site.send(endpoint, user, token=held, id=memory_id)
+
+        refused = [result["error"]["status"] for result in answer.json()["results"]] if answer.is_success else []
+        assert answer.status_code == (404 if "{id}" in endpoint[1] else 403) or refused == [403], answer.text
+        assert SECRET not in answer.text
+        assert self.memories(site, user) == {memory_id: SECRET}
+
+    @pytest.mark.parametrize("endpoint", OF_A_USER, ids=" ".join)
+    def test_the_own_user_is_served(self, site: Site, held: str, endpoint: Endpoint) -> None:
+        """Without this, a request that is wrong by itself would pass for refused."""
+        memory_id = site.ask("chief", "PUT", "/items", **stored_item_of("ada", SECRET)).json()["memory_id"]
+
+        answer = site.send(endpoint, "ada", token=held, id=memory_id)
+
+        if endpoint[1].endswith("/tokens") and held.startswith(PREFIX):
+            assert answer.status_code == 403, answer.text
+        else:
+            assert answer.is_success, answer.text
+            assert '"error"' not in answer.text
+
+    @pytest.mark.parametrize("path", ["/stats", "/receipts", "/users"])
+    def test_what_is_of_everybody_is_refused(self, site: Site, held: str, path: str) -> None:
+        answer = site.http.get(f"/v1/agents/voices{path}", headers={"Authorization": f"Bearer {held}"})
+
+        assert answer.status_code == 403, answer.text
+        assert site.ask("chief", "GET", path).status_code == 200
+
+    @pytest.mark.parametrize(
+        "parameters",
+        [
+            {"user_id": ["ada", "eve"]},
+            {"user_id": ["eve", "ada"]},
+            {"user_id": "ada", "namespace": ["memories", "eve"]},
+            {"user_id": "ada", "include_scopes": "global"},
+            {"user_id": "global"},
+            {"user_id": "Ada"},
+            {"user_id": "ada "},
+        ],
+    )
+    def test_no_way_of_naming_another_is_a_way_around(self, site: Site, held: str, parameters: dict[str, Any]) -> None:
+        answer = site.http.get(
+            "/v1/agents/voices/memories", params=parameters, headers={"Authorization": f"Bearer {held}"}
+        )
+
+        assert answer.status_code == 403, answer.text
+
+    def test_a_search_finds_no_scope_that_is_not_given(self, site: Site, held: str) -> None:
+        sent = {"user_id": "ada", "vector": VECTOR}
+        for scope in ("global", "group:team"):
+            site.store("chief", user_id=scope, content=f"{scope} {uuid4().hex}")
+
+        headers = {"Authorization": f"Bearer {held}"}
+        answer = site.http.post("/v1/agents/voices/search", json=sent, headers=headers)
+        assert {found["user_id"] for found in answer.json()["results"]} <= {"ada"}
+        closed = site.http.post("/v1/agents/voices/search", json=sent | {"include_scopes": ["global"]}, headers=headers)
+        assert closed.status_code == 403
+
+    def test_a_bound_subject_has_its_scopes_and_each_of_its_users(self, site: Site) -> None:
+        statuses = [site.store("bound", user_id=user).status_code for user in ("ada", "bob", "group:team", "eve")]
+
+        assert statuses == [201, 201, 201, 403]
+
+    def test_the_refusal_names_the_field_the_user_and_the_way_out(self, site: Site) -> None:
+        told = site.store("bound", user_id="eve").json()
+
+        assert told["errors"] == [
+            {
+                "field": "user_id",
+                "message": "agents/bound may not act for user 'eve' of agent 'voices': add it to its"
+                " users in the object's spec.access.subjects",
+            }
+        ]
+
+    def test_the_list_of_agents_has_the_token_s_alone(self, site: Site) -> None:
+        token = site.token()
+
+        listed = site.http.get("/v1/agents", headers={"Authorization": f"Bearer {token}"}).json()["results"]
+
+        assert [line["agent"] for line in listed] == ["voices"]
+        tools = site.http.get("/v1/tools", params={"agent": "others"}, headers={"Authorization": f"Bearer {token}"})
+        assert tools.status_code == 404
+
+
+class TestTokens:
+    def test_a_token_is_told_with_its_end_and_not_kept(self, site: Site) -> None:
+        answer = site.mint("chief", "ada", "read", ttl_seconds=60)
+
+        assert {*answer.json()} == {"token", "expires_at"}
+        assert answer.headers["cache-control"] == "no-store"
+
+    def test_each_verb_opens_its_own_endpoints(self, site: Site) -> None:
+        token = site.token("chief", "ada", "read")
+
+        assert site.ask(token, "GET", "/memories", params={"user_id": "ada"}).status_code == 200
+        refused = site.store(token)
+        assert (refused.status_code, "ask for a token with write" in refused.json()["detail"]) == (403, True)
+
+    def test_memories_are_by_the_account_that_minted_it(self, site: Site) -> None:
+        token = site.token()
+
+        assert site.read(site.store(token, speaker="Ada", role="user").json()["id"])["author"] == "agents/chief"
+        assert site.store(token, author="agents/plain").status_code == 403
+        assert site.store(site.token("chief", "ada", "write", "impersonate"), author="eve").status_code == 201
+
+    @pytest.mark.parametrize(
+        ("name", "sent", "status", "field"),
+        [
+            ("plain", {}, 403, None),
+            ("bound", {"user_id": "eve"}, 403, "user_id"),
+            ("bound", {"user_id": "global"}, 403, "user_id"),
+            ("bound", {"verbs": ["read", "impersonate"]}, 403, "verbs"),
+            ("chief", {"verbs": ["delegate"]}, 422, "verbs[0]"),
+            ("chief", {"verbs": []}, 422, "verbs"),
+            ("chief", {"ttl_seconds": 3601}, 422, "ttl_seconds"),
+            ("chief", {"ttl_seconds": 0}, 422, "ttl_seconds"),
+            ("chief", {"agent": "others"}, 422, "agent"),
+        ],
+    )
+    def test_nobody_gives_away_more_than_it_has(
+        self, site: Site, name: str, sent: dict[str, Any], status: int, field: str | None
+    ) -> None:
+        answer = site.ask(name, "POST", "/tokens", json={"user_id": "ada", "verbs": ["read"]} | sent)
+
+        assert answer.status_code == status, answer.text
+        assert [error["field"] for error in answer.json()["errors"]] == ([field] if field else [])
+
+    def test_a_token_mints_no_other(self, site: Site) -> None:
+        answer = site.mint(site.token("chief", "ada", "read", "write", "admin", "impersonate"))
+
+        assert answer.status_code == 403
+        assert "none has it" in answer.json()["detail"]
+
+    def test_it_is_for_its_agent_alone(self, site: Site) -> None:
+        answer = site.ask(site.token(), "GET", "/memories", agent="others", params={"user_id": "ada"})
+
+        assert answer.status_code == 404
+
+    @pytest.mark.parametrize(
+        ("subjects", "status"),
+        [
+            ([], 404),
+            ([subject("chief", "read", "write")], 404),
+            ([subject("chief", "write", "delegate")], 404),
+            ([subject("chief", *ALL, users=["eve"])], 403),
+            ([subject("chief", "read", "delegate", users=["ada"])], 200),
+        ],
+        ids=["gone", "without delegate", "without the verb", "bound to another", "bound to the user"],
+    )
+    def test_it_has_at_most_what_its_subject_has_now(
+        self, whole: Site, subjects: list[dict[str, Any]], status: int
+    ) -> None:
+        token = whole.token("chief", "ada", "read")
+        changed = settings_of(VOICES | {"spec": VOICES["spec"] | {"access": {"subjects": subjects}}})
+        whole.put(subjects=changed.subjects)
+
+        assert whole.ask(token, "GET", "/memories", params={"user_id": "ada"}).status_code == status
+
+    @pytest.mark.parametrize("changes", [{"uid": "another"}, {"namespace": "elsewhere"}])
+    def test_it_opens_no_object_that_was_made_again(self, whole: Site, changes: dict[str, str]) -> None:
+        token = whole.token("chief", "ada", "read")
+        whole.put(**changes)
+
+        assert whole.ask(token, "GET", "/memories", params={"user_id": "ada"}).status_code == 404
+
+    def test_a_scope_may_stand_in_the_user_s_place(self, site: Site) -> None:
+        token = site.token("chief", "group:team")
+
+        assert site.store(token, user_id="group:team").status_code == 201
+        assert [site.store(token, user_id=other).status_code for other in ("ada", "global")] == [403, 403]
+
+    @pytest.mark.parametrize("change", ["", "x", "none", "claims", "long", "blank", "another key"])
+    def test_what_is_not_signed_so_is_nobody(self, site: Site, change: str) -> None:
+        token = site.token()
+        header, claims, seal = token.removeprefix(PREFIX).split(".")
+        eve = jwt.decode(token.removeprefix(PREFIX), options={"verify_signature": False}) | {"user": "eve"}
+        kid = jwt.get_unverified_header(token.removeprefix(PREFIX))["kid"]
+        forged = {
+            "": PREFIX,
+            "x": f"{PREFIX}{header}.{claims}.{seal[:-2]}xx",
+            "none": PREFIX + jwt.encode(eve, None, algorithm="none", headers={"kid": kid}),
+            "claims": f"{PREFIX}{header}.{jwt.encode(eve, 'k' * 32, algorithm='HS256').split('.')[1]}.{seal}",
+            "long": PREFIX + "a" * 9000,
+            "blank": f"{PREFIX}..",
+            "another key": PREFIX + jwt.encode(eve, "k" * 32, algorithm="HS256", headers={"kid": kid}),
+        }[change]
+
+        answer = site.ask(forged, "GET", "/memories", params={"user_id": "eve"})
+
+        assert (answer.status_code, answer.json()["type"]) == (401, "/problems/unauthorized")
+        assert forged not in answer.text or not change
+
+
+class TestListOfUsers:
+    def test_it_counts_what_a_search_can_find(self, site: Site) -> None:
+        mark = f"listed-{uuid4().hex[:8]}"
+        many, gone, past = (f"{mark}-{name}" for name in ("many", "gone", "past"))
+        first = site.store("mover", user_id=many, created_at="2025-01-01T00:00:00Z").json()["id"]
+        site.store("mover", user_id=many, created_at="2025-03-01T00:00:00Z")
+        site.store("mover", user_id=many, supersedes=first, created_at="2025-02-01T00:00:00Z")
+        deleted = site.store("mover", user_id=gone).json()["id"]
+        site.ask("mover", "DELETE", f"/memories/{deleted}", params={"user_id": gone})
+        site.store("mover", user_id=past, expires_at="2026-01-01T00:00:00Z")
+
+        users = [user for user in pages(site) if user["user_id"].startswith(mark)]
+
+        assert users == [
+            {
+                "user_id": many,
+                "memories": 2,
+                "oldest": "2025-02-01T00:00:00.000Z",
+                "newest": "2025-03-01T00:00:00.000Z",
+            }
+        ]
+
+    def test_pages_go_on_by_name_and_have_each_user_once(self, site: Site) -> None:
+        mark = f"paged-{uuid4().hex[:8]}"
+        names = sorted(f"{mark}-{name}" for name in ("a", "ä", "Z", "0", "💡"))
+        for name in names:
+            site.store("plain", user_id=name)
+
+        found = [user["user_id"] for user in pages(site, limit=2)]
+
+        assert found == sorted(found)
+        assert [name for name in found if name.startswith(mark)] == names
+
+    @pytest.mark.parametrize("cursor", ["x", "WzFd", "bnVsbA==", ""])
+    def test_a_cursor_that_is_none_is_refused(self, site: Site, cursor: str) -> None:
+        answer = site.ask("chief", "GET", "/users", params={"cursor": cursor})
+
+        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "cursor")
+
+    @pytest.mark.parametrize("name", ["plain", "mover"])
+    def test_it_takes_admin(self, site: Site, name: str) -> None:
+        assert site.ask(name, "GET", "/users").status_code == 403
+
+
+def pages(site: Site, **parameters: Any) -> list[dict[str, Any]]:
+    """Every user of the agent."""
+    found: list[dict[str, Any]] = []
+    while True:
+        answer = site.ask("chief", "GET", "/users", params=parameters).json()
+        found += answer["results"]
+        if answer["next_cursor"] is None:
+            assert not answer["truncated"]
+            return found
+        parameters |= {"cursor": answer["next_cursor"]}
+
+
+def test_nothing_of_an_intruder_is_anywhere(site: Site) -> None:
+    """What the refused requests of this module would have stored."""
+    users = {user["user_id"] for user in pages(site)} - {"ada", "bob", "group:team", "global"}
+
+    for user in users:
+        contents = site.ask("chief", "GET", "/memories", params={"user_id": user, "limit": 100}).json()["results"]
+        assert INTRUDED not in {memory["content"] for memory in contents}

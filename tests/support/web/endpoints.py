@@ -1,0 +1,120 @@
+"""Every endpoint of the OpenAPI document with a request that is right, in the name of any user."""
+
+import json
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+from agentmemory_operator.entrypoints.api.app import create_app
+from agentmemory_operator.entrypoints.api.auth import OpenGuard
+from agentmemory_operator.runtime.metrics_api import ApiMeter
+
+Json = dict[str, Any]
+Endpoint = tuple[str, str]
+
+DOCUMENT = create_app(
+    cast(Any, SimpleNamespace(meter=ApiMeter(), access_counts=SimpleNamespace(metrics=list))),
+    OpenGuard(),
+    cast(Any, None),
+).openapi()
+ENDPOINTS: list[Endpoint] = [
+    (method.upper(), path)
+    for path, methods in DOCUMENT["paths"].items()
+    if path.startswith("/v1/")
+    for method in methods
+]
+LIST_OF_AGENTS = ("GET", "/v1/agents")
+TOOLS = ("GET", "/v1/tools")
+AGENTLESS = {LIST_OF_AGENTS, TOOLS}
+# These name no user.
+OF_NO_USER = {*AGENTLESS, ("GET", "/v1/agents/{agent}"), ("GET", "/v1/agents/{agent}/users")}
+INTRUDED = "an intruder was here"
+VECTOR = [1.0] * 8
+
+
+def asked_for(user: str) -> Json:
+    return {"params": {"user_id": user}}
+
+
+def item_of(user: str) -> Json:
+    return {"params": {"namespace": ["memories", user], "key": "safe"}}
+
+
+def stored_item_of(user: str, content: str) -> Json:
+    return item_of(user) | {"json": {"content": content, "vector": VECTOR}}
+
+
+def line_of(content: str) -> str:
+    return json.dumps({"content": content, "vector": VECTOR})
+
+
+# What a caller who may do it sends: arguments of httpx.
+REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
+    LIST_OF_AGENTS: lambda user: {},
+    TOOLS: lambda user: {},
+    ("GET", "/v1/agents/{agent}"): lambda user: {},
+    ("GET", "/v1/agents/{agent}/stats"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories/{id}"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories/{id}/history"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories/{id}/children"): asked_for,
+    ("GET", "/v1/agents/{agent}/memories/{id}/tree"): asked_for,
+    ("PATCH", "/v1/agents/{agent}/memories/{id}"): lambda user: asked_for(user) | {"json": {"tags": ["intruded"]}},
+    ("DELETE", "/v1/agents/{agent}/memories/{id}"): asked_for,
+    ("GET", "/v1/agents/{agent}/sessions/{session_id}/working"): asked_for,
+    ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): lambda user: (
+        asked_for(user) | {"json": {"content": INTRUDED, "vector": VECTOR}}
+    ),
+    ("POST", "/v1/agents/{agent}/sessions/{session_id}/end"): asked_for,
+    ("POST", "/v1/agents/{agent}/search"): lambda user: {"json": {"user_id": user, "vector": VECTOR}},
+    ("POST", "/v1/agents/{agent}/memories"): lambda user: {
+        "json": {"user_id": user, "content": INTRUDED, "vector": VECTOR}
+    },
+    ("POST", "/v1/agents/{agent}/memories/batch"): lambda user: {
+        "json": {"memories": [{"user_id": user, "content": INTRUDED, "vector": VECTOR}]}
+    },
+    ("PUT", "/v1/agents/{agent}/items"): lambda user: stored_item_of(user, INTRUDED),
+    ("GET", "/v1/agents/{agent}/items"): item_of,
+    ("GET", "/v1/agents/{agent}/items/versions"): item_of,
+    ("DELETE", "/v1/agents/{agent}/items"): item_of,
+    ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
+    ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
+    ("GET", "/v1/agents/{agent}/export"): asked_for,
+    ("POST", "/v1/agents/{agent}/import"): lambda user: asked_for(user) | {"content": line_of(INTRUDED)},
+    ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user}},
+    ("GET", "/v1/agents/{agent}/receipts"): asked_for,
+    ("GET", "/v1/agents/{agent}/users"): lambda user: {},
+    ("POST", "/v1/agents/{agent}/tokens"): lambda user: {"json": {"user_id": user, "verbs": ["read"]}},
+}
+
+
+def that_take_a_user(document: Json) -> Iterator[Endpoint]:
+    """Yield the endpoints whose description has a `user_id`, among the parameters or anywhere in the body."""
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            parameters = {parameter["name"] for parameter in operation.get("parameters", ())}
+            body = json.dumps(_resolved(document, operation.get("requestBody", {}), depth=8))
+            if "user_id" in parameters or '"user_id": ' in body:
+                yield method.upper(), path
+
+
+def _resolved(document: Json, node: Any, *, depth: int) -> Any:
+    """A part of the document with what it refers to in its place."""
+    if isinstance(node, list):
+        return [_resolved(document, child, depth=depth) for child in node]
+    if not isinstance(node, dict) or depth == 0:
+        return node
+    if "$ref" in node:
+        name = node["$ref"].rpartition("/")[2]
+        return _resolved(document, document["components"]["schemas"][name], depth=depth - 1)
+    return {key: _resolved(document, child, depth=depth) for key, child in node.items()}
+
+
+def arguments_of(endpoint: Endpoint, user: str, *, agent: str, id: str, token: str) -> Json:
+    """The arguments of httpx for an endpoint's request."""
+    method, path = endpoint
+    arguments = REQUESTS[endpoint](user)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    headers |= {"Content-Type": "application/x-ndjson"} if "content" in arguments else {}
+    url = path.format(agent=agent, id=id, session_id="s")
+    return {"method": method, "url": url, "headers": headers, **arguments}
