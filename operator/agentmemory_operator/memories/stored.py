@@ -31,6 +31,7 @@ from agentmemory_operator.memories.rules.filters import (
 from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.record import (
     EDIT_KEY,
+    LOGGED_KEY,
     TOMBSTONE_KEY,
     MemoryRecord,
     Payload,
@@ -170,8 +171,9 @@ async def own_row(agent: Agent, memory_id: str, *, user_id: str) -> Payload:
 async def _try_change(agent: Agent, row: Payload, changes: Mapping[str, Any]) -> Payload | None:
     """Write the changes unless the row changed since it was read; return what lies there with them."""
     mark = secrets.token_hex(8)
-    marked = {**changes, EDIT_KEY: mark}
-    await change_row(agent, row, marked, NOT_SUPERSEDED, NOT_DELETED, now_ms=agent.clock.now_ms())
+    now_ms = agent.clock.now_ms()
+    marked = {**changes, EDIT_KEY: mark, LOGGED_KEY: now_ms}
+    await change_row(agent, row, marked, NOT_SUPERSEDED, NOT_DELETED, now_ms=now_ms)
     with midway():
         after = await read_row(agent, row["id"])
     return after if after and after.get(EDIT_KEY) == mark else None

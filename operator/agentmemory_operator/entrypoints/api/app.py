@@ -15,6 +15,7 @@ from starlette.routing import Match
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import (
+    changes,
     forgetting,
     item_routes,
     lineage,
@@ -53,6 +54,7 @@ ROUTERS = (
     routes.tools,
     forgetting.router,
     transfers.router,
+    changes.router,
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 

@@ -19,7 +19,14 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import forget_requests, item_requests, requests, schemas, transfer_requests
+from agentmemory_operator.entrypoints.api import (
+    change_requests,
+    forget_requests,
+    item_requests,
+    requests,
+    schemas,
+    transfer_requests,
+)
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 
 REF = "#/components/schemas/{model}"
@@ -63,6 +70,7 @@ _ANSWERS = (
     forget_requests.ForgottenOut,
     forget_requests.ReceiptsOut,
     transfer_requests.ImportedOut,
+    change_requests.ChangesOut,
     schemas.HealthOut,
     schemas.ProblemOut,
     schemas.ProblemTypeOut,

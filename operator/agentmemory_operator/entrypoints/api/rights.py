@@ -51,6 +51,8 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("POST", "/v1/agents/{agent}/import"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/forget"): Verb.ADMIN,
         ("GET", "/v1/agents/{agent}/receipts"): Verb.ADMIN,
+        # Of every user together it is ADMIN.
+        ("GET", "/v1/agents/{agent}/changes"): Verb.READ,
     }
 )
 
