@@ -22,6 +22,8 @@ from agentmemory_operator.collections.rules.collection import (
     embedding_from_json,
     keyword_from_json,
 )
+from agentmemory_operator.collections.rules.epochs import Epoch
+from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.ports.base import Clock, Vector
@@ -33,6 +35,8 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 
 # Seconds until a collection that lacks what its object asks for is read again.
 LOOK_AGAIN_S = 1.0
+
+NO_EPOCH = Epoch()
 
 StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 """Gives the store of an agent's connection, the same object until the connection changes; its maker closes it."""
@@ -74,6 +78,8 @@ class Agent:
         clock: the time of what is written.
         vectors: the names of all vectors of the collection, wanted or not; the nameless one's is empty.
         allows_exact: the collection's strict mode lets searches and counts be exact.
+        epoch: of what the alias leads to.
+        write_s: how long after its beginning a write may still take effect and be acknowledged.
     """
 
     settings: AgentSettings
@@ -90,6 +96,8 @@ class Agent:
     origin: str | None = None
     physical: str | None = None
     allows_exact: bool = True
+    epoch: Epoch = NO_EPOCH
+    write_s: float = 0.0
 
     @property
     def id_scope(self) -> str:
@@ -123,7 +131,8 @@ class _Opened:
     def for_one_use(self, *, reads_ahead: bool) -> Agent:
         if reads_ahead:
             self.fence.read_ahead()
-        return replace(self.agent, store=FencedStore(self.agent.store, self.fence, self.facts))
+        store = FencedStore(self.agent.store, self.fence, self.facts, write_s=self.agent.write_s)
+        return replace(self.agent, store=store)
 
 
 @dataclass(slots=True)
@@ -194,6 +203,7 @@ class AgentDirectory:
 
     Args:
         cluster_id: tells which cluster the agents are of; no collection of another's is read or written.
+        timeout_of: seconds until a call to an agent's server is given up.
 
     Attributes:
         claims: which namespace a slug belongs to, and from which epoch on it is served; replaced as a whole.
@@ -206,6 +216,7 @@ class AgentDirectory:
         capabilities_of: Callable[[AgentSettings], frozenset[str]] = lambda _: frozenset(),
         secret_rules: Sequence[SecretRule] = (),
         times: Times = TIMES,
+        timeout_of: Callable[[AgentSettings], float] = lambda _: DEFAULT_TIMEOUT_S,
         *,
         cluster_id: ClusterId,
         clock: Clock,
@@ -217,6 +228,7 @@ class AgentDirectory:
         self._make_embedder = make_embedder
         self._capabilities_of = capabilities_of
         self._secret_rules = secret_rules
+        self._timeout_of = timeout_of
         self._entries: dict[str, _Entry] = {}
         self.claims = NO_CLAIMS
 
@@ -290,6 +302,7 @@ class AgentDirectory:
                 _agent_of(settings, store, facts, embedder, self._clock),
                 sizes=before.sizes if before else Sizes(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
+                write_s=self._timeout_of(settings) + self._times.most_wait_s,
             )
         except BaseException:
             entry.is_stale = True
@@ -373,6 +386,7 @@ def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder
         keyword=facts.keyword if settings.has_keyword else None,
         origin=facts.origin,
         allows_exact=facts.allows_exact,
+        epoch=Epoch(number=facts.number, contents=facts.contents),
     )
 
 

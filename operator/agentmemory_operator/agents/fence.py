@@ -38,6 +38,11 @@ class Times:
     poll_s: float = 0.03
     now_s: Callable[[], float] = monotonic_s
 
+    @property
+    def most_wait_s(self) -> float:
+        """How much longer than its call to the server a write may take."""
+        return self.hold_s + 1.0
+
 
 TIMES = Times()
 

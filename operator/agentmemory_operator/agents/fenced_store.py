@@ -46,10 +46,12 @@ class FencedStore(ForwardingPoints):
 
     Args:
         facts: what the agent was opened for.
+        write_s: how long a write may take from its beginning to its end.
     """
 
-    def __init__(self, store: PointStore, fence: Fence, facts: Facts) -> None:
+    def __init__(self, store: PointStore, fence: Fence, facts: Facts, *, write_s: float) -> None:
         self._store = store
+        self._write_s = write_s
         self._fence = fence
         self._space: Space = facts.space
         self._contents = facts.contents
@@ -67,7 +69,12 @@ class FencedStore(ForwardingPoints):
         return await (self._found(call) if _is_search(call) else self._owned(call))
 
     async def write(self, call: PointCall[None]) -> None:
-        """Write, if the collection is still the one that was meant, and make sure that it still was afterwards."""
+        """Write, if the collection is still the one that was meant, and make sure that it still was afterwards.
+
+        One that takes longer than it may is acknowledged to nobody: readers of the change log may have gone past the
+        time that it bears.
+        """
+        until_s = self._fence.times.now_s() + self._write_s
         if not self._fence.vouches_for(self._space):
             with self._after_a_write():
                 await self._wait_for_move()
@@ -81,6 +88,8 @@ class FencedStore(ForwardingPoints):
             self._has_written = True
             raise
         self._has_written = True
+        if self._fence.times.now_s() > until_s:
+            raise OutcomeUnknown(f"this took longer than {self._write_s:g} s to be written: read before repeating")
         if not self._fence.vouches_for(self._space):
             await self._confirm(call)
 

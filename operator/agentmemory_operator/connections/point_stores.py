@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from agentmemory_operator.connections.link import Endpoint, Link
+from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, Link
 from agentmemory_operator.connections.resolve import Place, Resolver
 from agentmemory_operator.errors import SpecInvalid, StoreUnavailable
 from agentmemory_operator.ports.base import Json
@@ -60,6 +60,12 @@ class PointStores(Resolver["LinkedPoints"]):
         document = self._table.get(_connection_of(settings))
         status = (document or {}).get("status") or {}
         return frozenset(status.get("capabilities") or ())
+
+    def timeout_of(self, settings: AgentSettings) -> float:
+        """Seconds until a call to the server of the agent's connection is given up."""
+        document = self._table.get(_connection_of(settings))
+        told = ((document or {}).get("spec") or {}).get("timeoutSeconds")
+        return float(told or DEFAULT_TIMEOUT_S)
 
     def forget_agent(self, slug: str) -> None:
         """Close the stores that an agent has to itself, after their last use."""

@@ -24,7 +24,7 @@ from agentmemory_operator.lifecycle.rules.tombstones import purgeable
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.memories.rules.filters import STORED, both
-from agentmemory_operator.memories.rules.record import Payload, tombstone_of
+from agentmemory_operator.memories.rules.record import EXPIRED_KEY, Payload, tombstone_of
 from agentmemory_operator.memories.tombstone_writes import BATCH, bury
 from agentmemory_operator.ports.base import Clock, Json
 
@@ -140,7 +140,7 @@ class Cleanup:
         return Counter({row["id"]: reason for unit in units for row, reason in unit.rows if row["id"] in dead}.values())
 
     async def _bury(self, agent: Agent, rows: Sequence[Row]) -> dict[str, Payload]:
-        return await bury(agent, rows, lambda row: tombstone_of(row, self._clock.now_ms()))
+        return await bury(agent, rows, lambda row: tombstone_of(row, self._clock.now_ms()) | {EXPIRED_KEY: True})
 
     async def _close_chains(self, agent: Agent, tombstones: Iterable[Payload]) -> None:
         for tombstone in tombstones:

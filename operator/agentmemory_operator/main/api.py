@@ -127,6 +127,7 @@ class Api:
         directory = AgentDirectory(
             *(stores.store_for, self._open_embedder, stores.capabilities_of),
             secret_rules=SECRET_RULES,
+            timeout_of=stores.timeout_of,
             cluster_id=self._identity.cluster_id,
             clock=clock,
         )

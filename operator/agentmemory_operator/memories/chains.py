@@ -29,6 +29,7 @@ from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, NOT_SUPERSEDED, Condition, equals
 from agentmemory_operator.memories.rules.record import (
     ITEM_NAMESPACE_KEY,
+    LOGGED_KEY,
     STATED_END_KEY,
     TOLD_AT_KEY,
     TOMBSTONE_KEY,
@@ -154,7 +155,7 @@ async def _advance(agent: Agent, row: _Row, old: _Row | None) -> None:
     successor = old and old.get("supersededById")
     is_root = old is not None and old["id"] == row.get("identityId")
     if old is not None and successor == row["id"]:
-        await _change(agent, row, {"pending": False}, IS_PENDING)
+        await _change(agent, row, _shown(agent), IS_PENDING)
     elif old is not None and successor is None and (is_root or TOMBSTONE_KEY not in old):
         await _link(agent, old, row)
     elif "identityId" in row:
@@ -170,7 +171,8 @@ async def _link(agent: Agent, old: _Row, row: _Row) -> None:
         return
     link: Payload = {"supersededById": row["id"]}
     if TOMBSTONE_KEY not in old:
-        link |= {**_superseded(old, row, agent.clock.now_ms()), **window_mark(old), **_ended(old, row)}
+        now_ms = agent.clock.now_ms()
+        link |= {**_superseded(old, row, now_ms), **window_mark(old), **_ended(old, row), LOGGED_KEY: now_ms}
     await _change(agent, old, link, NOT_SUPERSEDED)
 
 
@@ -196,14 +198,19 @@ async def _linked(agent: Agent, rows: list[Payload]) -> list[Payload]:
     links = [old for old in links if old.get("supersededById") in by_id]
     for old in links:
         row = by_id[old["supersededById"]]
-        await _change(agent, row, {"supersedesId": old["id"], "pending": False}, IS_PENDING)
+        await _change(agent, row, {"supersedesId": old["id"], **_shown(agent)}, IS_PENDING)
     found = [await read_row(agent, old["supersededById"]) for old in links]
     return [row for row in found if row and not row.get("pending") and TOMBSTONE_KEY not in row]
 
 
 async def _give_up(agent: Agent, row: _Row) -> None:
-    """Make a pending row a tombstone, and take back what late writers may still do with its predecessor."""
-    await entomb(agent, [grave_of(row, tombstone_of(row, agent.clock.now_ms()), IS_PENDING)])
+    """Make a pending row a tombstone, and take back what late writers may still do with its predecessor.
+
+    Nobody has seen it, so the change log does not have it either.
+    """
+    tombstone = tombstone_of(row, agent.clock.now_ms())
+    del tombstone[LOGGED_KEY]
+    await entomb(agent, [grave_of(row, tombstone, IS_PENDING)])
     now = (await read_emptied(agent, [row["id"]])).get(row["id"])
     if now and TOMBSTONE_KEY in now:
         await _reactivate(agent, now)
@@ -243,7 +250,7 @@ async def _close_over(agent: Agent, tombstone: _Row) -> None:
         if newer is not None and newer.get("supersedesId") != (older and older["id"]):
             is_closed = False
             # A link leads to it, so it is stored, if its writer has not come to say so yet.
-            await _change(agent, newer, {"supersedesId": older["id"] if older else None, "pending": False})
+            await _change(agent, newer, {"supersedesId": older["id"] if older else None, **_shown(agent)})
         if is_closed:
             now = await read_row(agent, tombstone["id"])
             return await _change(agent, now, {"pending": False}, IS_PENDING) if now else None
@@ -264,8 +271,13 @@ async def _lead(agent: Agent, older: _Row, newer: _Row | None) -> bool:
 async def _unlink(agent: Agent, old: _Row) -> None:
     """Make a superseded version the head again."""
     unlinked = {"supersededById": None, "supersededAt": None, STATED_END_KEY: None, **window_mark(old)}
-    end = {} if TOMBSTONE_KEY in old else {"validTo": old.get(STATED_END_KEY)}
-    await _change(agent, old, unlinked | end)
+    answers = {"validTo": old.get(STATED_END_KEY), LOGGED_KEY: agent.clock.now_ms()}
+    await _change(agent, old, unlinked | ({} if TOMBSTONE_KEY in old else answers))
+
+
+def _shown(agent: Agent) -> Payload:
+    """What makes a pending row one that is seen, and logged."""
+    return {"pending": False, LOGGED_KEY: agent.clock.now_ms()}
 
 
 async def _change(agent: Agent, row: _Row, changes: Payload, *conditions: Condition) -> None:

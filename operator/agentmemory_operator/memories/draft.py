@@ -23,7 +23,7 @@ from agentmemory_operator.memories.incoming import Clean, IncomingMemory
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
-from agentmemory_operator.memories.rules.record import MemoryRecord, hash_content, payload_of
+from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, hash_content, payload_of
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -63,8 +63,9 @@ class MemoryDraft:
         return "plain" if record.request_hash is None else "keyed"
 
     def point(self, agent: Agent) -> Json:
-        """The point to write."""
-        point = {"id": self.record.id, "vector": self.vector, "payload": payload_of(self.record)}
+        """The point to write now."""
+        payload = payload_of(self.record) | {LOGGED_KEY: agent.clock.now_ms()}
+        point = {"id": self.record.id, "vector": self.vector, "payload": payload}
         return self.words.on(point, agent.keyword) if self.words and agent.keyword else point
 
 

@@ -26,7 +26,7 @@ from agentmemory_operator.memories.point_pages import change_row, read_memories,
 from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED
 from agentmemory_operator.memories.rules.ids import content_id
-from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload, count_of
+from agentmemory_operator.memories.rules.record import LOGGED_KEY, TOMBSTONE_KEY, Payload, count_of
 
 OBSERVERS_MAX = 20
 # Contents looked up in one request.
@@ -60,8 +60,9 @@ async def corroborate(agent: Agent, row: Payload, author: str | None) -> StoredM
             return StoredMemory(id=row["id"], event="NONE", recorded=False)
         if len(observers) >= OBSERVERS_MAX:
             return StoredMemory(id=row["id"], event="CORROBORATE", recorded=False)
-        said = {"observedBy": [*observers, author], "observationCount": count_of([*observers, author])}
-        await change_row(agent, now, said, NOT_DELETED, NOT_SUPERSEDED, now_ms=agent.clock.now_ms())
+        now_ms, seen = agent.clock.now_ms(), [*observers, author]
+        said = {"observedBy": seen, "observationCount": count_of(seen), LOGGED_KEY: now_ms}
+        await change_row(agent, now, said, NOT_DELETED, NOT_SUPERSEDED, now_ms=now_ms)
         with midway():
             now = await read_row(agent, row["id"])
         if now and author in now.get("observedBy", []):

@@ -26,6 +26,7 @@ from agentmemory_operator.memories.rules.record import (
     DUE_KEY,
     ERASURE_KEY,
     ITEM_NAMESPACE_KEY,
+    LOGGED_KEY,
     STATED_END_KEY,
     TOLD_AT_KEY,
     TOMBSTONE_KEY,
@@ -376,7 +377,7 @@ def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:
 
 
 def _showing(row: _Row, now_ms: int) -> Json:
-    payload = {"pending": False, "rev": row["rev"] + 1, "updatedAt": now_ms}
+    payload = {"pending": False, "rev": row["rev"] + 1, "updatedAt": now_ms, LOGGED_KEY: now_ms}
     return {"set_payload": {"payload": payload, "filter": only(row["id"], equals("rev", row["rev"]), NOT_DELETED)}}
 
 

@@ -25,6 +25,7 @@ from agentmemory_operator.memories.rules.items import (
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     ITEM_NAMESPACE_KEY,
+    LOGGED_KEY,
     REQUEST_MARKS_KEY,
     STORED_KEY,
     WRITE_MARKS_KEY,
@@ -117,7 +118,7 @@ class ItemWrite:
         if row is None:
             await store.upsert(alias, [await self._point(row, changes)], insert_only=True, strong=True)
         elif self._says_the_same(row, now_ms):
-            await store.set_payload(alias, changes, unchanged(row, NOT_DELETED), strong=True)
+            await store.set_payload(alias, changes | self._logged(), unchanged(row, NOT_DELETED), strong=True)
         else:
             point = await self._point(row, changes)
             await replace_row(self._agent, point, unchanged(row))
@@ -165,10 +166,14 @@ class ItemWrite:
         whole = self._base(row, changes["updatedAt"]) | changes
         payload = {key: value for key, value in whole.items() if value is not None}
         point = {"id": payload["id"], "vector": await self._embedded(), "payload": payload}
-        if self._agent.keyword is None:
-            return point
-        words = await session_keywords.words(self._agent, [record_of(payload)])
-        return words[payload["id"]].on(point, self._agent.keyword)
+        if self._agent.keyword is not None:
+            words = await session_keywords.words(self._agent, [record_of(payload)])
+            point = words[payload["id"]].on(point, self._agent.keyword)
+        return point | {"payload": point["payload"] | self._logged()}
+
+    def _logged(self) -> Payload:
+        """Its place in the change log: when it is written, not when it was sent."""
+        return {LOGGED_KEY: self._agent.clock.now_ms()}
 
     def _base(self, row: Payload | None, now_ms: int) -> Payload:
         """What else the point carries: what it did, but for who said that, or what a new one begins with."""

@@ -33,6 +33,7 @@ from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
     EDIT_KEY,
+    LOGGED_KEY,
     SHOWN,
     TOMBSTONE_KEY,
     MemoryRecord,
@@ -184,7 +185,7 @@ async def _try_change(agent: Agent, row: Payload, changes: Mapping[str, Any]) ->
     """Write the changes unless the row changed since it was read; return what lies there with them."""
     mark = secrets.token_hex(8)
     now_ms = agent.clock.now_ms()
-    marked = {**changes, EDIT_KEY: mark, CHANGED_KEY: now_ms}
+    marked = {**changes, EDIT_KEY: mark, CHANGED_KEY: now_ms, LOGGED_KEY: now_ms}
     await change_row(agent, row, marked, NOT_SUPERSEDED, NOT_DELETED, now_ms=now_ms)
     with midway():
         after = await read_row(agent, row["id"])

@@ -19,6 +19,7 @@ from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.point_pages import read_pages, upsert_where
 from agentmemory_operator.memories.rules.comparison import Rows, divergence, vectors_of
 from agentmemory_operator.memories.rules.filters import IS_PENDING, NOT_DELETED, Filter, equals, only
+from agentmemory_operator.memories.rules.record import LOGGED_KEY, Payload
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.rebuilds.carry import carrying_of, ends_of
@@ -166,10 +167,15 @@ async def _late(task: RebuildRun, points: list[Json]) -> tuple[list[Json], list[
     for point in points:
         row, live = point["payload"] or {}, there.get(point["id"])
         if live is None:
-            inserts.append(point | {"payload": late_insert(row)})
+            inserts.append(point | {"payload": _logged(late_insert(row), task)})
         elif (payload := late_update(row, live, moved_ms=_moved_ms(task))) is not None:
-            updates.append(point | {"payload": payload})
+            updates.append(point | {"payload": _logged(payload, task)})
     return inserts, updates
+
+
+def _logged(payload: Payload, task: RebuildRun) -> Payload:
+    """A late point in the change log: it comes now, where readers are past the time at which it was written."""
+    return payload | {LOGGED_KEY: task.clock.now_ms()} if LOGGED_KEY in payload else payload
 
 
 def _since_ms(task: RebuildRun) -> int:

@@ -235,7 +235,8 @@ async def test_a_deleted_memory_leaves_no_content(world: World) -> None:
     await delete_head(world.agent, memory_id, user_id="u")
 
     (point,) = await world.agent.store.retrieve(world.agent.alias, [memory_id])
-    assert set(point["payload"]) == {"id", "agentId", "userId", "type", "rev", "updatedAt", "deletedAt", "pending"}
+    times = {"updatedAt", "deletedAt", "loggedAt"}
+    assert set(point["payload"]) == {"id", "agentId", "userId", "type", "rev", "pending"} | times
 
 
 async def test_a_head_is_deleted_or_superseded_but_never_both(world: World) -> None:

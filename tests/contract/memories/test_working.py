@@ -308,7 +308,8 @@ async def test_what_was_dropped_leaves_no_content(mind: World) -> None:
 
     (point,) = await mind.agent.store.retrieve(mind.agent.alias, [kept.record.id])
 
-    assert set(point["payload"]) == {"id", "agentId", "userId", "type", "rev", "updatedAt", "deletedAt", "pending"}
+    times = {"updatedAt", "deletedAt", "loggedAt"}
+    assert set(point["payload"]) == {"id", "agentId", "userId", "type", "rev", "pending"} | times
 
 
 async def test_working_memories_are_found_by_words_that_no_other_memory_holds_for_them(qdrant_url: str) -> None:

@@ -90,6 +90,22 @@ async def test_what_was_written_in_the_target_since_the_move_wins(rebuild: Rebui
     assert {id_: rows[id_]["importance"] for id_ in (both, late_only)} == {both: 0.1, late_only: 0.9}
 
 
+async def test_what_is_late_comes_into_the_change_log_when_it_is_carried(rebuild: RebuildTask) -> None:
+    """Readers of the log are past the time at which it was written."""
+    world = rebuild.world
+    changed, left = await world.add("changed"), await world.add("left")
+    task, late = await moved(rebuild)
+    await change_head(late.agent, changed, {"importance": 0.9}, user_id="u")
+    new = await late.add("new")
+    written_ms = world.clock.now_ms()
+    world.clock.move(ms=60_000)
+
+    await drain(task)
+
+    times = {id_: row["loggedAt"] for id_, row in (await rebuild.points(rebuild.target)).items()}
+    assert times[left] < written_ms < min(times[changed], times[new])
+
+
 async def test_a_late_successor_becomes_the_head(rebuild: RebuildTask) -> None:
     old = await rebuild.world.add("old")
     task, late = await moved(rebuild)

@@ -239,7 +239,7 @@ class ApiProcess:
     async def open(self) -> World:
         """Return the agent for one use, as the directory does."""
         facts = self._fence.facts or await self._fence.read()
-        store = FencedStore(self._store, self._fence, facts)  # type: ignore[arg-type]
+        store = FencedStore(self._store, self._fence, facts, write_s=60)  # type: ignore[arg-type]
         return World(agent_of(self._settings, store), clock=self.clock)
 
     def forget(self) -> None:

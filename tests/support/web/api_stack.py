@@ -27,6 +27,7 @@ from agentmemory_operator.entrypoints.api.use_cases import Services, compose
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKey
+from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.metrics_api import ApiMeter
@@ -37,6 +38,8 @@ from agentmemory_operator.spec.presets import KEYWORD_INDEXES, RETRIEVAL_INDEXES
 from qdrant_devserver.server import create_app as create_devserver
 from tests.support.spec.documents import Document, cluster_id, marker_for
 from tests.support.web.http_server import ServerFiles, serve, well
+
+TIMEOUT_S = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,10 +117,11 @@ def build_services(
     models: pathlib.Path | None = None,
     times: Times = TIMES,
     embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
+    clock: Clock | None = None,
 ) -> Services:
     """Return the use cases over one Qdrant server, knowing these objects."""
     meter = meter or ApiMeter()
-    store = QdrantPoints(qdrant_url, timeout_s=5, meter=meter)
+    store = QdrantPoints(qdrant_url, timeout_s=TIMEOUT_S, meter=meter)
     cache = EmbeddingCache(1 << 20)
 
     async def make_store(settings: AgentSettings) -> PointStore:
@@ -130,9 +134,15 @@ def build_services(
         return CachedEmbedder(metered, cache=cache, entries=100, meter=meter)
 
     rules = (*library_rules(), *OWN_RULES)
-    clock = SystemClock()
+    clock = clock or SystemClock()
     directory = AgentDirectory(
-        make_store, make_embedder, secret_rules=rules, times=times, cluster_id=cluster_id, clock=clock
+        make_store,
+        make_embedder,
+        secret_rules=rules,
+        times=times,
+        timeout_of=lambda _: TIMEOUT_S,
+        cluster_id=cluster_id,
+        clock=clock,
     )
     for document in documents:
         metadata = document["metadata"]
@@ -153,11 +163,16 @@ def running_api(
     models: pathlib.Path | None = None,
     times: Times = TIMES,
     embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
+    clock: Clock | None = None,
 ) -> Iterator[Stack]:
     """Serve the API for agents whose collections exist."""
-    services = build_services(qdrant_url, *documents, meter=meter, models=models, times=times, embedder_of=embedder_of)
+    services = build_services(
+        qdrant_url, *documents, meter=meter, models=models, times=times, embedder_of=embedder_of, clock=clock
+    )
     guard = guard or OpenGuard()
-    tokens = UserTokens(OneKey(), JwtUserTokens(), SystemClock(), has_identities=isinstance(guard, IdentityGuard))
+    tokens = UserTokens(
+        OneKey(), JwtUserTokens(), clock or SystemClock(), has_identities=isinstance(guard, IdentityGuard)
+    )
     app = create_app(services, guard, tokens, standing=standing, limits=limits)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

@@ -83,6 +83,7 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("POST", "/v1/agents/{agent}/import"): lambda user: asked_for(user) | {"content": line_of(INTRUDED)},
     ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user}},
     ("GET", "/v1/agents/{agent}/receipts"): asked_for,
+    ("GET", "/v1/agents/{agent}/changes"): asked_for,
     ("GET", "/v1/agents/{agent}/users"): lambda user: {},
     ("POST", "/v1/agents/{agent}/tokens"): lambda user: {"json": {"user_id": user, "verbs": ["read"]}},
 }

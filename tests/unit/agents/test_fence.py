@@ -7,6 +7,7 @@ happens at the call's beginning, or before its end.
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import product
 from types import SimpleNamespace
@@ -169,7 +170,7 @@ class Process:
 
     async def open(self) -> FencedStore:
         facts = self.fence.facts or await self.fence.read()
-        return FencedStore(self.engine, self.fence, facts)  # type: ignore[arg-type]
+        return FencedStore(self.engine, self.fence, facts, write_s=60)  # type: ignore[arg-type]
 
     async def write(self, store: FencedStore, memory_id: str = "new") -> None:
         await store.upsert(SETTINGS.alias, [{"id": memory_id, "payload": {"rev": 1}}])
@@ -356,13 +357,24 @@ async def test_a_write_waits_for_as_many_replicas_as_its_caller_wants() -> None:
         sent.append(strong)
 
     engine: Any = SimpleNamespace(upsert=note, set_payload=note, batch=note)
-    store = FencedStore(engine, process.fence, await process.fence.read())
+    store = FencedStore(engine, process.fence, await process.fence.read(), write_s=60)
     for how in ({}, {"strong": True}):
         await store.upsert(SETTINGS.alias, [], **how)
         await store.set_payload(SETTINGS.alias, {}, {}, **how)
         await store.batch(SETTINGS.alias, [], **how)
 
     assert sent == [False] * 3 + [True] * 3
+
+
+@pytest.mark.parametrize(("takes_s", "is_acknowledged"), [(0.0, True), (59.0, True), (61.0, False)])
+async def test_a_write_that_takes_too_long_is_acknowledged_to_nobody(takes_s: float, is_acknowledged: bool) -> None:
+    """Readers of the change log go on after that time."""
+    engine, process, store = await opened(takes_s=takes_s)
+
+    with nullcontext() if is_acknowledged else pytest.raises(OutcomeUnknown, match="longer than 60 s"):
+        await process.write(store)
+
+    assert engine.points[SOURCE] == {"new"}
 
 
 @pytest.mark.parametrize("by", ["upsert", "batch"])
@@ -446,7 +458,7 @@ async def test_after_a_use_case_has_written_a_move_leaves_its_outcome_unknown() 
 
 async def stale(process: Process) -> FencedStore:
     """Return a store that was opened before the alias moved."""
-    return FencedStore(process.engine, process.fence, BEFORE)  # type: ignore[arg-type]
+    return FencedStore(process.engine, process.fence, BEFORE, write_s=60)  # type: ignore[arg-type]
 
 
 async def test_what_has_not_written_yet_may_begin_anew_wherever_it_is() -> None:

@@ -165,7 +165,7 @@ async def run_with_move(use_case: tuple[Deed, Deed], *, moves_at: int) -> tuple[
     await before(world)
     payloads = deepcopy(points.payloads)
     fence = Looked(moves_at)
-    fenced: Any = FencedStore(points, fence, BEFORE)  # type: ignore[arg-type]
+    fenced: Any = FencedStore(points, fence, BEFORE, write_s=60)  # type: ignore[arg-type]
     world.agent = replace(world.agent, store=fenced)
     try:
         await deed(world)
@@ -199,7 +199,7 @@ async def test_accesses_that_met_a_move_are_written_later() -> None:
     world = world_over(points)
     memory_id = await add_note(world)
     direct, fence = world.agent, Looked(0)
-    fenced: Any = FencedStore(points, fence, BEFORE)  # type: ignore[arg-type]
+    fenced: Any = FencedStore(points, fence, BEFORE, write_s=60)  # type: ignore[arg-type]
     world.agent = replace(direct, store=fenced)
     counts = world.new_counts("w")
     counts.note("bot", [memory_id])
@@ -249,7 +249,7 @@ async def test_no_use_case_calls_anything_a_conflict_because_a_restore_took_it_a
         engine = Restored(points, restored, moves_at=moves_at)
         # No reading is relied on: each call is followed by one.
         fence = Fence("bot", engine.told, Times(lease_s=-1, hold_s=0, poll_s=0))
-        store_of_one_use: Any = FencedStore(engine, fence, BEFORE)  # type: ignore[arg-type]
+        store_of_one_use: Any = FencedStore(engine, fence, BEFORE, write_s=60)  # type: ignore[arg-type]
         world.agent = replace(world.agent, store=store_of_one_use)
         raised: AgentMemoryError | None = None
         try:

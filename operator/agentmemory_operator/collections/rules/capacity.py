@@ -32,7 +32,7 @@ MAPS, MAPS_A_SEGMENT, MAPS_AN_INDEX = 4, 7, 12
 MOST_CHOSEN_SEGMENTS = 8
 """Segments where the server chooses: 2 to 8, by its CPUs (qdrant `default_segment_number`)."""
 
-USUAL_SEGMENTS, USUAL_INDEXES = 2, 11
+USUAL_SEGMENTS, USUAL_INDEXES = 2, 12
 """Of an agent under the designs that are shipped: what a collection is taken for whose layout is not known."""
 
 MOVED = 0.01

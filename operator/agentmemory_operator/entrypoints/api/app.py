@@ -16,6 +16,7 @@ from starlette.routing import Match
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api import (
+    changes,
     forgetting,
     identity,
     item_routes,
@@ -56,6 +57,7 @@ ROUTERS = (
     forgetting.router,
     identity.router,
     transfers.router,
+    changes.router,
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 

@@ -20,6 +20,7 @@ from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import (
+    change_requests,
     forget_requests,
     identity_requests,
     item_requests,
@@ -74,6 +75,7 @@ _ANSWERS = (
     identity_requests.TokenOut,
     identity_requests.UsersOut,
     transfer_requests.ImportedOut,
+    change_requests.ChangesOut,
     schemas.HealthOut,
     schemas.ProblemOut,
     schemas.ProblemTypeOut,

@@ -55,12 +55,15 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/receipts"): Verb.ADMIN,
         ("GET", "/v1/agents/{agent}/users"): Verb.ADMIN,
         ("POST", "/v1/agents/{agent}/tokens"): Verb.DELEGATE,
+        # Of every user together it is ADMIN.
+        ("GET", "/v1/agents/{agent}/changes"): Verb.READ,
     }
 )
 
 # They are about every user, unless the request names one.
 OF_EVERYBODY = frozenset(
     {
+        ("GET", "/v1/agents/{agent}/changes"),
         ("GET", "/v1/agents/{agent}/stats"),
         ("GET", "/v1/agents/{agent}/receipts"),
         ("GET", "/v1/agents/{agent}/users"),

@@ -18,6 +18,7 @@ from agentmemory_operator.memories.rules.record import (
     DUE_KEY,
     ERASURE_KEY,
     LINKS,
+    LOGGED_KEY,
     RECEIPT_KEY,
     STORED_KEY,
     TOMBSTONE_KEY,
@@ -262,7 +263,7 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
         "requestHash": receipt.request_hash,
     }
     kept = {key: value for key, value in said.items() if value is not None}
-    times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at}
+    times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at, LOGGED_KEY: receipt.at}
     return {"id": receipt.id, "rev": 1, **times, "pending": False, RECEIPT_KEY: kept}
 
 

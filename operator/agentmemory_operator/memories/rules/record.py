@@ -170,6 +170,13 @@ ACCESS_MARKS_KEY = "accessMarks"
 USED_KEY = "usedAt"
 """Of a working memory: what orders those of its session by use; see `memories/working.py`."""
 
+LOGGED_KEY = "loggedAt"
+"""When what readers see of a memory changed last, Unix milliseconds: its place in the change log, which counts of
+accesses leave as it is. Written by whoever makes the change, in the same request; see `memories/change_log.py`."""
+
+EXPIRED_KEY = "expired"
+"""Of a tombstone that a cleanup left, and nobody's deletion."""
+
 EDIT_KEY = "editMark"
 """Which change in place was written last: the engine does not tell whether a conditional write took effect."""
 
@@ -232,7 +239,8 @@ def is_emptied(payload: Mapping[str, Any]) -> bool:
 def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     """What a deleted memory leaves: nothing of its content; `pending` until its chain is closed over it."""
     kept = {key: payload[key] for key in _TOMBSTONE_KEYS if payload.get(key) is not None}
-    marks = {"rev": payload["rev"] + 1, "updatedAt": now_ms, TOMBSTONE_KEY: now_ms, **window_mark(payload)}
+    times = {"updatedAt": now_ms, TOMBSTONE_KEY: now_ms, LOGGED_KEY: now_ms}
+    marks = {"rev": payload["rev"] + 1, **times, **window_mark(payload)}
     # Which requests an item has seen, without what tells of their content.
     requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
     seen = {REQUEST_MARKS_KEY: requests} if requests else {}

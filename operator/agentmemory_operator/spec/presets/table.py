@@ -59,6 +59,8 @@ RETRIEVAL_INDEXES: Indexes = (
     ("deletedAt", "integer"),
     ("pending", "bool"),
     ("sessionId", "keyword"),
+    # The order of the change log.
+    ("loggedAt", "integer"),
 )
 
 # What finds the neighbours of a memory in its session, and those whose keyword text has to be written again.

@@ -40,5 +40,6 @@ def test_a_tombstone_keeps_nothing_of_the_content() -> None:
         "rev": 2,
         "updatedAt": 9,
         "deletedAt": 9,
+        "loggedAt": 9,
         "pending": True,
     }

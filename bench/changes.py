@@ -1,0 +1,149 @@
+"""What the change log costs a store: `python -m bench.changes`.
+
+Two collections of one server, of preset cortex's indexes and 384 dimensions: one as it is, one without the index on
+`loggedAt` and without that key on its points. The same use case stores into both, in turn, who is first changing.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import secrets
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.remember import Remember
+from agentmemory_operator.memories.rules.record import LOGGED_KEY
+from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
+from bench.clients import Client
+from bench.datasets import DIMENSIONS
+from bench.measures import Latency, latency_of
+from bench.progress import say
+from bench.stacks import agent_manifest, serving_qdrant
+from bench.tables import machine, render
+
+HEAD = ("memories a store", "stores", "without: p50, ms", "p99", "with: p50, ms", "p99", "p50 with / without")
+
+
+class Unlogged(ForwardingPoints):
+    """Implements ports.PointStore: what is stored has no place in the log."""
+
+    def __init__(self, store: PointStore) -> None:
+        self._store = store
+
+    async def close(self) -> None:
+        """Leave the connections to who opened them."""
+
+    async def read(self, call: PointCall[Any]) -> Any:
+        return await call.on(self._store)
+
+    async def write(self, call: PointCall[None]) -> None:
+        for point in call.args[1] if call.method is PointStore.upsert else ():
+            point["payload"].pop(LOGGED_KEY, None)
+        await call.on(self._store)
+
+
+@dataclass(slots=True)
+class Side:
+    """One of the two agents, and how long its stores took."""
+
+    agent: Agent
+    took_ms: list[float] = field(default_factory=list)
+
+    async def store(self, memories: Sequence[IncomingMemory]) -> None:
+        began_s = time.perf_counter()
+        await Remember().store(self.agent, memories)
+        self.took_ms.append((time.perf_counter() - began_s) * 1000)
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    parser = argparse.ArgumentParser(prog="python -m bench.changes", description="What the change log costs a store.")
+    parser.add_argument("--qdrant", help="URL of a real server in the dev server's place")
+    parser.add_argument("--stores", type=int, default=1_500)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, serving_qdrant(Path(folder), arguments.qdrant) as url:
+        rows = asyncio.run(_measured(url, arguments.stores))
+    print(f"{machine()}\n")
+    print(render(HEAD, rows))
+
+
+async def _measured(url: str, stores: int) -> list[tuple[str, ...]]:
+    rows = []
+    for number, count in ((1, stores), (100, stores // 10)):
+        async with contextlib.AsyncExitStack() as stack:
+            store = await stack.enter_async_context(QdrantPoints(url))
+            sides = [Side(_agent(url, store, stack, is_logged=is_logged)) for is_logged in (False, True)]
+            say(f"{count} stores of {number}")
+            await _in_turn(sides, count, number)
+            without, has = (latency_of(side.took_ms[len(side.took_ms) // 10 :]) for side in sides)
+            rows.append(_row(number, count, without, has))
+    return rows
+
+
+async def _in_turn(sides: Sequence[Side], count: int, number: int) -> None:
+    generator = np.random.default_rng(0)
+    for turn in range(count):
+        vectors = generator.standard_normal((number, DIMENSIONS)).tolist()
+        memories = [
+            IncomingMemory(user_id=f"user-{turn % 50}", content=f"memory {turn}.{place}", vector=vector)
+            for place, vector in enumerate(vectors)
+        ]
+        for side in sides if turn % 2 else sides[::-1]:
+            await side.store(memories)
+
+
+def _agent(url: str, store: PointStore, stack: contextlib.AsyncExitStack, *, is_logged: bool) -> Agent:
+    manifest = agent_manifest(f"bench-{secrets.token_hex(4)}")
+    manifest["metadata"] |= {"uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 1}
+    settings: AgentSettings = effective_settings(parse_agent_memory(manifest))
+    with Client(url) as qdrant:
+        body = {
+            "vectors": {"size": DIMENSIONS, "distance": "Cosine", "on_disk": False},
+            "quantization_config": {"scalar": {"type": "int8", "always_ram": True}},
+        }
+        qdrant.call("PUT", f"/collections/{settings.alias}", body)
+        stack.callback(_remove, url, settings.alias)
+        for name, schema in RETRIEVAL_INDEXES:
+            if is_logged or name != LOGGED_KEY:
+                index = {"field_name": name, "field_schema": schema}
+                qdrant.call("PUT", f"/collections/{settings.alias}/index?wait=true", index)
+    source = EmbeddingSource(provider="none", model=None, dimensions=DIMENSIONS)
+    agent = Agent(
+        settings=settings,
+        store=store,
+        source=source,
+        embedder=CallerVectors(DIMENSIONS),
+        distance="Cosine",
+        clock=SystemClock(),
+        vectors=("",),
+    )
+    return agent if is_logged else replace(agent, store=Unlogged(store))
+
+
+def _remove(url: str, collection: str) -> None:
+    with Client(url) as qdrant:
+        qdrant.call("DELETE", f"/collections/{collection}")
+
+
+def _row(number: int, count: int, without: Latency, has: Latency) -> tuple[str, ...]:
+    figures = (without.p50, without.p99, has.p50, has.p99, has.p50 / without.p50)
+    return (str(number), f"{count:,}", *(f"{figure:.2f}" for figure in figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""The change log over HTTP: pages, who may read it, and streams that are bounded, alive and taken up again."""
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.agents.callers import Callers
+from agentmemory_operator.entrypoints.api import changes
+from agentmemory_operator.entrypoints.api.auth import IdentityGuard
+from agentmemory_operator.entrypoints.api.limits import Limits
+from tests.api.conftest import PROBE
+from tests.api.test_access import PROBE as GUARDED
+from tests.api.test_access import Reviews, ask
+from tests.support.engine.fakes import FakeClock
+from tests.support.patience import wait_until
+from tests.support.spec.documents import agent_document
+from tests.support.web.api_stack import Stack, create_collection, running_api
+from tests.support.web.http_server import well
+
+CHANGES, MEMORIES = "/v1/agents/probe/changes", "/v1/agents/probe/memories"
+SETTLED_MS = 60_000
+STREAM = {"Accept": "text/event-stream"}
+
+
+@pytest.fixture(scope="module")
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture(scope="module")
+def timed(qdrant_url: str, clock: FakeClock) -> Iterator[Stack]:
+    """An API with a clock of its own, that lets few streams in."""
+    with running_api(qdrant_url, PROBE, clock=clock, limits=Limits(exports=8)) as stack:
+        yield stack
+
+
+@pytest.fixture
+def api(timed: Stack) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=timed.api_url, timeout=20) as client:
+        yield client
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(changes, "LOOK_S", 0.02)
+    monkeypatch.setattr(changes, "BEAT_S", 0.1)
+
+
+def store(api: httpx.Client, user: str, content: str, **more: Any) -> str:
+    answer = api.post(MEMORIES, json={"user_id": user, "content": content, "vector": [1.0] * 8, **more})
+    assert answer.status_code == 201, answer.text
+    return str(answer.json()["id"])
+
+
+def events_of(lines: Iterator[str]) -> Iterator[dict[str, str]]:
+    """Yield events, those that only show that the stream lives too."""
+    event: dict[str, str] = {}
+    for line in lines:
+        if not line:
+            yield event
+            event = {}
+        else:
+            name, _, value = line.partition(": ")
+            event[name] = value
+
+
+def test_pages_tell_ids_and_kinds_and_go_on(api: httpx.Client, clock: FakeClock, user: str) -> None:
+    old = store(api, user, "lives in Rome")
+    clock.move(ms=1)
+    new = store(api, user, "lives in Oslo", supersedes=old)
+    clock.move(ms=SETTLED_MS)
+
+    page = api.get(CHANGES, params={"user_id": user, "limit": 1}).json()
+    rest = api.get(CHANGES, params={"user_id": user, "cursor": page["next_cursor"]}).json()
+    end = api.get(CHANGES, params={"user_id": user, "cursor": rest["next_cursor"]}).json()
+
+    entries = [*page["results"], *rest["results"]]
+    assert [(entry["kind"], entry["id"], entry["user_id"]) for entry in entries] == [
+        ("superseded", old, user),
+        ("stored", new, user),
+    ]
+    assert entries[0].keys() == {"cursor", "at", "kind", "id", "user_id"}
+    assert end == {"results": [], "next_cursor": rest["next_cursor"]}
+    assert entries[0]["cursor"] == page["next_cursor"]
+
+
+def test_what_is_new_comes_when_no_other_change_can_be_before_it(
+    api: httpx.Client, clock: FakeClock, user: str
+) -> None:
+    memory = store(api, user, "new")
+    before = api.get(CHANGES, params={"user_id": user}).json()
+    clock.move(ms=SETTLED_MS)
+    after = api.get(CHANGES, params={"user_id": user, "cursor": before["next_cursor"]}).json()
+    assert before["results"] == []
+    assert [entry["id"] for entry in after["results"]] == [memory]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "field"),
+    [({"cursor": "x"}, "cursor"), ({"limit": 0}, "limit"), ({"limit": 1001}, "limit"), ({"since": 1}, "since")],
+)
+def test_what_is_wrong_is_named(api: httpx.Client, parameters: dict[str, Any], field: str) -> None:
+    answer = api.get(CHANGES, params=parameters)
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("name", "of_user", "of_all"),
+    [("reader", 200, 403), ("writer", 403, 403), ("bulk", 403, 403), ("stranger", 404, 404), ("keeper", 200, 200)],
+)
+def test_whoever_reads_all_users_together_needs_admin_too(
+    qdrant_url: str, name: str, of_user: int, of_all: int, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keeper = {"kind": "ServiceAccount", "namespace": "agents", "name": "keeper", "verbs": ["read", "admin"]}
+    subjects = [*GUARDED["spec"]["access"]["subjects"], keeper]
+    document = GUARDED | {"spec": GUARDED["spec"] | {"access": {"subjects": subjects}}}
+    monkeypatch.setattr("tests.api.test_access.NAMES", ("reader", "writer", "bulk", "stranger", "keeper"))
+    with running_api(qdrant_url, document, guard=IdentityGuard(Callers(Reviews(), clock))) as stack:
+        one = ask(stack, name, "GET", f"{CHANGES}?user_id=u").status_code
+        every = ask(stack, name, "GET", CHANGES).status_code
+    assert (one, every) == (of_user, of_all)
+
+
+def test_a_scope_that_is_not_the_callers_is_not_read_here_either(qdrant_url: str, clock: FakeClock) -> None:
+    with running_api(qdrant_url, GUARDED, guard=IdentityGuard(Callers(Reviews(), clock))) as stack:
+        assert ask(stack, "reader", "GET", f"{CHANGES}?user_id=group:team").status_code == 403
+
+
+@pytest.mark.parametrize(("contents", "kind"), [(False, "rebuilt"), (True, "restored")])
+def test_another_collection_behind_the_alias_is_told_to_whoever_reads_on(
+    qdrant_url: str, clock: FakeClock, user: str, contents: bool, kind: str
+) -> None:
+    document = agent_document(f"moved-{kind}")
+    create_collection(qdrant_url, document)
+    path, number = f"/v1/agents/moved-{kind}", clock.now_ms() + 5
+    with running_api(qdrant_url, document, clock=clock) as stack, httpx.Client(base_url=stack.api_url) as api:
+        memory = {"user_id": user, "content": "c", "vector": [1.0] * 8}
+        id_ = api.post(f"{path}/memories", json=memory).json()["id"]
+        clock.move(ms=SETTLED_MS)
+        cursor = api.get(f"{path}/changes").json()["next_cursor"]
+        epoch = {"number": number, "contents": number if contents else 0}
+        metadata = {"metadata": {"agentmemoryEpoch": epoch}}
+        well(httpx.patch(f"{qdrant_url}/collections/agent_memory_moved-{kind}__1", json=metadata))
+
+        def told() -> list[Any]:
+            return list(api.get(f"{path}/changes", params={"cursor": cursor, "user_id": user}).json()["results"])
+
+        wait_until(told, seconds=15)
+        [entry] = told()
+        again = api.get(f"{path}/changes", params={"cursor": entry["cursor"]}).json()["results"]
+        begun = api.get(f"{path}/changes").json()["results"]
+    assert (entry["kind"], entry["id"], entry["user_id"]) == (kind, str(number), None)
+    assert again == []
+    assert [found["id"] for found in begun] == [id_]
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_stream_tells_what_comes_and_is_taken_up_where_it_broke_off(
+    api: httpx.Client, clock: FakeClock, user: str
+) -> None:
+    with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        events = events_of(answer.iter_lines())
+        assert next(events)["id"]
+        with httpx.Client(base_url=api.base_url, timeout=20) as other:
+            first = store(other, user, "first")
+            clock.move(ms=SETTLED_MS)
+            told = next(event for event in events if "data" in event)
+            second = store(other, user, "second")
+    entry = json.loads(told["data"])
+    assert (told["event"], entry["id"], entry["cursor"]) == ("stored", first, told["id"])
+    clock.move(ms=SETTLED_MS)
+    with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM | {"Last-Event-ID": told["id"]}) as answer:
+        event = next(event for event in events_of(answer.iter_lines()) if "data" in event)
+    assert json.loads(event["data"])["id"] == second
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_stream_without_changes_shows_that_it_lives(api: httpx.Client, user: str) -> None:
+    with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
+        beats = list(islice(events_of(answer.iter_lines()), 3))
+    assert all(beat.keys() == {"", "id"} for beat in beats)
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_stream_ends_after_a_while_so_that_its_reader_shows_again_that_it_may_read(
+    api: httpx.Client, user: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changes, "STREAM_S", 0.2)
+    with api.stream("GET", CHANGES, params={"user_id": user}, headers=STREAM) as answer:
+        assert len(list(events_of(answer.iter_lines()))) >= 2
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_caller_has_a_share_of_the_streams_and_other_requests_go_on(api: httpx.Client, user: str) -> None:
+    answers: list[httpx.Response] = []
+    clients = [httpx.Client(base_url=api.base_url, timeout=20) for _ in range(8)]
+    try:
+        for client in clients:
+            request = client.build_request("GET", CHANGES, params={"user_id": user}, headers=STREAM)
+            answers.append(client.send(request, stream=True))
+        statuses = [answer.status_code for answer in answers]
+        assert 429 in statuses
+        assert statuses[0] == 200
+        assert api.get(CHANGES, params={"user_id": user}).status_code == 200
+    finally:
+        for client in clients:
+            client.close()
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_stream_that_cannot_begin_is_an_error(api: httpx.Client) -> None:
+    answer = api.get(CHANGES, params={"user_id": "u", "cursor": "x"}, headers=STREAM)
+    assert answer.status_code == 422
+    assert answer.headers["content-type"] == "application/problem+json"
