@@ -137,12 +137,13 @@ def asking(api: str) -> Iterator[Asked]:
         asker.join()
 
 
-def say(command: str, environment: dict[str, str]) -> str:
-    """Return a command as typed and what it printed; a comment is itself."""
+def say(command: str, environment: dict[str, str], folder: Path | None = None) -> str:
+    """Return a command as typed, in a folder, and what it printed; a comment is itself."""
     if command.startswith("#"):
         return f"{command}\n"
     both = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    done = subprocess.run(command, shell=True, text=True, env=environment, timeout=120, check=False, **both)
+    where = {"env": environment, "cwd": folder}
+    done = subprocess.run(command, shell=True, text=True, timeout=120, check=False, **where, **both)
     said = done.stdout.rstrip("\n")
     return f"$ {command}\n{said}\n\n"
 

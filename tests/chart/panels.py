@@ -1,11 +1,10 @@
 """Ask a Prometheus that scrapes a real operator and API every query of the dashboard, and print what each returns.
 
-By hand: it needs a Prometheus, which nothing here builds (Debian's package `prometheus` has one). From the repository's root:
-
+By hand: it needs a Prometheus, which nothing here builds (Debian's package `prometheus` has one).
 `KUBEBUILDER_ASSETS="$(python3 tests/controlplane/build.py | tail -n 1)" .venv/bin/python -m tests.chart.panels`
 
-Exit status 1 where a query returns no series. Meanwhile memories are stored and searched, a snapshot is proven, and Qdrant first
-answers nothing and is then away: without a failure there would be no series of failures.
+Exit status 1 where a query returns no series. Meanwhile memories are stored and searched, a snapshot is proven, and
+Qdrant first answers nothing and is then away: without a failure there would be no series of failures.
 """
 
 import contextlib
@@ -39,10 +38,13 @@ def main() -> int:
     prometheus = shutil.which("prometheus")
     if prometheus is None:
         sys.exit("there is no prometheus on the path: apt-get install prometheus")
-    with tempfile.TemporaryDirectory() as name, stack(Path(name)) as (workspace, qdrant, operator, api):
-        with scraping(prometheus, Path(name), operator, api) as asked:
-            use(workspace, qdrant, Path(name), api)
-            return told(asked)
+    with (
+        tempfile.TemporaryDirectory() as name,
+        stack(Path(name)) as (workspace, qdrant, operator, api),
+        scraping(prometheus, Path(name), operator, api) as asked,
+    ):
+        use(workspace, qdrant, Path(name), api)
+        return told(asked)
 
 
 @contextlib.contextmanager
