@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from agentmemory_operator.adapters.kubernetes.handover import KEY_SECRET
 from tests.chart.rendering import COMBINATIONS, VALUES, key_of, of_kind, render
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, Right, documents, rights
@@ -174,6 +175,16 @@ def test_the_api_writes_no_custom_resource_in_any_mode(mode: Mode) -> None:
     wait_until(lambda: mode.may(reads, LISTED), seconds=20, what="the rights")
 
     assert [(one, where) for one in wanted for where in (LISTED, OTHER, NAMESPACE, "") if mode.may(one, where)] == []
+
+
+def test_the_api_reads_the_key_of_user_tokens_and_writes_no_secret_in_any_mode(mode: Mode) -> None:
+    reads = Right("agentmemory-api", "get", "secrets", "")
+    wait_until(lambda: mode.may(reads, NAMESPACE, KEY_SECRET), seconds=20, what="the right")
+    makes = Right("agentmemory-operator", "create", "secrets", "")
+    wait_until(lambda: mode.may(makes, NAMESPACE), seconds=20, what="the right")
+
+    wanted = [Right("agentmemory-api", verb, "secrets", "") for verb in ("create", "update", "patch", "delete", "list")]
+    assert [one for one in wanted if mode.may(one, NAMESPACE) or mode.may(one, NAMESPACE, KEY_SECRET)] == []
 
 
 @dataclass(frozen=True, slots=True)

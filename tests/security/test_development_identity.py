@@ -216,6 +216,32 @@ class TestSharedServer:
         assert "see the object's Ready condition" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("secret", ["", "development"], ids=["none", "token"])
+def test_a_user_token_outlives_a_start_and_opens_its_user_alone(home: Home, secret: str) -> None:
+    mode = {"AGENTMEMORY_AUTH": "token", "AGENTMEMORY_TOKEN": secret} if secret else {}
+    trusted = {"Authorization": f"Bearer {secret}"} if secret else {}
+    with home.dev(**mode) as stack:
+        wait_until(lambda: stack.api.get(AGENT, headers=trusted).status_code == 200, seconds=30, what="the agent")
+        sent = {"user_id": "ada", "verbs": ["read", "write"]}
+        token = stack.api.post(f"{AGENT}/tokens", json=sent, headers=trusted).raise_for_status().json()["token"]
+    with home.dev(**mode) as stack:
+        wait_until(lambda: stack.api.get(AGENT, headers=trusted).status_code == 200, seconds=30, what="the agent")
+        held = {"Authorization": f"Bearer {token}"}
+        memory = {"content": "c", "vector": VECTOR}
+        stored = [
+            stack.api.post(f"{AGENT}/memories", json=memory | said, headers=held).status_code
+            for said in ({"user_id": "ada"}, {"user_id": "ada", "author": "eve"}, {"user_id": "eve"})
+        ]
+        free = stack.api.post(
+            f"{AGENT}/memories", json=memory | {"user_id": "eve", "author": "anybody"}, headers=trusted
+        )
+        forged = stack.api.get(AGENT, headers={"Authorization": f"Bearer {token}x"})
+
+    assert (stored, free.status_code, forged.status_code) == ([201, 403, 403], 201, 401)
+    assert stat.S_IMODE((home.data / "user-token-key").stat().st_mode) == 0o600
+    assert token not in stack.program.log
+
+
 class TestFile:
     """The id is whole or not there, and nobody's but the owner's to read."""
 

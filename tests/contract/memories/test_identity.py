@@ -16,6 +16,7 @@ from agentmemory_operator.memories.duplicates import OBSERVERS_MAX
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.point_pages import read_row
+from agentmemory_operator.memories.rules.filters import only
 from agentmemory_operator.memories.rules.ids import identity_id
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.stored import delete_head, read_memory
@@ -238,6 +239,40 @@ async def test_another_author_corroborates(brain: World, memory: dict[str, Any])
     ]
     record = await read_memory(brain.agent, first.id, user_id="u")
     assert (record.observed_by, record.observation_count) == (("a", "b", "c"), 3)
+
+
+@pytest.mark.parametrize("memory", [{"type": "event"}, {"type": "fact", "key": "k"}])
+async def test_what_nobody_said_first_counts_those_who_say_it(brain: World, memory: dict[str, Any]) -> None:
+    first = await stored(brain, "v", **memory)
+    told = [await read_memory(brain.agent, first.id, user_id="u")]
+    for author in ("a", "b"):
+        await stored(brain, "v", author=author, **memory)
+        told.append(await read_memory(brain.agent, first.id, user_id="u"))
+
+    assert [(record.observed_by, record.observation_count) for record in told] == [
+        *(((), 1), (("a",), 1), (("a", "b"), 2))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({"observedBy": ["a"], "observationCount": 2}, ("a", "b")),
+        ({"author": "a", "observedBy": None, "observationCount": 1}, ("a", "b")),
+        ({"observedBy": None, "observationCount": 1}, ("b",)),
+    ],
+)
+async def test_what_earlier_versions_stored_agrees_too(
+    brain: World, before: dict[str, Any], after: tuple[str, ...]
+) -> None:
+    first = await stored(brain, "v", type="event")
+    await brain.agent.store.set_payload(brain.agent.alias, before, only(first.id), strong=True)
+
+    record = await read_memory(brain.agent, first.id, user_id="u")
+    assert record.observation_count == max(1, len(record.observed_by))
+    await stored(brain, "v", author="b", type="event")
+    record = await read_memory(brain.agent, first.id, user_id="u")
+    assert (record.observed_by, record.observation_count) == (after, len(after))
 
 
 async def test_more_authors_than_are_kept_are_acknowledged(brain: World) -> None:

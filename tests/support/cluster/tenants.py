@@ -173,7 +173,7 @@ class Caller:
 
     def subject(self, *verbs: str) -> Document:
         """Return its entry in `spec.access.subjects`; without verbs it has each."""
-        return self.account.subject(*(verbs or ("read", "write", "admin")))
+        return self.account.subject(*(verbs or ("read", "write", "admin", "impersonate", "delegate")))
 
     def answer_of(self, slug: str) -> int:
         """Return the status of a look at the agent."""

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Hashable, Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ from agentmemory_operator.entrypoints.api.pressure import Pressure, key_of
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.receiving import Receiving, Timed
 from agentmemory_operator.runtime.rules.fair_shares import Pace, TimeShares
-from agentmemory_operator.spec.access import ANYBODY, Caller
+from agentmemory_operator.spec.access import ANYBODY, Caller, Delegation, Verb
 
 LARGE = 100 * SMALL_BYTES
 
@@ -356,3 +357,12 @@ def test_strangers_share_a_pool() -> None:
 )
 def test_callers_are_told_apart(caller: Caller, one: str, other: str | None, is_same: bool) -> None:
     assert (key_of(caller, one) == key_of(caller, other)) is is_same
+
+
+@pytest.mark.parametrize("caller", [ANYBODY, Caller("agents", "bot")])
+def test_many_user_tokens_have_no_larger_share_than_who_minted_them(caller: Caller) -> None:
+    tokens = [
+        replace(caller, delegation=Delegation("bot", "agents", "uid", user, frozenset({Verb.READ}))) for user in "abc"
+    ]
+
+    assert {key_of(one, "10.0.0.1") for one in tokens} == {key_of(caller, "10.0.0.1")}

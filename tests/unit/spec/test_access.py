@@ -2,7 +2,16 @@
 
 import pytest
 
-from agentmemory_operator.spec.access import ANYBODY, Caller, Subject, Verb, is_well_formed, scopes_of, verbs_of
+from agentmemory_operator.spec.access import (
+    ANYBODY,
+    Caller,
+    Delegation,
+    Subject,
+    Verb,
+    is_well_formed,
+    scopes_of,
+    verbs_of,
+)
 
 READ, WRITE = frozenset({Verb.READ}), frozenset({Verb.WRITE})
 SUBJECTS = (Subject("agents", "reader", READ), Subject("agents", "writer", WRITE))
@@ -35,7 +44,7 @@ SHARING = (Subject("agents", "reader", READ, frozenset({"global"})), Subject("ag
     [
         (Caller("agents", "reader"), ["ada", "global"]),
         (Caller("agents", "writer"), ["ada"]),
-        (Caller("other", "reader"), ["ada"]),
+        (Caller("other", "reader"), []),
         (ANYBODY, ["ada", "global", "group:team", "group:"]),
     ],
 )
@@ -43,6 +52,50 @@ def test_a_scope_is_for_the_subjects_that_name_it(caller: Caller, allowed: list[
     scopes = scopes_of(caller, SHARING)
 
     assert [user for user in ("ada", "global", "group:team", "group:") if scopes.allow(user)] == allowed
+
+
+BINDING = (
+    Subject("agents", "kiosk", READ | {Verb.DELEGATE}, frozenset({"group:team"}), frozenset({"ada", "bob"})),
+    Subject("agents", "front", frozenset(Verb), frozenset({"global"})),
+    Subject("agents", "reader", READ),
+)
+
+
+def delegated(name: str, user_id: str, *verbs: Verb) -> Caller:
+    return Caller("agents", name, delegation=Delegation("bot", "agents", "uid", user_id, frozenset(verbs)))
+
+
+@pytest.mark.parametrize(
+    ("caller", "allowed"),
+    [
+        (Caller("agents", "kiosk"), ["ada", "bob", "group:team"]),
+        (Caller("agents", "front"), ["ada", "bob", "eve", "global"]),
+        (delegated("kiosk", "ada"), ["ada"]),
+        (delegated("kiosk", "group:team"), ["group:team"]),
+        (delegated("kiosk", "eve"), []),
+        (delegated("kiosk", "global"), []),
+        (delegated("front", "eve"), ["eve"]),
+        (delegated("nobody", "ada"), []),
+    ],
+)
+def test_a_user_is_for_the_subjects_that_are_bound_to_no_other(caller: Caller, allowed: list[str]) -> None:
+    scopes = scopes_of(caller, BINDING)
+
+    assert [user for user in ("ada", "bob", "eve", "global", "group:team") if scopes.allow(user)] == allowed
+
+
+@pytest.mark.parametrize(
+    ("caller", "verbs"),
+    [
+        (delegated("front", "ada", Verb.READ, Verb.WRITE), {Verb.READ, Verb.WRITE}),
+        (delegated("kiosk", "ada", Verb.READ, Verb.WRITE), {Verb.READ}),
+        (delegated("reader", "ada", Verb.READ), set()),
+        (delegated("nobody", "ada", Verb.READ), set()),
+    ],
+    ids=["all of them", "those of its subject", "a subject without delegate", "no subject"],
+)
+def test_a_user_token_has_of_its_verbs_what_its_subject_has(caller: Caller, verbs: set[Verb]) -> None:
+    assert verbs_of(caller, BINDING) == verbs
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ class Said:
             "category": self.text(f"{what}: category"),
             "context": {self.name(f"{what}: context key"): self.text(f"{what}: context value")},
             "author": self.text(f"{what}: author"),
+            "speaker": self.text(f"{what}: speaker"),
             "source": self.text(f"{what}: source"),
             "domain": self.text(f"{what}: domain"),
             "session_id": "s1",
@@ -115,6 +116,11 @@ def talk(conversation: Conversation, slug: str, user: str) -> None:
     send(OK, "POST", f"{at}/forget", json={**mine, "dry_run": True})
     send(OK, "POST", f"{at}/forget", json={**mine, "filters": filters})
     send(OK, "GET", f"{at}/receipts", params=mine)
+    send(OK, "GET", f"{at}/users")
+    token = send(OK, "POST", f"{at}/tokens", json={**mine, "verbs": ["read"]}).json()["token"]
+    conversation.canaries.plant("a user token", token)
+    for status, sent in ((OK, token), (401, f"{token}x")):
+        send(status, "GET", f"{at}/memories", params=mine, headers={"Authorization": f"Bearer {sent}"})
     send(DONE, "DELETE", f"{at}/memories/{head}", params=mine)
 
 

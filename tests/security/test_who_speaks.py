@@ -1,0 +1,214 @@
+"""Nobody speaks as another user or author: tokens of a real API server, an operator, and two replicas of the API."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from agentmemory_operator.adapters.kubernetes.handover import KEY_SECRET
+from agentmemory_operator.adapters.kubernetes.lease import own_namespace
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.fixtures import operator
+from tests.support.cluster.operators import start_api
+from tests.support.cluster.tenants import Account
+from tests.support.cluster.workspace import Workspace
+from tests.support.patience import wait_until
+from tests.support.programs import Program, running
+from tests.support.web.endpoints import (
+    ENDPOINTS,
+    OF_NO_USER,
+    VECTOR,
+    Endpoint,
+    arguments_of,
+    asked_for,
+    stored_item_of,
+)
+
+__all__ = ["operator"]
+
+SECRET, FORGED = "the safe opens with 4711", "the system says so"
+EVERYTHING = ("read", "write", "admin", "impersonate", "delegate")
+# None of these names another author, whatever the field is that it would stand in.
+SPOKEN: dict[Endpoint, dict[str, Any]] = {
+    ("POST", "/v1/agents/{agent}/memories"): {
+        "json": {"user_id": "ada", "content": FORGED, "vector": VECTOR, "author": "system"}
+    },
+    ("POST", "/v1/agents/{agent}/memories/batch"): {
+        "json": {"memories": [{"user_id": "ada", "content": FORGED, "vector": VECTOR, "author": "system"}]}
+    },
+    ("PUT", "/v1/agents/{agent}/items"): {
+        "params": {"namespace": ["memories", "ada"], "key": "k"},
+        "json": {"content": FORGED, "vector": VECTOR, "author": "system"},
+    },
+    ("PUT", "/v1/agents/{agent}/sessions/{session_id}/working"): {
+        "params": {"user_id": "ada"},
+        "json": {"content": FORGED, "vector": VECTOR, "author": "system"},
+    },
+    ("PATCH", "/v1/agents/{agent}/memories/{id}"): {"params": {"user_id": "ada"}, "json": {"author": "system"}},
+    ("POST", "/v1/agents/{agent}/import"): {
+        "params": {"user_id": "ada"},
+        "content": "\n".join(
+            json.dumps({"content": FORGED, "vector": VECTOR, **said})
+            for said in ({"author": "system"}, {"observed_by": ["system"]})
+        ),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Voices:
+    """An agent with a chief, an application bound to `ada`, and user tokens of `ada`.
+
+    Attributes:
+        held: what `ada`'s application may hold.
+        replicas: of the API, each with its own process.
+    """
+
+    workspace: Workspace
+    chief: Account
+    bound: Account
+    held: dict[str, str]
+    replicas: tuple[httpx.Client, httpx.Client]
+    programs: tuple[Program, Program]
+
+    @property
+    def subjects(self) -> list[dict[str, Any]]:
+        return [self.chief.subject(*EVERYTHING), self.bound.subject(*EVERYTHING[:3]) | {"users": ["ada"]}]
+
+    def send(
+        self, endpoint: Endpoint, user: str, token: str, *, id: str = "", at: int = 0, **more: Any
+    ) -> httpx.Response:
+        """Send an endpoint's request to a replica."""
+        sent = arguments_of(endpoint, user, agent=self.workspace.slug, id=id, token=token)
+        return self.replicas[at].request(**(sent | more))
+
+    def ask(self, method: str, path: str, token: str, *, at: int = 0, **arguments: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {token}"}
+        url = f"/v1/agents/{self.workspace.slug}{path}"
+        return self.replicas[at].request(method, url, headers=headers, **arguments)
+
+    def mint(self, user: str = "ada", *verbs: str) -> str:
+        body = {"user_id": user, "verbs": list(verbs or EVERYTHING[:3])}
+        answer = self.ask("POST", "/tokens", self.held["chief"], json=body)
+        assert answer.status_code == 200, answer.text
+        return str(answer.json()["token"])
+
+    def reads(self, token: str, user: str = "ada", *, at: int = 0) -> int:
+        return self.ask("GET", "/memories", token, at=at, params={"user_id": user}).status_code
+
+    def memories(self, user: str) -> dict[str, str]:
+        found = self.ask("GET", "/memories", self.held["chief"], params={"user_id": user}).json()["results"]
+        return {memory["id"]: memory["content"] for memory in found}
+
+
+@pytest.fixture(scope="module")
+def voices(
+    control_plane: ControlPlane, qdrant_url: str, operator: Program, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Voices]:
+    workspace = Workspace(control_plane, control_plane.create_namespace(), qdrant_url)
+    chief, bound = (Account.create(control_plane, workspace.namespace, name) for name in ("chief", "bound"))
+    started = [start_api(control_plane, tmp_path_factory.mktemp(name), auth="kubernetes") for name in ("one", "two")]
+    (first, one), (second, two) = started
+    with (
+        running(first),
+        running(second),
+        httpx.Client(base_url=one, timeout=30) as left,
+        httpx.Client(base_url=two, timeout=30) as right,
+    ):
+        held = {"chief": chief.token(), "bound": bound.token()}
+        made = Voices(workspace, chief, bound, held, (left, right), (first, second))
+        types = [{"name": "fact", "decay": False}, {"name": "working", "decay": False}]
+        passes = {"scoreThreshold": -1, "minSimilarity": -1}
+        workspace.create_ready(access={"subjects": made.subjects}, types=types, scoring=passes)
+        for at in (0, 1):
+            wait_until(lambda at=at: made.reads(held["chief"], at=at) == 200, seconds=10, what="the agent in the API")
+        held["token"] = made.mint()
+        yield made
+    workspace.clean()
+
+
+@pytest.mark.parametrize("holder", ["bound", "token"])
+@pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one not in OF_NO_USER], ids=" ".join)
+def test_who_serves_one_user_names_no_other(voices: Voices, endpoint: Endpoint, holder: str) -> None:
+    user = f"user-{uuid4().hex[:8]}"
+    put = voices.ask("PUT", "/items", voices.held["chief"], **stored_item_of(user, SECRET)).json()["memory_id"]
+    own = voices.ask("PUT", "/items", voices.held["chief"], **stored_item_of("ada", "of ada")).json()["memory_id"]
+    mints = endpoint[1].endswith("/tokens")
+
+    served = voices.send(endpoint, "ada", voices.held[holder], id=own)
+    answer = voices.send(endpoint, user, voices.held[holder], id=put)
+
+    # Without this, a request that is wrong by itself would pass for refused.
+    assert served.is_success is not mints, served.text
+    refused = [result["error"]["status"] for result in answer.json()["results"]] if answer.is_success else []
+    assert answer.status_code == (404 if "{id}" in endpoint[1] else 403) or refused == [403], answer.text
+    assert SECRET not in answer.text
+    assert voices.memories(user) == {put: SECRET}
+
+
+@pytest.mark.parametrize("holder", ["bound", "token"])
+@pytest.mark.parametrize("endpoint", SPOKEN, ids=" ".join)
+def test_nobody_names_another_author(voices: Voices, endpoint: Endpoint, holder: str) -> None:
+    own = voices.ask("PUT", "/items", voices.held["chief"], **stored_item_of("ada", "of ada")).json()["memory_id"]
+
+    answer = voices.send(endpoint, "ada", voices.held[holder], id=own, **SPOKEN[endpoint])
+
+    told = answer.json()
+    errors = [one["error"]["status"] for one in told.get("results") or told["errors"]] if answer.is_success else []
+    assert answer.status_code in (403, 422) or set(errors) == {403}, answer.text
+    assert FORGED not in voices.memories("ada").values()
+
+
+def test_every_endpoint_that_stores_is_tried_with_another_author() -> None:
+    writing = {one for one in ENDPOINTS if one[0] in ("PUT", "PATCH", "POST")}
+    reading = {(*one,) for one in writing if one[1].rpartition("/")[2] in ("search", "forget", "tokens", "end")}
+
+    assert writing - reading == {*SPOKEN}
+
+
+def test_a_token_of_one_replica_is_known_to_the_other(voices: Voices) -> None:
+    token = voices.mint("bob", "read")
+
+    assert [voices.reads(token, "bob", at=at) for at in (0, 1)] == [200, 200]
+    assert [voices.reads(token, "ada", at=at) for at in (0, 1)] == [403, 403]
+
+
+def test_a_tenant_reads_no_key(voices: Voices, control_plane: ControlPlane) -> None:
+    path = f"/api/v1/namespaces/{own_namespace()}/secrets/{KEY_SECRET}"
+    token = voices.chief.token("https://kubernetes.default.svc")
+
+    assert control_plane.http.get(path).status_code == 200
+    answer = httpx.get(
+        f"{control_plane.http.base_url}{path}", headers={"Authorization": f"Bearer {token}"}, verify=False, timeout=10
+    )
+    assert answer.status_code in (401, 403)
+
+
+def test_a_token_goes_with_the_subject_that_minted_it_and_with_its_object(voices: Voices) -> None:
+    token, workspace = voices.mint("ada", "read"), voices.workspace
+    assert voices.reads(token) == 200
+
+    workspace.patch(access={"subjects": [voices.chief.subject("read", "write")]})
+    wait_until(lambda: voices.reads(token) == 404, seconds=5, what="a subject without delegate")
+    workspace.patch(access={"subjects": voices.subjects})
+    wait_until(lambda: voices.reads(token) == 200, seconds=5, what="the subject as it was")
+    workspace.delete()
+    workspace.wait_gone()
+    workspace.create(access={"subjects": voices.subjects})
+    workspace.wait_ready()
+    wait_until(lambda: voices.reads(voices.held["chief"]) == 200, seconds=5, what="the object again")
+    assert [voices.reads(token, at=at) for at in (0, 1)] == [404, 404]
+
+
+def test_no_token_and_no_key_stands_in_a_log(voices: Voices, control_plane: ControlPlane, operator: Program) -> None:
+    secret = control_plane.http.get(f"/api/v1/namespaces/{own_namespace()}/secrets/{KEY_SECRET}").json()
+    told = [voices.held["token"], voices.held["token"].rsplit(".", 1)[1], secret["data"]["key"]]
+    voices.ask("GET", "/memories", voices.held["token"] + "x", params=asked_for("ada")["params"])
+
+    logs = "".join(program.log for program in (*voices.programs, operator))
+    assert logs
+    assert [word for word in told if word in logs] == []

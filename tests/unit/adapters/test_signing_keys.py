@@ -1,0 +1,128 @@
+"""Where the key of user tokens is kept: in a folder, and in a Secret that the operator makes and the API reads."""
+
+import base64
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agentmemory_operator.adapters.folder.signing_key import FILE, FileSigningKey
+from agentmemory_operator.adapters.kubernetes.handover import KEY, KEY_SECRET, SECRET_PREFIX, KubernetesHandover
+from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
+from agentmemory_operator.adapters.kubernetes.transport import KubernetesRejected, KubernetesTransport
+from agentmemory_operator.errors import NotFound, TransientError
+from agentmemory_operator.ports.access import SigningKey
+
+PATH = f"/api/v1/namespaces/system/secrets/{KEY_SECRET}"
+
+
+async def test_a_folder_keeps_the_key_that_was_made_first(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    first = await FileSigningKey(data).read()
+
+    assert await FileSigningKey(data).read() == first
+    assert stat.S_IMODE((data / FILE).stat().st_mode) == 0o600
+    (data / FILE).unlink()
+    assert await FileSigningKey(data).read() != first
+
+
+def test_processes_that_begin_at_once_find_the_same_key(tmp_path: Path) -> None:
+    def read(_: int) -> SigningKey:
+        reading = FileSigningKey(tmp_path).read()
+        try:
+            reading.send(None)
+        except StopIteration as ended:
+            return cast(SigningKey, ended.value)
+        raise AssertionError
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len({key.id for key in pool.map(read, range(8))}) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"\xff" * 44])
+async def test_what_is_no_key_is_told_with_the_way_out(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / FILE).write_bytes(content)
+
+    with pytest.raises(TransientError, match="delete it, and a new one is made"):
+        await FileSigningKey(tmp_path).read()
+    assert (tmp_path / FILE).read_bytes() == content
+
+
+async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(TransientError, match="cannot be kept"):
+        await FileSigningKey(tmp_path / "file").read()
+
+
+class OneNamespace:
+    """Answers as the API server about Secrets of one namespace.
+
+    Attributes:
+        races: somebody else creates a Secret right before we do.
+    """
+
+    def __init__(self, *, races: bool = False) -> None:
+        self.secrets: dict[str, Any] = {}
+        self.calls: list[tuple[str, str]] = []
+        self.races = races
+
+    async def call(self, method: str, path: str, body: Any = None, **_: Any) -> Any:
+        self.calls.append((method, path))
+        if method == "GET" and path not in self.secrets:
+            raise NotFound("Kubernetes answered 404: secrets not found")
+        if method == "POST":
+            made = f"{path}/{body['metadata']['name']}"
+            if self.races:
+                self.secrets.setdefault(made, secret_of("b" * 43 + "="))
+            if made in self.secrets:
+                raise KubernetesRejected("Kubernetes answered 409", status=409, causes=False)
+            self.secrets[made] = body
+        return self.secrets.get(path)
+
+
+def secret_of(text: str) -> dict[str, Any]:
+    return {"data": {KEY: base64.b64encode(text.encode()).decode()}}
+
+
+def kept(server: OneNamespace) -> tuple[KubernetesHandover, KubernetesSigningKey]:
+    transport = cast(KubernetesTransport, server)
+    return KubernetesHandover(transport, "system"), KubernetesSigningKey(transport, "system")
+
+
+async def test_the_operator_makes_the_key_once_and_every_replica_reads_it() -> None:
+    server = OneNamespace()
+    operator, api = kept(server)
+
+    await operator.keep_signing_key()
+    first = await api.read()
+    await operator.keep_signing_key()
+
+    assert await kept(server)[1].read() == first
+    assert [method for method, _ in server.calls] == ["GET", "POST", "GET", "GET", "GET"]
+    assert not KEY_SECRET.startswith(SECRET_PREFIX)
+
+
+async def test_the_key_that_another_operator_made_meanwhile_stays() -> None:
+    server = OneNamespace(races=True)
+    operator, api = kept(server)
+
+    await operator.keep_signing_key()
+
+    assert (await api.read()).secret == base64.b64decode("b" * 43 + "=")
+
+
+@pytest.mark.parametrize("secret", [None, {}, {"data": {}}, {"data": {KEY: "*"}}, secret_of("short"), secret_of("ä")])
+async def test_without_a_key_callers_learn_nothing_of_our_rights(secret: Any, caplog: pytest.LogCaptureFixture) -> None:
+    server = OneNamespace()
+    if secret is not None:
+        server.secrets[PATH] = secret
+
+    with pytest.raises(TransientError) as told:
+        await kept(server)[1].read()
+
+    assert str(told.value) == "user tokens cannot be checked for now"
+    assert "user tokens cannot be checked: " in caplog.text
+    assert "short" not in caplog.text
