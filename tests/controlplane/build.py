@@ -1,9 +1,9 @@
 """Find or build the servers that tests need; print the folder of the control plane on the last line.
 
-Seven sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
+Eight sets: kube-apiserver, etcd and kubectl; kube-controller-manager, which few tests start; versitygw, an S3 server;
 helm, which renders the chart; helm of the major version before; promtool, which runs the chart's alerts; argolua, our
-own, which runs Lua as Argo CD does. Order for each: the folder that its variable names, the cache, a build from the Go
-modules pinned in the folders beside this.
+own, which runs Lua as Argo CD does; kind, which makes the cluster of `make e2e-kind`. Order for each: the folder that
+its variable names, the cache, a build from the Go modules pinned in the folders beside this.
 The cache is a folder per set of pins, so that a changed version never meets an old binary. Standard library only:
 this runs before anything is installed.
 """
@@ -142,7 +142,14 @@ ALERTS = Toolset(
     tags=("remove_all_sd",),
     cost="2 minutes",
 )
-TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA)
+KIND = Toolset(
+    variable="KIND_ASSETS",
+    binaries=(Binary("kind", "kind", "sigs.k8s.io/kind"),),
+    pin=("kind", r"sigs\.k8s\.io/kind (v\S+)"),
+    prefix="kind-",
+    cost="20 seconds",
+)
+TOOLSETS = (CONTROL_PLANE, CONTROLLERS, OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND)
 
 
 def say(text: str) -> None:
@@ -374,7 +381,7 @@ def main() -> int:
     try:
         # Known first, printed first: what lacks the other sets alone can run.
         print(find_assets(os.environ) or build(os.environ, CONTROL_PLANE), flush=True)
-        for tools in (OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, CONTROLLERS):
+        for tools in (OBJECT_STORAGE, CHARTS, CHARTS_BEFORE, ALERTS, LUA, KIND, CONTROLLERS):
             if find_assets(os.environ, tools) is None:
                 build(os.environ, tools)
         remove_toolchain(os.environ)

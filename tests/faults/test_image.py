@@ -1,5 +1,7 @@
 """What the image holds, installed by the image's own script into a folder instead of a container."""
 
+import json
+import os
 import pathlib
 import subprocess
 
@@ -12,19 +14,26 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(1800)]
 
 # No home, nothing writable but what a test names: as in the container.
 ENVIRONMENT = {"HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1"}
+# The compiled modules of wordllama are those of amd64, in the image for arm64 too.
 EMBED = (
-    "from agentmemory_operator.adapters.embedding.wordllama_embedder import _embed;"
-    " print(len(_embed(['one text'], 256)[0]))"
+    "import sys; from agentmemory_operator.adapters.embedding.wordllama_embedder import _embed;"
+    " print(len(_embed(['one text'], 256)[0]), 'wordllama' in sys.modules)"
 )
+PACKAGES = "import importlib.metadata as m; print(sorted(f'{d.name}=={d.version}' for d in m.distributions()))"
+
+
+def install(target: pathlib.Path, **environment: str) -> pathlib.Path:
+    """Fill the folder that the Dockerfile copies into the image."""
+    command = [str(ROOT / "image" / "install.sh"), str(target)]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
-    """The folder that the Dockerfile copies into the image."""
-    target = tmp_path_factory.mktemp("image") / "agentmemory"
-    done = subprocess.run([str(ROOT / "image" / "install.sh"), str(target)], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return target
+    """The image as it is without build arguments."""
+    return install(tmp_path_factory.mktemp("image") / "agentmemory")
 
 
 def run(installed: pathlib.Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -50,7 +59,9 @@ def test_nothing_that_only_builds_or_develops_is_in_the_image(installed: pathlib
         installed,
         "python",
         "-c",
-        look.format(["qdrant_devserver", "qdrant_edge", "hatchling", "editables", "pip", "pytest"]),
+        look.format(
+            ["qdrant_devserver", "qdrant_edge", "hatchling", "editables", "cyclonedx_py", "pip", "pytest", "fastembed"]
+        ),
     )
 
     assert found.stdout.strip() == "[]"
@@ -74,7 +85,25 @@ def test_the_dev_qdrant_that_the_image_lacks_says_how_to_get_it(
 
 
 def test_the_offline_embedder_works_without_a_home_and_without_a_cache(installed: pathlib.Path) -> None:
-    assert run(installed, "python", "-c", EMBED).stdout.strip() == "256"
+    assert run(installed, "python", "-c", EMBED).stdout.strip() == "256 False"
+
+
+def test_the_list_of_packages_has_each_one_and_names_no_folder_of_the_build(installed: pathlib.Path) -> None:
+    text = (installed / "sbom.cdx.json").read_text()
+    document = json.loads(text)
+
+    listed = sorted(f"{found['name']}=={found['version']}" for found in document["components"])
+    assert document["bomFormat"] == "CycloneDX"
+    assert repr(listed) == run(installed, "python", "-c", PACKAGES).stdout.strip()
+    assert [found["name"] for found in document["components"] if not found.get("purl")] == []
+    assert "file:" not in text
+
+
+def test_a_build_argument_adds_fastembed(tmp_path: pathlib.Path) -> None:
+    added = install(tmp_path / "agentmemory", EXTRA="fastembed")
+
+    assert run(added, "python", "-c", "import fastembed; print('imported')").stdout == "imported\n"
+    assert run(added, "agentmemory", "version").stdout.strip() == __version__
 
 
 def test_a_target_that_exists_is_refused(tmp_path: pathlib.Path) -> None:

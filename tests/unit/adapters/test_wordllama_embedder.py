@@ -1,9 +1,12 @@
 import math
+import pathlib
 import socket
 
 import pytest
+import wordllama  # type: ignore[import-untyped]
+from wordllama import WordLlama
 
-from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder
+from agentmemory_operator.adapters.embedding.wordllama_embedder import MODEL, NATIVE_DIMENSIONS, WordLlamaEmbedder
 from agentmemory_operator.errors import SpecInvalid
 
 
@@ -42,6 +45,23 @@ async def test_a_vector_does_not_depend_on_its_neighbours() -> None:
     alone = await embedder.embed(["short"])
 
     assert together[0] == alone[0]
+
+
+@pytest.mark.parametrize("dimensions", [64, 128, 256])
+async def test_vectors_are_those_of_the_package_itself(dimensions: int) -> None:
+    """What earlier versions stored was made by it."""
+    texts = ["one text", "Ünïcode, 漢字 and \x00", "a much longer text " * 2000, "x" * 5000, "Where does it lie?"]
+    package = WordLlama.load(
+        MODEL,
+        cache_dir=pathlib.Path(wordllama.__file__).parent,
+        trunc_dim=None if dimensions == NATIVE_DIMENSIONS else dimensions,
+        disable_download=True,
+    )
+
+    assert (
+        await WordLlamaEmbedder(dimensions=dimensions).embed(texts)
+        == package.embed(texts, norm=True, batch_size=1).tolist()
+    )
 
 
 async def test_an_empty_text_gives_zeros() -> None:

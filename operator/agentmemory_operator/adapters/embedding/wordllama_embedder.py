@@ -1,4 +1,7 @@
-"""The offline embedder: static word vectors whose weights lie in the `wordllama` wheel. Needs no key and no network."""
+"""The offline embedder: static word vectors whose weights lie in the `wordllama` wheel. Needs no key and no network.
+
+Of that package only the two files are read. Its modules are compiled, and for Linux on arm64 there are none.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -41,25 +44,31 @@ class WordLlamaEmbedder:
 
 
 def _embed(texts: list[str], dimensions: int) -> list[Vector]:
-    # One text at a time: a batch is padded to its longest text, 64 KiB beside 63 short ones would take a gigabyte.
     # The lock is there because the tokenizer is set up when it loads and shared by every agent.
     with _loading:
-        model = _load(dimensions)
-    vectors = model.embed(texts, norm=False, batch_size=1)
-    lengths = (vectors**2).sum(axis=1, keepdims=True) ** 0.5
-    lengths[lengths == 0] = 1
-    result: list[Vector] = (vectors / lengths).tolist()
+        tokenizer, weights = _load()
+    return [_mean(tokenizer.encode(text, add_special_tokens=False).ids, weights[:, :dimensions]) for text in texts]
+
+
+def _mean(tokens: list[int], weights: Any) -> Vector:
+    vector = weights[tokens].sum(axis=0) / max(len(tokens), 1)
+    length = (vector**2).sum(keepdims=True) ** 0.5
+    length[length == 0] = 1
+    result: Vector = (vector / length).tolist()
     return result
 
 
 @cache
-def _load(dimensions: int) -> Any:
-    """Load the weights from the installed package: 30 MB, once for each size and process."""
-    # Costs half a second, and most processes never embed offline.
-    from wordllama import WordLlama  # type: ignore[import-untyped]
+def _load() -> tuple[Any, Any]:
+    """Load tokenizer and weights from the installed package: 30 MB, once for each process."""
+    # Most processes never embed offline.
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
 
     spec = find_spec("wordllama")
     folder = Path(spec.origin).parent if spec and spec.origin else Path()
-    truncated = None if dimensions == NATIVE_DIMENSIONS else dimensions
-    # Left to itself the loader looks in `tokenizer/` (the folder is `tokenizers/`) and then asks the network.
-    return WordLlama.load(MODEL, cache_dir=folder, dim=NATIVE_DIMENSIONS, trunc_dim=truncated, disable_download=True)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizers" / f"{MODEL}_tokenizer_config.json"))
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    (weights,) = load_file(folder / "weights" / f"{MODEL}_{NATIVE_DIMENSIONS}.safetensors").values()
+    return tokenizer, weights.astype("float32")

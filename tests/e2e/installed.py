@@ -1,0 +1,143 @@
+"""The chart with its trial Qdrant, as it was installed: here as processes, in a cluster as pods."""
+
+import base64
+import contextlib
+import json
+import pathlib
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+import httpx
+
+from tests.chart.rendering import helm
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import API_HERE, NAMESPACE, OPERATOR_HERE, Container
+from tests.support.cluster.operators import LEADING
+from tests.support.cluster.workspace import API_VERSION, MERGE, PLURALS
+from tests.support.pages import commands_of
+from tests.support.patience import wait_until
+from tests.support.programs import Program, built, running, start_qdrant
+from tests.support.web.http_server import well
+
+# Names the kubeconfig of a cluster that has the chart.
+KUBECONFIG = "E2E_KUBECONFIG"
+HELM_INSTALL, WAIT_FOR_CONNECTION = commands_of("install.md", "A Qdrant to try it out")
+QDRANT = "agentmemory-qdrant"
+SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{QDRANT}"
+CONNECTION = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/{PLURALS['QdrantConnection']}/{QDRANT}"
+ADMIN = ("agentmemory-e2e", "default")
+FORWARDED = r"from (127\.0\.0\.1:\d+)"
+
+
+@dataclass(frozen=True, slots=True)
+class Installed:
+    """Where everything answers, whichever way it runs."""
+
+    control_plane: ControlPlane
+    api_url: str
+    qdrant_url: str
+    qdrant_key: str
+
+
+class RunningCluster(ControlPlane):
+    """A cluster that runs already; whom its kubeconfig names must be an admin."""
+
+    def __init__(self, kubeconfig: pathlib.Path) -> None:
+        super().__init__(built())
+        self.kubeconfig = kubeconfig
+
+    def start(self) -> Self:
+        """Log in under an account of the cluster's: a kubeconfig may hold a certificate, a token or a program."""
+        config = json.loads(self.ask("config", "view", "--raw", "--minify", "--flatten", "--output=json"))
+        cluster = config["clusters"][0]["cluster"]
+        self.url = cluster["server"]
+        authority = base64.b64decode(cluster["certificate-authority-data"]).decode()
+        account, namespace = ADMIN
+        user = f"{namespace}:{account}"
+        # The second time they are there.
+        self.kubectl("create", "serviceaccount", account, "--namespace", namespace)
+        self.kubectl("create", "clusterrolebinding", account, "--clusterrole=cluster-admin", f"--serviceaccount={user}")
+        self.token = self.ask("create", "token", account, "--namespace", namespace, "--duration=2h").strip()
+        self._http = httpx.Client(
+            base_url=self.url,
+            verify=ssl.create_default_context(cadata=authority),
+            headers={"Authorization": f"Bearer {self.token}"},
+            timeout=30,
+            trust_env=False,
+        )
+        return self
+
+    def ask(self, *arguments: str) -> str:
+        """Return what kubectl prints; it has to succeed."""
+        done = self.kubectl(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def forward(self, service: str, folder: pathlib.Path) -> Program:
+        """Start a port of this machine that leads to a Service."""
+        command = (str(self.assets / "kubectl"), "--namespace", NAMESPACE, "port-forward", f"service/{service}")
+        (port,) = well(self.http.get(f"/api/v1/namespaces/{NAMESPACE}/services/{service}")).json()["spec"]["ports"]
+        return Program(folder / f"{service}.log", *command, f":{port['port']}", KUBECONFIG=str(self.kubeconfig))
+
+
+@contextlib.contextmanager
+def as_pods(kubeconfig: pathlib.Path, folder: pathlib.Path) -> Iterator[Installed]:
+    """Reach the chart in a cluster that has it."""
+    with (
+        RunningCluster(kubeconfig) as cluster,
+        running(cluster.forward("agentmemory-api", folder)) as api,
+        running(cluster.forward(QDRANT, folder)) as qdrant,
+    ):
+        api_url, qdrant_url = (f"http://{found.wait_for(FORWARDED)[1]}" for found in (api, qdrant))
+        yield Installed(cluster, api_url, qdrant_url, key_of(cluster))
+
+
+@contextlib.contextmanager
+def as_processes(folder: pathlib.Path) -> Iterator[Installed]:
+    """Install the chart on a control plane without nodes, and run its containers' commands as processes."""
+    with ControlPlane(built()) as cluster:
+        _, *command = HELM_INSTALL.removesuffix(" --wait").split()  # no pod becomes ready here
+        done = helm(*command, kubeconfig=cluster.kubeconfig)
+        assert done.returncode == 0, done.stderr
+        key = key_of(cluster)
+        qdrant, qdrant_url = start_qdrant(folder / "qdrant", api_key=key)
+        lead(cluster, qdrant_url)
+        operator, api = (container(cluster, f"agentmemory-{component}") for component in ("operator", "api"))
+        ports = api.free_ports() | operator.free_ports()
+        with (
+            running(qdrant),
+            running(operator.start(cluster, folder, *OPERATOR_HERE, ports=ports)) as operating,
+            running(api.start(cluster, folder, *API_HERE, ports=ports)),
+        ):
+            operating.wait_for(LEADING)
+            yield Installed(cluster, f"http://127.0.0.1:{ports[8080]}", qdrant_url, key)
+
+
+def key_of(cluster: ControlPlane) -> str:
+    """Return the key that the chart made for its Qdrant."""
+    return base64.b64decode(well(cluster.http.get(SECRET)).json()["data"]["api-key"]).decode()
+
+
+def lead(cluster: ControlPlane, qdrant_url: str) -> None:
+    """Let the chart's connection lead to a server of this machine: nothing resolves a Service here."""
+    annotations = {"agentmemory.dev/hosts": "127.0.0.1"}
+    well(cluster.http.patch(SECRET, json={"metadata": {"annotations": annotations}}, headers=MERGE))
+    served = lambda: cluster.http.patch(CONNECTION, json={"spec": {"url": qdrant_url}}, headers=MERGE).is_success  # noqa: E731
+    wait_until(served, seconds=20, what=CONNECTION)
+
+
+def container(cluster: ControlPlane, deployment: str) -> Container:
+    """Return the only container of a Deployment of the release."""
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{deployment}"
+    return Container(well(cluster.http.get(path)).json())
+
+
+def wait_installed(installed: Installed) -> None:
+    """Wait until the API is ready and the chart's connection answers, as docs/install.md does."""
+    answers = lambda: httpx.get(f"{installed.api_url}/readyz").status_code == 200  # noqa: E731
+    wait_until(answers, seconds=60, what="the API")
+    _, *command = WAIT_FOR_CONNECTION.split()
+    done = installed.control_plane.kubectl(*command)
+    assert done.returncode == 0, done.stderr

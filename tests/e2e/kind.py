@@ -1,0 +1,90 @@
+"""`make e2e-kind`: make a cluster, load the image, install the chart with its trial Qdrant, run these tests there.
+
+Without a container engine that is said in one line, and is no failure. The cluster goes in any case.
+"""
+
+import os
+import pathlib
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND, Toolset, build, find_assets
+from tests.e2e.installed import HELM_INSTALL, KUBECONFIG
+from tests.support.cluster.installation import NAMESPACE
+from tests.support.programs import ROOT
+
+CONFIG = pathlib.Path(__file__).parent / "kind.yaml"
+CLUSTER = "agentmemory-e2e"
+# With a registry in its name: Docker and podman each put another one before a name without.
+REPOSITORY, TAG = "localhost/agentmemory-operator", "e2e"
+IMAGE = f"{REPOSITORY}:{TAG}"
+
+
+def find_engine() -> str | None:
+    """Return the container engine that answers."""
+    for engine in ("docker", "podman"):
+        if shutil.which(engine) and subprocess.run([engine, "info"], capture_output=True).returncode == 0:
+            return engine
+    return None
+
+
+def program(tools: Toolset, name: str) -> str:
+    """Return a program's path; it is built where it is missing."""
+    return str((find_assets(os.environ, tools) or build(os.environ, tools)) / name)
+
+
+def run_tests(engine: str, folder: pathlib.Path) -> None:
+    """Do every step; the first that fails ends it.
+
+    Raises:
+        subprocess.CalledProcessError: a step failed, and has said why.
+    """
+    kubeconfig, archive = folder / "kubeconfig", folder / "image.tar"
+    programs = {"kind": program(KIND, "kind"), "helm": program(CHARTS, "helm")}
+    environment = os.environ | {
+        "KUBECONFIG": str(kubeconfig),
+        "KUBEBUILDER_ASSETS": str(pathlib.Path(program(CONTROL_PLANE, "kubectl")).parent),
+        "KIND_EXPERIMENTAL_PROVIDER": engine,
+        KUBECONFIG: str(kubeconfig),
+    }
+    image = f"--set image.repository={REPOSITORY} --set image.tag={TAG}"
+    steps = (
+        f"kind create cluster --name {CLUSTER} --config {CONFIG} --wait 3m",
+        f"{engine} build --tag {IMAGE} .",
+        f"{engine} save --output {archive} {IMAGE}",
+        f"kind load image-archive {archive} --name {CLUSTER}",
+        f"{HELM_INSTALL} {image}",
+        f"helm test agentmemory --namespace {NAMESPACE}",
+        f"{sys.executable} -m pytest -q tests/e2e",
+    )
+    try:
+        for step in steps:
+            print(f"e2e-kind: {step}", flush=True)
+            first, *rest = shlex.split(step)
+            subprocess.run([programs.get(first, first), *rest], cwd=ROOT, env=environment, check=True)
+    finally:
+        subprocess.run([programs["kind"], "delete", "cluster", "--name", CLUSTER], env=environment)
+
+
+def main() -> int:
+    """Return the exit status."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    engine = find_engine()
+    if engine is None:
+        print("e2e-kind: skipped, because neither docker nor podman answers here")
+        return 0
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run_tests(engine, pathlib.Path(folder))
+    except subprocess.CalledProcessError as error:
+        print(f"e2e-kind: failed at: {shlex.join(map(str, error.cmd))}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What can be known of `make e2e-kind` without a container engine: its config, its order, and that nothing stays."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.controlplane.build import CHARTS, CONTROL_PLANE, KIND
+from tests.e2e.installed import Installed, RunningCluster
+from tests.e2e.kind import CLUSTER, CONFIG, IMAGE
+from tests.support.programs import ROOT, built, clean_environment
+
+COMMAND = (sys.executable, "-m", "tests.e2e.kind")
+# Has every image, and makes nothing of it.
+ENGINE = """#!/bin/sh
+echo "docker $*" >> {log}
+case "$1" in
+  info) echo '{{}}' ;;
+  ps) ;;
+  inspect) ;;
+  *) echo "this is no engine" >&2; exit 1 ;;
+esac
+"""
+WELL = '#!/bin/sh\necho "${{0##*/}} $*" >> {log}\n'
+
+
+@pytest.fixture
+def log(tmp_path: pathlib.Path) -> pathlib.Path:
+    """What the programs that stand in were asked, one line a call."""
+    made = tmp_path / "log"
+    made.touch()
+    return made
+
+
+def stand_in(folder: pathlib.Path, name: str, log: pathlib.Path, *, script: str = WELL) -> pathlib.Path:
+    """Write a program; return its folder."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(script.format(log=log))
+    (folder / name).chmod(0o755)
+    return folder
+
+
+def run(*command: str, path: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command that finds the programs of one folder, and so no real engine."""
+    variables = clean_environment() | {"PATH": str(path)} | environment
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=variables, timeout=120)
+
+
+def make_cluster(config: pathlib.Path, engine: pathlib.Path, kubeconfig: pathlib.Path) -> str:
+    """Let kind make a cluster of a config; return why it did not."""
+    command = (str(built(KIND) / "kind"), "create", "cluster", "--name", CLUSTER, "--config", str(config))
+    variables = {"KIND_EXPERIMENTAL_PROVIDER": "docker", "KUBECONFIG": str(kubeconfig)}
+    done = run(*command, path=engine, **variables)
+    assert done.returncode != 0
+    return done.stderr
+
+
+def test_kind_takes_the_config_and_asks_the_engine_for_nodes(tmp_path: pathlib.Path, log: pathlib.Path) -> None:
+    engine = stand_in(tmp_path / "bin", "docker", log, script=ENGINE)
+
+    said = make_cluster(CONFIG, engine, tmp_path / "kubeconfig")
+
+    assert "this is no engine" in said
+    assert "docker inspect --type=image kindest/node:" in log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "why"),
+    [
+        ("role: worker", "role: slave", "not a valid node role"),
+        ("nodes:", "node:", "field node not found"),
+        ("kind.x-k8s.io/v1alpha4", "kind.x-k8s.io/v1", "unknown apiVersion"),
+    ],
+)
+def test_kind_would_refuse_a_wrong_config(
+    tmp_path: pathlib.Path, log: pathlib.Path, right: str, wrong: str, why: str
+) -> None:
+    engine = stand_in(tmp_path / "bin", "docker", log, script=ENGINE)
+    config = tmp_path / "kind.yaml"
+    config.write_text(CONFIG.read_text().replace(right, wrong))
+
+    assert why in make_cluster(config, engine, tmp_path / "kubeconfig")
+    assert "inspect" not in log.read_text()
+
+
+def test_without_a_container_engine_it_is_skipped_in_one_line() -> None:
+    done = run(*COMMAND, path="/nowhere")
+
+    assert (done.returncode, done.stdout, done.stderr) == (
+        0,
+        "e2e-kind: skipped, because neither docker nor podman answers here\n",
+        "",
+    )
+
+
+def test_a_step_that_fails_is_named_and_the_cluster_goes(tmp_path: pathlib.Path, log: pathlib.Path) -> None:
+    """The image is loaded before the chart is installed, which fails here."""
+    path = stand_in(tmp_path / "bin", "docker", log)
+    assets = {KIND: "kind", CONTROL_PLANE: "kubectl"}
+    variables = {tools.variable: str(stand_in(tmp_path / name, name, log)) for tools, name in assets.items()}
+    for name in ("kube-apiserver", "etcd"):
+        stand_in(tmp_path / "kubectl", name, log)
+    variables[CHARTS.variable] = str(stand_in(tmp_path / "helm", "helm", log, script=f"{WELL}exit 1\n"))
+
+    done = run(*COMMAND, path=path, **variables)
+
+    assert done.returncode == 1
+    assert "e2e-kind: failed at: " in done.stderr
+    called = log.read_text().splitlines()
+    assert [" ".join(call.split()[:3]) for call in called] == [
+        "docker info",
+        "kind create cluster",
+        "docker build --tag",
+        "docker save --output",
+        "kind load image-archive",
+        "helm install agentmemory",
+        "kind delete cluster",
+    ]
+    assert called[2].endswith(f" {IMAGE} .")
+    assert "--wait" in called[5]
+    assert [call for call in called if call.startswith("kind") and CLUSTER not in call] == []
+
+
+def test_a_cluster_that_runs_is_reached_by_its_kubeconfig(installed: Installed) -> None:
+    """As the one of kind would be."""
+    with RunningCluster(installed.control_plane.kubeconfig) as cluster:
+        name = cluster.create_namespace("reached-")
+        seen = installed.control_plane.http.get(f"/api/v1/namespaces/{name}")
+
+    assert seen.status_code == 200
+    assert cluster.url == installed.control_plane.url

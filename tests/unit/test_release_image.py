@@ -1,0 +1,115 @@
+"""What a release does and demands before anything is built: a base with a digest, one lock, pinned actions."""
+
+import pathlib
+import re
+import subprocess
+
+import pytest
+import yaml
+
+from agentmemory_operator import __version__
+from tests.support.programs import ROOT
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+WORKFLOW = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())
+REQUIREMENTS = ROOT / "requirements"
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+PINNED = re.compile(r"^ARG BASE=(\S+)$", re.M)
+
+
+def resolve(*arguments: str, docker: str, folder: pathlib.Path) -> subprocess.CompletedProcess[str]:
+    """Run the script beside a Docker that prints something of an image, or fails."""
+    (folder / "docker").write_text(f'#!/bin/sh\necho "$@" >&2\n{docker}\n')
+    (folder / "docker").chmod(0o755)
+    command = [str(ROOT / "image" / "base.sh"), *arguments]
+    return subprocess.run(command, env={"PATH": f"{folder}:/usr/bin:/bin"}, capture_output=True, text=True, timeout=30)
+
+
+def test_the_base_gets_the_digest_that_its_registry_has(tmp_path: pathlib.Path) -> None:
+    (base,) = PINNED.findall(DOCKERFILE)
+
+    done = resolve(docker=f"echo {DIGEST}", folder=tmp_path)
+
+    assert (done.returncode, done.stdout) == (0, f"{base}@{DIGEST}\n")
+    assert f"imagetools inspect {base} " in done.stderr
+
+
+def test_a_base_that_names_its_digest_is_not_asked_for(tmp_path: pathlib.Path) -> None:
+    done = resolve(f"python@{DIGEST}", docker="exit 1", folder=tmp_path)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"python@{DIGEST}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("base", "docker"),
+    [
+        ("python:3", "exit 1"),
+        ("python:3", f"echo {DIGEST}; exit 1"),
+        ("python:3", "true"),
+        ("python:3", "echo '<no value>'"),
+        ("python:3", f"echo {DIGEST[:-1]}"),
+        ("python:3", f"echo {DIGEST[:-1]}G"),
+        ("python:3", f"echo {DIGEST[:-2]}; echo a"),
+        ("python:3@sha256:short", f"echo {DIGEST}"),
+        (f"python:3@{DIGEST.upper()}", f"echo {DIGEST}"),
+    ],
+)
+def test_a_base_without_a_digest_is_refused(tmp_path: pathlib.Path, base: str, docker: str) -> None:
+    done = resolve(base, docker=docker, folder=tmp_path)
+
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"{base} has no digest" in done.stderr
+
+
+def test_a_release_builds_on_that_base_for_both_platforms() -> None:
+    (job,) = WORKFLOW["jobs"].values()
+    *_, last = job["steps"]
+
+    assert last["run"].startswith("base=$(image/base.sh)\n")
+    assert '--build-arg BASE="$base"' in last["run"]
+    assert "--platform linux/amd64,linux/arm64 " in last["run"]
+    assert "make image-check" in [step.get("run") for step in job["steps"]]
+
+
+def test_every_action_is_pinned_by_commit() -> None:
+    used = [step["uses"] for job in WORKFLOW["jobs"].values() for step in job["steps"] if "uses" in step]
+
+    assert used
+    assert [action for action in used if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", action)] == []
+
+
+def test_the_label_is_this_version() -> None:
+    assert f'org.opencontainers.image.version="{__version__}"' in DOCKERFILE
+
+
+def locked(name: str) -> set[str]:
+    """Return the packages of a lock, each with its version and where it is needed."""
+    return set(re.findall(r"^(\S+==.*?) \\$", (REQUIREMENTS / name).read_text(), re.M))
+
+
+def test_the_extra_changes_no_version_of_the_image() -> None:
+    assert locked("image.txt") < locked("image-fastembed.txt")
+
+
+def test_the_package_without_a_wheel_for_arm64_is_installed_for_its_data_alone() -> None:
+    for lock in ("image.txt", "image-fastembed.txt"):
+        assert not [package for package in locked(lock) if package.startswith("wordllama==")]
+    assert {package.partition("==")[0] for package in locked("weights.txt")} == {"wordllama"}
+    assert locked("weights.txt") <= locked("run.txt")
+
+
+def test_what_the_script_reads_is_sent_to_the_build() -> None:
+    read = re.findall(r"requirements/[\w.]+txt", (ROOT / "image" / "install.sh").read_text())
+    sent = (ROOT / ".dockerignore").read_text().splitlines()
+
+    assert read
+    assert [name for name in read if f"!{name}" not in sent] == []
+
+
+def test_an_extra_that_is_not_known_is_refused(tmp_path: pathlib.Path) -> None:
+    command = [str(ROOT / "image" / "install.sh"), str(tmp_path / "target")]
+    done = subprocess.run(command, env={"PATH": "/usr/bin:/bin", "EXTRA": "langgraph"}, capture_output=True, text=True)
+
+    assert done.returncode == 1
+    assert "EXTRA=langgraph is not known" in done.stderr
+    assert not (tmp_path / "target").exists()
