@@ -5,6 +5,8 @@ import re
 
 import pytest
 
+from agentmemory_operator.spec.expression.tree import Const, Decay, Values, Var
+from agentmemory_operator.spec.expression.variables import AGE_DAYS
 from agentmemory_operator.spec.presets import PRESETS, RETRIEVAL_INDEXES
 from tests.support.pages import DOCS
 
@@ -53,3 +55,13 @@ def test_every_design_has_its_rows(preset: str) -> None:
     section = ROWS.split(f", `{preset}`\n")[1].split("\n### ")[0]
 
     assert len(NAMED.findall(section)) >= 10
+
+
+def test_the_table_of_what_is_left_is_what_the_formula_gives() -> None:
+    rows = re.findall(r"^\| ([a-z, ]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.M)
+    half_lives = {name: float(days) for names, days, *_ in rows for name in names.split(", ")}
+
+    assert half_lives == {type_.name: type_.half_life_days for type_ in PRESETS["cortex"][-1].types}
+    for _, days, *left in rows:
+        recency = Decay(Var(AGE_DAYS), Const(float(days)))
+        assert left == [f"{recency.evaluate(Values('', {AGE_DAYS: age})):.4f}" for age in (30.0, 90.0, 180.0, 365.0)]
