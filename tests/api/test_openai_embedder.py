@@ -251,3 +251,28 @@ async def test_an_answer_that_holds_no_embeddings_is_refused(
 def test_openai_itself_needs_a_key() -> None:
     with pytest.raises(SpecInvalid, match="OPENAI_API_KEY"):
         OpenAIEmbedder(OpenAIOptions(model="m", dimensions=8))
+
+
+async def test_the_tokens_that_a_service_says_it_used_are_told(service: FakeOpenAI, url: str) -> None:
+    told: list[int] = []
+    options = OpenAIOptions(model="m", dimensions=8, api_key="k", base_url=url, batch_size=2)
+    embedder = OpenAIEmbedder(options, on_used=told.append)
+    service.usage = {"prompt_tokens": 7, "total_tokens": 7}
+
+    await embedder.embed(["a", "b", "c"])
+    await embedder.aclose()
+
+    assert told == [7, 7]
+
+
+@pytest.mark.parametrize("usage", [None, {}, [], *({"total_tokens": told} for told in ("7", -1, True, 7.5, 10**9))])
+async def test_what_is_no_number_of_tokens_is_not_counted(service: FakeOpenAI, url: str, usage: Any) -> None:
+    told: list[int] = []
+    options = OpenAIOptions(model="m", dimensions=8, api_key="k", base_url=url)
+    embedder = OpenAIEmbedder(options, on_used=told.append)
+    service.usage = usage
+
+    vectors = await embedder.embed(["a"])
+    await embedder.aclose()
+
+    assert (len(vectors), told) == (1, [])

@@ -17,6 +17,7 @@ TYPES = [
 TEXT = "0.6*similarity + 0.3*decay(ageDays, halfLifeDays) - (idleDays + decayRate)/1e6 + 0.1*tag('x')"
 SCORING: dict[str, dict[str, Any]] = {
     "weighted": {"weights": {"similarity": 0.5, "recency": 0.4, "utility": 0.1}, "utilityNorm": 2},
+    "doubted": {"weights": {"similarity": 0.5, "recency": 0.4, "utility": 0.1}, "confidenceShare": 0.6},
     "confidence": {"model": "Confidence", "confidence": {"maxBoost": 3}},
     "priority": {"model": "Priority", "priority": {"minPriority": 0.2}, "horizons": {"hourly": 0.2, "yearly": 0}},
     "importance": {"model": "Importance"},
@@ -66,7 +67,8 @@ def product_of(explain: dict[str, Any]) -> float:
     match explain["model"]:
         case "Weighted":
             named = ("similarity", "recency", "utility")
-            return float(boost * sum(explain["weights"][name] * explain[name] for name in named))
+            factor = 1.0 if explain["confidence_factor"] is None else explain["confidence_factor"]
+            return float(boost * factor * sum(explain["weights"][name] * explain[name] for name in named))
         case "Confidence":
             return float(boost * similarity * terms["effective_confidence"] * terms["access_boost"])
         case "Priority":
@@ -85,7 +87,14 @@ def test_the_explained_terms_make_the_score_of_every_model(client: httpx.Client,
         explain = memory["explain"]
         assert memory["score"] == pytest.approx(product_of(explain), abs=1e-5)
         assert memory["score"] == pytest.approx(explain["score"], abs=1e-5)
-        assert explain["model"].lower() == name
+        assert explain["model"] == SCORING[name].get("model", "Weighted")
+
+
+def test_doubt_lowers_the_score_where_the_object_says_so(client: httpx.Client) -> None:
+    factors = {memory["content"]: memory["explain"]["confidence_factor"] for memory in explained(client, "by-doubted")}
+
+    assert factors["new"] == pytest.approx(0.4 + 0.6 * 0.7)
+    assert factors["old"] == 1.0
 
 
 def test_an_explained_expression_shows_its_variables_and_the_parts_of_its_sum(client: httpx.Client) -> None:
@@ -103,7 +112,9 @@ def test_an_explained_expression_shows_its_variables_and_the_parts_of_its_sum(cl
 def test_an_agent_shows_the_model_in_force(client: httpx.Client) -> None:
     shown = {name: client.get(f"/v1/agents/by-{name}").json() for name in SCORING}
 
-    assert {name: each["model"].lower() for name, each in shown.items()} == {name: name for name in SCORING}
+    models = {name: scoring.get("model", "Weighted") for name, scoring in SCORING.items()}
+    assert {name: each["model"] for name, each in shown.items()} == models
+    assert (shown["weighted"]["confidence_share"], shown["doubted"]["confidence_share"]) == (None, 0.6)
     assert shown["weighted"]["weights"] == SCORING["weighted"]["weights"]
     assert shown["expression"]["expression"] == TEXT
     assert shown["expression"]["weights"] is None

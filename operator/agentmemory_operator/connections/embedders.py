@@ -261,6 +261,10 @@ class EmbeddingMeter(Protocol):
         """Measure one call."""
         ...
 
+    def used(self, provider: str, tokens: int) -> None:
+        """Note how many tokens a service says that a call used."""
+        ...
+
 
 class MeteredEmbedder:
     """Implements ports.Embedder by another one."""

@@ -66,7 +66,10 @@ class Embedders:
         """
 
         def make(api_key: str | None) -> Embedder:
-            embedder = build_embedder(source, settings, api_key=api_key, files=self.files, egress=self._egress)
+            on_used = partial(self._meter.used, source.provider)
+            embedder = build_embedder(
+                source, settings, api_key=api_key, files=self.files, egress=self._egress, on_used=on_used
+            )
             if isinstance(embedder, ClosableEmbedder):
                 self._built.add(embedder)
             return embedder

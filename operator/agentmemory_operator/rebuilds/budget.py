@@ -9,7 +9,7 @@ from agentmemory_operator.errors import EmbedderUnavailable
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.runtime.metrics import Histogram, Metric
+from agentmemory_operator.runtime.metrics import Counter, Histogram, Metric
 from agentmemory_operator.runtime.rules.fair_shares import WHOLE, Allowances, hourly
 from agentmemory_operator.spec.effective.policies import rebuild_settings
 
@@ -85,11 +85,20 @@ class RebuildMeter:
             "Seconds that an embedding for a rebuild took.",
             ("provider", "outcome"),
         )
+        self._tokens = Counter(
+            "agentmemory_rebuild_embedding_tokens_total",
+            "Tokens that embedding services say they used for rebuilds.",
+            ("provider",),
+        )
 
     @property
     def metrics(self) -> list[Metric]:
         """Everything that is measured."""
-        return [self._embeddings]
+        return [self._embeddings, self._tokens]
+
+    def used(self, provider: str, tokens: int) -> None:
+        """Count what a service says that a call used."""
+        self._tokens.add(provider, number=tokens)
 
     @contextmanager
     def embedding(self, provider: str, texts: int) -> Iterator[None]:

@@ -90,6 +90,11 @@ class ApiMeter:
         self._cached = Counter(
             "agentmemory_api_embedding_cache_total", "Texts looked up among embedded ones.", ("result",)
         )
+        self._tokens = Counter(
+            "agentmemory_api_embedding_tokens_total",
+            "Tokens that embedding services say they used.",
+            ("provider",),
+        )
         self._candidates = Histogram(
             "agentmemory_api_search_candidates", "Memories that competed in a search.", (), CANDIDATES
         )
@@ -158,6 +163,10 @@ class ApiMeter:
             if number:
                 self._cached.add(result, number=number)
 
+    def used(self, provider: str, tokens: int) -> None:
+        """Count what an embedding service says that a call used."""
+        self._tokens.add(provider, number=tokens)
+
     def searched(self, candidates: int) -> None:
         """Count one search."""
         self._candidates.observe(candidates)
@@ -171,5 +180,6 @@ class ApiMeter:
             self._calls,
             self._repeated,
             self._cached,
+            self._tokens,
             self._candidates,
         ]

@@ -31,11 +31,14 @@ def payload_of(number: int) -> dict[str, Any]:
         payload["importance"] = draw.choice([0.0, 0.25, 0.5, 1.0, draw.random()])
     if number % 5:
         payload["accessCount"] = draw.choice([0, 1, 9, 1000, 10**6])
+    if number % 3:
+        payload["confidence"] = draw.choice([0.0, 0.3, 1.0, draw.random()])
     return payload
 
 
 def memory_of(payload: dict[str, Any], similarity: float) -> Scored:
     given_ = {"importance": payload.get("importance"), "access_count": payload.get("accessCount")}
+    given_["confidence"] = payload.get("confidence")
     known = {name: value for name, value in given_.items() if value is not None}
     return Scored(type=payload["type"], similarity=similarity, created_at=payload["createdAt"], **known)
 
@@ -75,6 +78,7 @@ def rankings(draw: st.DrawFn) -> Ranking:
     return Ranking(
         weights=Weights(*(share / sum(shares) for share in shares)),
         utility_norm=draw(st.floats(0.5, 10)),
+        confidence_share=draw(st.sampled_from([0.0, 0.5, 1.0]) | st.floats(0, 1)),
         limit=10,
         score_threshold=0,
         min_similarity=-1,

@@ -129,6 +129,7 @@ class FakeOpenAI(Plantable):
     Attributes:
         faults: answers to give before working again, one a request.
         dimensions: length of the vectors when the request does not say.
+        usage: what it says of tokens.
     """
 
     PLANTABLE = ("faults",)
@@ -139,6 +140,7 @@ class FakeOpenAI(Plantable):
     keys: list[str] = field(default_factory=list)
     knows_base64: bool = True
     is_reversed: bool = False
+    usage: Any = field(default_factory=lambda: {"prompt_tokens": 1, "total_tokens": 1})
 
     def app(self) -> Starlette:
         """Return the ASGI application."""
@@ -159,7 +161,7 @@ class FakeOpenAI(Plantable):
             {"object": "embedding", "index": index, "embedding": _encoded(embedding_of(text, size), is_base64)}
             for index, text in enumerate(body["input"])
         ]
-        usage = {"prompt_tokens": 1, "total_tokens": 1}
+        usage = self.usage
         data = rows[::-1] if self.is_reversed else rows
         return JSONResponse({"object": "list", "data": data, "model": body["model"], "usage": usage})
 

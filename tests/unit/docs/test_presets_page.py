@@ -6,6 +6,8 @@ import re
 import pytest
 import yaml
 
+from agentmemory_operator.spec.expression.tree import Const, Decay, Values, Var
+from agentmemory_operator.spec.expression.variables import AGE_DAYS
 from agentmemory_operator.spec.presets import PRESETS, RETRIEVAL_INDEXES
 from tests.support.pages import DOCS
 
@@ -62,3 +64,13 @@ def test_what_works_of_a_design_is_shown_by_tests_and_nothing_else_is(preset: st
     assert {state for _, state in rows} <= STATES
     assert [row for row, state in rows if state == "works"] == [row for of, row in SHOWN if of == preset]
     assert len(rows) >= 10
+
+
+def test_the_table_of_what_is_left_is_what_the_formula_gives() -> None:
+    rows = re.findall(r"^\| ([a-z, ]+) \| (\d+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", PAGE, re.M)
+    half_lives = {name: float(days) for names, days, *_ in rows for name in names.split(", ")}
+
+    assert half_lives == {type_.name: type_.half_life_days for type_ in PRESETS["cortex"][-1].types}
+    for _, days, *left in rows:
+        recency = Decay(Var(AGE_DAYS), Const(float(days)))
+        assert left == [f"{recency.evaluate(Values('', {AGE_DAYS: age})):.4f}" for age in (30.0, 90.0, 180.0, 365.0)]

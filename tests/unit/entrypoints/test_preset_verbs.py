@@ -72,7 +72,9 @@ def test_nothing_of_another_preset_is_left_where_one_is_written_out(preset: str,
     # What another model would weigh by says nothing here.
     weighed = own.ranking if own.ranking.model else under.ranking
     ranking = replace(under.ranking, weights=weighed.weights, utility_norm=weighed.utility_norm)
-    only_the_presets = {"preset": own.preset, "max_content_tokens": own.max_content_tokens}
+    # No field of an object gives these.
+    named = ("preset", "max_content_tokens", "knowledge_category")
+    only_the_presets = {name: getattr(own, name) for name in named}
     assert replace(under, **only_the_presets, indexes=own.indexes, ranking=ranking) == own
     assert own.indexes.items() <= under.indexes.items()
 

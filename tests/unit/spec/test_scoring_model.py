@@ -129,3 +129,13 @@ def test_what_was_accepted_last_is_known_under_any_revision_of_the_preset() -> N
     rejected = memory_of(BAD, generation=5, status=status_after(memory_of(GOOD, generation=4)))
 
     assert effective_settings(at_revision(rejected, CORTEX.revision)) == effective_settings(rejected)
+
+
+def test_confidence_counts_for_nothing_unless_the_object_says_so() -> None:
+    plain, counted = effective_settings(memory_of({})), effective_settings(memory_of({"confidenceShare": 0.5}))
+
+    assert (plain.ranking.confidence_share, counted.ranking.confidence_share) == (0.0, 0.5)
+    assert "confidence" not in plain.indexes
+    assert counted.indexes["confidence"] == "float"
+    assert ranking_status(plain.ranking).confidence_share is None
+    assert ranking_status(counted.ranking).confidence_share == 0.5

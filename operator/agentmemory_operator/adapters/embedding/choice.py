@@ -1,6 +1,6 @@
 """Which embedder an embedding source means."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedEmbedder
@@ -12,6 +12,7 @@ from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 
 if TYPE_CHECKING:
+    from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIOptions
     from agentmemory_operator.adapters.http.egress import Egress
 
 
@@ -38,6 +39,7 @@ def build_embedder(
     api_key: str | None,
     files: ModelFiles | None = None,
     egress: "Egress | None" = None,
+    on_used: Callable[[int], None] | None = None,
 ) -> Embedder:
     """The embedder of the vectors in force.
 
@@ -47,6 +49,7 @@ def build_embedder(
         api_key: the Secret's value, or OPENAI_API_KEY where the source names no Secret.
         files: where fastembed finds models; None is nowhere.
         egress: says which services may be connected to; None is what it says where nothing is set.
+        on_used: told the tokens that a service says it used.
 
     Raises:
         SpecInvalid: the provider has no such model or size, or is none that this version knows.
@@ -57,7 +60,7 @@ def build_embedder(
         case "wordllama":
             return WordLlamaEmbedder(dimensions=source.dimensions, model=source.model)
         case "openai":
-            return _openai(source, settings, api_key, egress)
+            return _openai(_options_of(source, settings, api_key), egress, on_used)
         case "fastembed":
             return _fastembed(source, settings, files or ModelFiles())
         case other:
@@ -77,16 +80,13 @@ def _fastembed(source: EmbeddingSource, settings: EmbeddingSettings, files: Mode
     )
 
 
-def _openai(
-    source: EmbeddingSource, settings: EmbeddingSettings, api_key: str | None, egress: "Egress | None"
-) -> Embedder:
+def _options_of(source: EmbeddingSource, settings: EmbeddingSettings, api_key: str | None) -> "OpenAIOptions":
     # The client library takes a second to import: only who uses it pays.
-    from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder, OpenAIOptions
-    from agentmemory_operator.adapters.http.egress import USUAL
+    from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIOptions
 
     if source.model is None:
         raise SpecInvalid("InvalidSpec", "spec.embedding.model: required with provider openai")
-    options = OpenAIOptions(
+    return OpenAIOptions(
         model=source.model,
         dimensions=source.dimensions,
         api_key=api_key,
@@ -94,4 +94,10 @@ def _openai(
         batch_size=settings.batch_size,
         timeout_s=settings.timeout_s,
     )
-    return OpenAIEmbedder(options, egress=egress or USUAL)
+
+
+def _openai(options: "OpenAIOptions", egress: "Egress | None", on_used: Callable[[int], None] | None) -> Embedder:
+    from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedder
+    from agentmemory_operator.adapters.http.egress import USUAL
+
+    return OpenAIEmbedder(options, egress=egress or USUAL, on_used=on_used)

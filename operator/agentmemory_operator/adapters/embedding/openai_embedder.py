@@ -38,6 +38,7 @@ MAX_CONNECTIONS = 512
 KEEP_ALIVE_S = 4.0
 # Of an answer: a number as text takes up to 22 bytes, in base64 6; what stands around a vector, and around all of them.
 NUMBER_BYTES, ROW_BYTES, ANSWER_BYTES = 24, 512, 4 * MIB
+MARKS = 16
 # Only these families can be asked for fewer numbers; others refuse the parameter.
 SHORTENABLE = ("text-embedding-3", "gemini-embedding")
 
@@ -85,10 +86,16 @@ class OpenAIEmbedder:
 
     Args:
         egress: says whether the service may be connected to; each call raises SpecInvalid where it may not.
+        on_used: told the tokens of each answer that says them.
     """
 
     def __init__(
-        self, options: OpenAIOptions, *, jitter: Callable[[], float] = random.random, egress: Egress = USUAL
+        self,
+        options: OpenAIOptions,
+        *,
+        jitter: Callable[[], float] = random.random,
+        egress: Egress = USUAL,
+        on_used: Callable[[int], None] | None = None,
     ) -> None:
         if not options.api_key and not options.base_url:
             message = (
@@ -97,6 +104,7 @@ class OpenAIEmbedder:
             raise SpecInvalid("InvalidSpec", message)
         self._options = options
         self._jitter = jitter
+        self._on_used = on_used
         # What the service was seen to take; None until then.
         self._encoding: Encoding | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
@@ -152,6 +160,7 @@ class OpenAIEmbedder:
                 answer = await self._request(texts, encoding, deadline=deadline)
                 vectors = self._vectors(answer, expected=len(texts))
                 self._encoding = encoding
+                self._note_tokens(answer, texts)
                 return vectors
             except (_Refused, openai.OpenAIError, aiohttp.ClientError, OSError) as exc:
                 if encoding == "base64" and self._may_lack_base64(exc):
@@ -243,6 +252,14 @@ class OpenAIEmbedder:
         for vector in vectors:
             self._check(vector)
         return vectors
+
+    def _note_tokens(self, answer: Any, texts: Sequence[str]) -> None:
+        usage = answer.get("usage")
+        tokens = usage.get("total_tokens") if isinstance(usage, dict) else None
+        # No service has more tokens than bytes, but for a few that mark where a text begins and ends.
+        most = sum(len(text.encode()) + MARKS for text in texts)
+        if self._on_used and isinstance(tokens, int) and not isinstance(tokens, bool) and 0 < tokens <= most:
+            self._on_used(tokens)
 
     def _check(self, vector: Vector) -> None:
         size = self._options.dimensions

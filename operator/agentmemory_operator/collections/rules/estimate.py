@@ -92,6 +92,34 @@ def estimate(layout: Layout, memories: int) -> Estimate:
     return Estimate(ram, vectors + copies + graph + indexes + words.disk + memories * PAYLOAD_BYTES + log)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CopiesInRam:
+    """What compressed copies of the vectors do to the RAM that a collection needs, in bytes.
+
+    Attributes:
+        copies: what they take of it.
+        vectors: what the vectors take of it beside them; nothing where those are on disk.
+        vectors_on_disk: what they spare: the vectors that would have to be in RAM without them.
+    """
+
+    copies: float
+    vectors: float
+    vectors_on_disk: float
+
+
+def copies_in_ram(layout: Layout, memories: int) -> CopiesInRam | None:
+    """What its compressed copies cost and save; None of a layout that has none in RAM."""
+    plain = replace(layout, quantization=None)
+    copies = estimate(layout, memories).ram - estimate(plain, memories).ram
+    if layout.quantization is None or not copies:
+        return None
+    vectors = (
+        estimate(replace(plain, is_cold=False), memories).ram - estimate(replace(plain, is_cold=True), memories).ram
+    )
+    cold = vectors if layout.is_cold else 0
+    return CopiesInRam(copies=copies, vectors=vectors - cold, vectors_on_disk=cold)
+
+
 def estimates(collection: Collection, expected_memories: int) -> Mapping[str, Mapping[int, Estimate]]:
     """The collection's own estimates and those of every profile, by number of memories."""
     sizes = sorted({*SIZES, expected_memories})

@@ -24,7 +24,7 @@ from agentmemory_operator.collections.rules.changes import (
     WriteMarker,
     class_of,
 )
-from agentmemory_operator.collections.rules.estimate import MIB
+from agentmemory_operator.collections.rules.estimate import MIB, Layout, copies_in_ram, estimate
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.rebuild_costs import Costs
 from agentmemory_operator.collections.rules.refusals import Refusal
@@ -99,6 +99,29 @@ def _describe_replication(change: UpdateReplication) -> str:
     if drops := [str(move) for move in change.moves if isinstance(move, DropReplica)]:
         told.append(f"drop {named(drops)}")
     return "; ".join(told)
+
+
+def compression_text(layout: Layout, memories: int) -> str | None:
+    """What a layout's compressed copies cost and save of RAM; None where it has none there."""
+    found = copies_in_ram(layout, memories)
+    if found is None or layout.quantization is None:
+        return None
+    kind, copies = quantization_type(layout.quantization), math.ceil(found.copies / MIB)
+    told = f"index.quantization: {kind} copies take {copies:,} MiB of RAM for {memories:,} memories"
+    if found.vectors_on_disk:
+        return f"{told}, in place of {math.ceil(found.vectors_on_disk / MIB):,} MiB of vectors, which are on disk"
+    return (
+        f"{told}, beside {math.ceil(found.vectors / MIB):,} MiB of vectors, which stay there too (index.vectors.memory"
+        " is Cached): searches get faster, and RAM is not saved"
+    )
+
+
+def payload_text(layout: Layout) -> str | None:
+    """What contents in RAM cost an agent without memories; None where they are on disk."""
+    if not layout.has_payload_in_ram:
+        return None
+    empty = math.ceil(estimate(layout, 0).ram / MIB)
+    return f"index.payload.onDisk: false takes {empty:,} MiB of RAM before there is a memory; true takes none"
 
 
 def quantization_type(quantization: Quantization) -> str:

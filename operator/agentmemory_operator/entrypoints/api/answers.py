@@ -39,7 +39,10 @@ COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
 # Those of the models that are not in force are null.
-_MODEL_FIGURES = ("weights", "utility_norm", "confidence", "priority", "horizons", "importance", "expression")
+_MODEL_FIGURES = (
+    *("weights", "utility_norm", "confidence_share"),
+    *("confidence", "priority", "horizons", "importance", "expression"),
+)
 
 
 def json_response(content: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -288,9 +291,11 @@ def _terms(terms: ScoreTerms, ranking: Ranking) -> Json:
 def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
     """The terms of the model; the weighted one's stand by themselves."""
     if ranking.model is None:
-        return {**terms.terms, "weights": _weights(ranking), "terms": None, "variables": None}
+        factor = {"confidence_factor": None}
+        return {**factor, **terms.terms, "weights": _weights(ranking), "terms": None, "variables": None}
     variables = terms.variables if isinstance(ranking.model, CheckedExpression) else None
-    return {"recency": None, "utility": None, "weights": None, "terms": terms.terms, "variables": variables}
+    absent = dict.fromkeys(("recency", "utility", "weights", "confidence_factor"))
+    return {**absent, "terms": terms.terms, "variables": variables}
 
 
 def _match(found: Hit) -> Json:

@@ -83,6 +83,9 @@ class ExplainOut(Answer):
     fused: float = Field(description="Of similarity and keyword, by `scoring.fusion`: the term of the similarity.")
     recency: float | None = Field(description="Of the model Weighted.")
     utility: float | None = Field(description="Of the model Weighted.")
+    confidence_factor: float | None = Field(
+        description="Of the model Weighted with a confidenceShare: a factor of the score."
+    )
     weights: WeightsOut | None = Field(description="Of the model Weighted: boost * sum of weight * term = score.")
     terms: dict[str, float] | None = Field(
         description="Of another model, by name; of an expression, the parts of its sum: boost * their sum = score."
@@ -345,6 +348,7 @@ class AgentDetailOut(AgentOut):
     model: str = Field(description="The scoring model.")
     weights: WeightsOut | None = Field(description="Of the model Weighted.")
     utility_norm: float | None = Field(description="Of the model Weighted.")
+    confidence_share: float | None = Field(description="Of the model Weighted; null: confidence does not count.")
     confidence: dict[str, float] | None = Field(description="Figures of the model Confidence.")
     priority: dict[str, float] | None = Field(description="Figures of the model Priority.")
     horizons: dict[str, float] | None = Field(description="Weights by age of the model Priority.")

@@ -6,12 +6,14 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates
+from agentmemory_operator.collections.rules.desired import desired_collection
+from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates, layout_of
 from agentmemory_operator.controllers.preview import PassPreview, PreviewOutcome, worst_of
-from agentmemory_operator.controllers.rules.plan_text import plan_status
+from agentmemory_operator.controllers.rules.plan_text import compression_text, payload_text, plan_status
 from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.effective.settings import effective_tuning
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of
 
 EXIT_STATUS = {
@@ -78,7 +80,14 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     status = plan_status(preview.draft.plan, preview.draft.refusal)
     told = status.model_dump(mode="json", by_alias=True, exclude_none=True) if status else {}
     why = {"reason": preview.draft.refusal.reason} if preview.draft.refusal else {}
-    return document | {"physical": preview.draft.plan.physical} | told | why
+    return document | {"physical": preview.draft.plan.physical} | told | why | {"notes": notes_of(memory)}
+
+
+def notes_of(memory: AgentMemory) -> list[str]:
+    """What the layout that an object asks for costs and saves of RAM, at the size that it is made for."""
+    layout = layout_of(desired_collection(memory, cluster_id=""))
+    texts = (compression_text(layout, effective_tuning(memory).expected_memories), payload_text(layout))
+    return [text for text in texts if text]
 
 
 def plan_sections(previews: Sequence[PassPreview], qdrant: str | None) -> list[Section]:
@@ -100,7 +109,7 @@ def _section(preview: PassPreview) -> Section:
         MOODS[preview.outcome],
         PLAN_COLUMNS if rows else (),
         rows,
-        notes=(told["refusal"],) if "refusal" in told else (),
+        notes=(*((told["refusal"],) if "refusal" in told else ()), *told.get("notes", ())),
     )
 
 

@@ -5,6 +5,8 @@ The weighted model: score = boost * (wSimilarity * similarity + wRecency * recen
     recency = 0.5 ** (ageDays / halfLifeDays)                          age from createdAt, in the future counts as 0
     utility = min(importance * (1 + log10(1 + accessCount)) / norm, 1)
 
+and, where the object asks for it, times 1 - confidenceShare + confidenceShare * confidence.
+
 A type that does not decay has recency 1. A type that the object no longer lists goes on answering with a recency of
 0.5: nobody says how fast it ages, so it ranks neither as new nor as forgotten. The other models: `score_trees`.
 """
@@ -105,7 +107,8 @@ LEAST_SHARE = 0.05
 
 def tells_similarity(ranking: Ranking) -> bool:
     """Whether the similarity behind a score can be told from it."""
-    return ranking.model is None and ranking.weights.similarity >= LEAST_SHARE
+    is_plain = ranking.model is None and not ranking.confidence_share
+    return is_plain and ranking.weights.similarity >= LEAST_SHARE
 
 
 def similarity_behind(found: float, memory: Scored, ranking: Ranking, *, now_ms: int) -> float:

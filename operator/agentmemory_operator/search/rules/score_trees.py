@@ -43,6 +43,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 LEFT_OUT = -1e6
 KNOWLEDGE_TYPE = "semantic"
 EFFECTIVE_CONFIDENCE = "effective_confidence"
+CONFIDENCE_FACTOR = "confidence_factor"
 _ONE = Const(1.0)
 
 
@@ -52,7 +53,8 @@ def combined(ranking: Ranking) -> Expression:
     factors = () if boost == _ONE else (boost,)
     match ranking.model:
         case None:
-            return _product(*factors, _weighted(ranking))
+            confidence = (_confidence_factor(ranking),) if ranking.confidence_share else ()
+            return _product(*factors, *confidence, _weighted(ranking))
         case Confidence():
             return _product(*factors, Var(SIMILARITY), *terms_of(ranking).values())
         case Importance():
@@ -67,7 +69,8 @@ def terms_of(ranking: Ranking) -> Mapping[str, Expression]:
     """The model's own terms by the names that `explain` shows."""
     match ranking.model:
         case None:
-            return {"recency": recency_of(ranking.types, Var(AGE_DAYS)), "utility": _utility(ranking)}
+            factor = {CONFIDENCE_FACTOR: _confidence_factor(ranking)} if ranking.confidence_share else {}
+            return {"recency": recency_of(ranking.types, Var(AGE_DAYS)), "utility": _utility(ranking)} | factor
         case Confidence() as model:
             return _confidence_terms(model, ranking.types)
         case Priority() as model:
@@ -100,6 +103,11 @@ def _weighted(ranking: Ranking) -> Expression:
             Product((Const(weights.utility), terms["utility"])),
         )
     )
+
+
+def _confidence_factor(ranking: Ranking) -> Expression:
+    share = ranking.confidence_share
+    return Sum((Const(1 - share), Product((Const(share), Var(CONFIDENCE)))))
 
 
 def _utility(ranking: Ranking) -> Expression:

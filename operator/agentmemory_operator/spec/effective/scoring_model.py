@@ -22,6 +22,7 @@ _MODEL_FIELDS = {
     "model",
     "weights",
     "utilityNorm",
+    "confidenceShare",
     "confidence",
     "priority",
     "horizons",
@@ -37,6 +38,7 @@ class RankingModel:
     Attributes:
         model: None is the weighted sum.
         weights, utility_norm: of the weighted sum; None is the preset's.
+        confidence_share: of the weighted sum; how much confidence counts, 0..1.
         fault: why the expression that the object asks for cannot be used.
         generation: metadata.generation of the object whose model it is; None is the preset's for want of one.
     """
@@ -44,6 +46,7 @@ class RankingModel:
     model: Model | None = None
     weights: Weights | None = None
     utility_norm: float | None = None
+    confidence_share: float = 0.0
     fault: str | None = None
     generation: int | None = None
 
@@ -109,7 +112,8 @@ def _chosen(spec: ScoringSpec, preset: Preset, types: tuple[MemoryType, ...], *,
         case "Expression":
             return RankingModel(model=checked_expression(spec.expression or "", types, distance))
     weights = Weights(**spec.weights.model_dump()) if spec.weights else None
-    return RankingModel(weights=weights, utility_norm=spec.utility_norm)
+    share = spec.confidence_share or 0.0
+    return RankingModel(weights=weights, utility_norm=spec.utility_norm, confidence_share=share)
 
 
 def _given(block: Any) -> dict[str, Any]:

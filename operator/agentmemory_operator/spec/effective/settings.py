@@ -56,6 +56,7 @@ class Ranking:
 
     Attributes:
         model: what ranks instead of the weighted sum; None is the weighted sum.
+        confidence_share: of the weighted sum: how much confidence counts, 0..1; 0 is not at all.
         candidates: how many memories the engine scores; None sizes it from the number behind the filter.
         search_ef: the engine's `hnsw_ef`; None leaves it to the engine.
         rescore: candidates are compared by the vectors themselves, not by their compressed copies.
@@ -78,6 +79,7 @@ class Ranking:
     types: tuple[MemoryType, ...]
     unlisted: tuple[MemoryType, ...] = ()
     model: Model | None = None
+    confidence_share: float = 0.0
     candidates: int | None = None
     search_ef: int | None = None
     rescore: bool = True
@@ -235,7 +237,8 @@ def subjects_now(document: Mapping[str, Any]) -> tuple[Subject, ...]:
 def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     """The type of every payload index by field: the preset's, the scoring model's and the object's."""
     extra = (memory.spec.index and memory.spec.index.payload_indexes) or ()
-    read = variables_read(scoring_choice(memory).model)
+    choice = scoring_choice(memory)
+    read = variables_read(choice.model) | ({CONFIDENCE} if choice.confidence_share else set())
     scored = dict(index for variable, index in SCORED_INDEXES.items() if variable in read)
     is_looked_up = effective_lifecycle(memory).deduplicate or any(
         type_.supersede_by for type_ in effective_types(memory)
@@ -257,6 +260,7 @@ def effective_ranking(memory: AgentMemory) -> Ranking:
         model=choice.model,
         weights=choice.weights or preset.weights,
         utility_norm=choice.utility_norm or preset.utility_norm,
+        confidence_share=choice.confidence_share,
         limit=given.get("limit", preset.limit),
         score_threshold=given.get("score_threshold", preset.score_threshold),
         min_similarity=given.get("min_similarity", preset.min_similarity),
@@ -345,7 +349,8 @@ def model_figures(ranking: Ranking) -> dict[str, Any]:
     model: Model | None = ranking.model
     match model:
         case None:
-            return {"weights": asdict(ranking.weights), "utility_norm": ranking.utility_norm}
+            share = {"confidence_share": ranking.confidence_share} if ranking.confidence_share else {}
+            return {"weights": asdict(ranking.weights), "utility_norm": ranking.utility_norm} | share
         case Confidence():
             return {"confidence": asdict(model)}
         case Priority():

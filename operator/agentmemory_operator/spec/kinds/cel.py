@@ -253,6 +253,7 @@ WEIGHTS = (
 _MODELS_FIGURES = {
     "weights": "Weighted",
     "utilityNorm": "Weighted",
+    "confidenceShare": "Weighted",
     "confidence": "Confidence",
     "priority": "Priority",
     "horizons": "Priority",

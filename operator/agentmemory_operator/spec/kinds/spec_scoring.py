@@ -180,6 +180,11 @@ class ScoringSpec(Model):
         description="What importance * (1 + log10(1 + accesses)) is divided by to give the utility (at most 1),"
         " 0.001..1000. Default: the preset's.",
     )
+    confidence_share: Share | None = Field(
+        default=None,
+        description="Of the model Weighted: how much a memory's confidence counts, 0..1. The score is multiplied by 1 -"
+        " share + share x confidence; a memory without a confidence counts as sure. Default: 0, not at all.",
+    )
     confidence: ConfidenceSpec | None = Field(default=None, description="Figures of the model Confidence.")
     priority: PrioritySpec | None = Field(default=None, description="Figures of the model Priority.")
     horizons: HorizonsSpec | None = Field(

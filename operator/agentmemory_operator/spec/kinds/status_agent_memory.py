@@ -169,6 +169,7 @@ class RankingStatus(StatusModel):
     model: str | None = Field(default=None, description="The scoring model.")
     weights: WeightsStatus | None = Field(default=None, description="Shares of the combined score.")
     utility_norm: float | None = Field(default=None, description="Divisor of the utility.")
+    confidence_share: float | None = Field(default=None, description="How much confidence counts; absent: not at all.")
     confidence: ConfidenceStatus | None = Field(default=None, description="Figures of the model Confidence.")
     priority: PriorityStatus | None = Field(default=None, description="Figures of the model Priority.")
     horizons: HorizonsStatus | None = Field(default=None, description="Weights by age of the model Priority.")

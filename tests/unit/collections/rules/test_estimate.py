@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agentmemory_operator.collections.rules.estimate import AS_ASKED, MIB, Layout, estimate, estimates
+from agentmemory_operator.controllers.rules.plan_text import compression_text, payload_text
 from agentmemory_operator.spec.presets.profiles import PROFILES
 from agentmemory_operator.spec.presets.table import (
     BinaryQuantization,
@@ -109,3 +110,24 @@ def test_contents_in_ram_take_a_page_a_segment_of_an_empty_agent_too() -> None:
     assert (estimate(in_ram, 0).ram - estimate(FLOATS, 0).ram) / MIB == pytest.approx(66, rel=0.05)
     assert estimate(in_ram, 10_000).disk == estimate(FLOATS, 10_000).disk
     assert estimate(in_ram, 1_000_000).ram - estimate(FLOATS, 1_000_000).ram > 1_000_000 * 400
+
+
+def test_what_copies_cost_and_save_is_told_apart() -> None:
+    int8 = replace(FLOATS, quantization=ScalarQuantization(0.99, True))
+    cached, cold = compression_text(int8, 100_000), compression_text(replace(int8, is_cold=True), 100_000)
+
+    assert cached
+    assert "RAM is not saved" in cached
+    assert cold
+    assert "in place of 50 MiB of vectors, which are on disk" in cold
+    assert compression_text(FLOATS, 100_000) is None
+    unheld = replace(int8, is_cold=True, quantization=ScalarQuantization(0.99, False))
+    assert compression_text(unheld, 100_000) is None
+
+
+def test_what_contents_in_ram_cost_is_told() -> None:
+    told = payload_text(replace(FLOATS, has_payload_in_ram=True))
+
+    assert told
+    assert "takes 64 MiB of RAM before there is a memory" in told
+    assert payload_text(FLOATS) is None
