@@ -5,6 +5,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agentmemory_operator.spec.times import parse_time
 from tests.api.test_memories import MEMORIES, read, store
 
 UNKNOWN = "018f0000-0000-7000-8000-000000000000"
@@ -31,7 +32,9 @@ def test_what_is_sent_changes_and_the_answer_is_what_is_read_from_then_on(client
 
     assert answer.status_code == 200, answer.text
     assert answer.json() == read(client, user, memory_id).json()
-    assert answer.json() == before | {"importance": 1.0, "pinned": True, "expires_at": "2999-01-01T00:00:00.000Z"}
+    changed = answer.json()
+    assert parse_time(changed.pop("updated_at")) > parse_time(before.pop("updated_at"))
+    assert changed == before | {"importance": 1.0, "pinned": True, "expires_at": "2999-01-01T00:00:00.000Z"}
 
 
 def test_lists_are_emptied_and_an_end_is_taken_away(client: httpx.Client, user: str) -> None:

@@ -5,6 +5,8 @@ from typing import Any
 import httpx
 import pytest
 
+from agentmemory_operator.spec.times import parse_time
+
 MEMORIES, SEARCH, BATCH = "/v1/agents/probe/memories", "/v1/agents/probe/search", "/v1/agents/probe/memories/batch"
 VECTOR = [0.5] * 8
 OTHER = [0.5] * 4 + [-0.5] * 4
@@ -63,8 +65,10 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
 
     memory = read(client, user, memory_id).json()
 
+    assert parse_time(memory.pop("updated_at")) > parse_time(memory["created_at"])
     assert memory == sent | {
         "id": memory_id,
+        "priority": None,
         "observed_by": ["support"],
         "observation_count": 1,
         "user_id": user,

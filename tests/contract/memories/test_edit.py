@@ -30,7 +30,8 @@ async def test_what_is_sent_changes_and_nothing_else(world: World) -> None:
     changed = await change(world, memory_id, importance=0.9, tags=["y", "z"])
 
     now = await read_memory(world.agent, memory_id, user_id="u")
-    assert now == changed == replace(before, importance=0.9, tags=("y", "z"), rev=2, updated_at=now.updated_at)
+    expected = replace(before, importance=0.9, tags=("y", "z"), rev=2, updated_at=now.updated_at)
+    assert now == changed == replace(expected, changed_at=world.clock.now_ms())
 
 
 async def test_metadata_is_replaced_as_a_whole(world: World) -> None:

@@ -16,6 +16,8 @@ from agentmemory_operator.errors import (
     RebuildPaused,
     StoreUnavailable,
 )
+from agentmemory_operator.memories.item_writes import ItemContent
+from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.points import PointStore
@@ -102,6 +104,24 @@ async def test_every_point_is_copied_and_the_record_says_so(rebuild: RebuildTask
     assert await rebuild.whole(rebuild.target) == await rebuild.whole(rebuild.source)
     record = await record_of(rebuild)
     assert (record.copied, record.total, record.calls) == (POINTS, POINTS, 0)
+
+
+async def test_the_versions_of_an_item_come_along_and_are_not_embedded(smaller: RebuildTask) -> None:
+    world = smaller.world
+    world.agent = replace(world.agent, settings=replace(world.agent.settings, keep_versions=3))
+    address = Address(user_id="u", namespace=("memories", "u"), key="k")
+    for content in ("first", "second"):
+        put = await world.items.put(world.agent, address, ItemContent(content=content, vector=vector_of(content)))
+    embedder = FakeEmbedder(size=4)
+
+    await Copying()(await task_of(smaller, embedder=embedder, embedding={"provider": "wordllama", "batchSize": 8}))
+
+    points = smaller.server.points
+    before, after = [await points.retrieve(of, [put.memory_id]) for of in (smaller.source, smaller.target)]
+    assert [version["content"] for version in after[0]["payload"]["itemVersions"]] == ["first"]
+    assert before[0]["payload"] == after[0]["payload"]
+    assert "second" in embedder.texts
+    assert "first" not in embedder.texts
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])

@@ -5,6 +5,7 @@ import re
 import yaml
 
 from agentmemory_operator.adapters.embedding.openai_embedder import SHORTENABLE
+from agentmemory_operator.spec.effective.embedding import Prefixes, effective_embedding
 from agentmemory_operator.spec.kinds.cel import FASTEMBED_DEFAULT_MODEL, FASTEMBED_MODELS
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.pages import DOCS
@@ -31,3 +32,11 @@ def test_the_example_is_valid() -> None:
 
     assert memory.spec.embedding is not None
     assert memory.spec.embedding.dimensions == 768
+
+
+def test_the_example_of_prefixes_is_valid_and_keeps_their_spaces() -> None:
+    example = yaml.safe_load(PAGE.split("```yaml\n")[2].split("```")[0])
+
+    embedding = effective_embedding(parse_agent_memory(memory_document("probe", **example["spec"])))
+
+    assert embedding.prefixes == Prefixes(query="query: ", passage="passage: ")

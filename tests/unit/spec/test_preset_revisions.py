@@ -295,6 +295,21 @@ async def test_an_object_that_says_itself_how_its_memories_end_has_nothing_held(
 
 
 @pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
+async def test_what_refuses_new_memories_is_held_unless_the_object_has_types_of_its_own(
+    of_before: tuple[Stage, str],
+) -> None:
+    stage, preset = of_before
+    kept = {"preset": preset, "lifecycle": {"sessionIdleHours": 0}}
+
+    key, status = await run_again(stage, spec=kept, generation=2)
+    assert stage.short(key) == HELD
+    assert "new memories of type 'semantic' are refused without domain" in status["plan"]["refusal"]
+    key, _ = await run_again(stage, spec=kept | {"types": [{"name": "semantic", "halfLifeDays": 30}]}, generation=3)
+
+    assert stage.short(key) == READY
+
+
+@pytest.mark.parametrize("of_before", ["cognitive"], indirect=True)
 async def test_a_rebuild_that_the_object_may_have_ends_nothing_unasked(of_before: tuple[Stage, str]) -> None:
     stage, preset = of_before
     spec = {"preset": preset, "changePolicy": "Apply", "index": {"distance": "Dot"}}

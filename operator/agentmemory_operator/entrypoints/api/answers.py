@@ -54,7 +54,7 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     """`MemoryOut`.
 
     Args:
-        agent: by the settings of which its priority is told; None tells none.
+        agent: whose settings give its priority; None leaves that out.
     """
     return {
         "id": record.id,

@@ -191,8 +191,8 @@ class TypeSpec(Model):
         strict=False,
         min_length=1,
         max_length=32,
-        description="What event_type of a memory of this type may be, 1..32 words; a memory without one is stored all"
-        " the same. Acts on the next write. Default: anything.",
+        description="What event_type of a memory of this type may be, 1..32 words; one without is refused only where"
+        " required names the field. Acts on the next write. Default: anything.",
         json_schema_extra=distinct(),
     )
     required: tuple[RequiredField, ...] | None = Field(

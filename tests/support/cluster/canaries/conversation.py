@@ -77,6 +77,7 @@ class Said:
             "speaker": self.text(f"{what}: speaker"),
             "source": self.text(f"{what}: source"),
             "domain": self.text(f"{what}: domain"),
+            "event_type": "user_interaction",
             "session_id": "s1",
         } | more
 
@@ -94,7 +95,7 @@ def talk(conversation: Conversation, slug: str, user: str) -> None:
     head = send(CREATED, "POST", f"{at}/memories", json=newer).json()["id"]
     send(409, "POST", f"{at}/memories", json=said.memory(user, "a second successor", supersedes=stored))
     secret = conversation.canaries.secret("a password in a memory")
-    scrubbed = send(CREATED, "POST", f"{at}/memories", json={**mine, "content": f"password: {secret}"})
+    scrubbed = send(CREATED, "POST", f"{at}/memories", json=first | {"content": f"password: {secret}"})
     assert scrubbed.json()["warnings"]
     batch = [said.memory(user, "of a batch"), {**mine, "content": said.text("bad of a batch"), "importance": "huge"}]
     send(OK, "POST", f"{at}/memories/batch", json={"memories": batch})
@@ -130,8 +131,11 @@ def talk_of_items(conversation: Conversation, at: str, user: str) -> None:
     namespace = [said.text("part of an item's namespace"), said.text("another part")]
     place = {"user_id": user, "namespace": namespace, "key": said.text("key of an item")}
     item = {"content": said.text("an item"), "metadata": {"k": said.text("metadata of an item")}}
+    item |= {"tags": [said.text("tag of an item")], "category": said.text("category of an item")}
     send(OK, "PUT", f"{at}/items", params=place, json=item)
+    send(OK, "PUT", f"{at}/items", params=place, json=item | {"content": said.text("a newer item")})
     send(OK, "GET", f"{at}/items", params=place)
+    send(OK, "GET", f"{at}/items/versions", params=place)
     send(OK, "GET", f"{at}/keys", params={"user_id": user, "namespace": namespace})
     send(OK, "GET", f"{at}/namespaces", params={"user_id": user})
     send(DONE, "DELETE", f"{at}/items", params=place)
@@ -238,7 +242,8 @@ def look_from_outside(conversation: Conversation, slug: str, user: str, memory: 
     send((expected, 422), "POST", f"{at}/search", json={**mine, "query": "what is there?"})
     send((expected, 404), "PATCH", f"{at}/memories/{memory}", params=mine, json={"tags": []})
     send((expected, 404), "DELETE", f"{at}/memories/{memory}", params=mine)
-    send((expected, 404), "POST", f"{at}/memories", json={**mine, "content": "mine", "supersedes": memory})
+    stolen = {**mine, "content": "mine", "supersedes": memory, "event_type": "user_interaction"}
+    send((expected, 404), "POST", f"{at}/memories", json=stolen)
 
 
 def ndjson(*lines: str) -> Json:

@@ -89,3 +89,12 @@ def test_a_type_of_the_object_s_own_is_explained_as_the_preset_s_of_its_name() -
     description = remember.parameters["properties"]["type"]["description"]
     assert "decision = a choice that was made" in description
     assert description.endswith("; recipe.")
+
+
+def test_what_the_types_of_an_agent_demand_can_be_said_and_of_others_it_is_not_asked_for() -> None:
+    [cognitive, *_], [cortex, *_] = (tools_for(PRESETS[name][-1].types) for name in ("cognitive", "cortex"))
+
+    properties = cognitive.parameters["properties"]
+    assert properties["event_type"]["enum"] == list(PRESETS["cognitive"][-1].types[0].event_types)
+    assert "Required of memories of type semantic" in properties["domain"]["description"]
+    assert not {"event_type", "domain"} & cortex.parameters["properties"].keys()
