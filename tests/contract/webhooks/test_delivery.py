@@ -1,4 +1,4 @@
-"""Webhooks over a real engine and real sockets: targets that are away, slow, lie or redirect; kills; forgotten users."""
+"""Webhooks over a real engine and real sockets: targets that are away, slow, lie or redirect; kills."""
 
 import asyncio
 import base64
