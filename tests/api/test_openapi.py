@@ -37,6 +37,7 @@ PATHS = {
     "/v1/agents/{agent}/namespaces": {"get"},
     "/v1/agents/{agent}/sessions/{session_id}/working": {"get", "put"},
     "/v1/agents/{agent}/sessions/{session_id}/end": {"post"},
+    "/v1/agents/{agent}/changes": {"get"},
     "/v1/agents/{agent}/export": {"get"},
     "/v1/agents/{agent}/import": {"post"},
     "/v1/agents/{agent}/forget": {"post"},

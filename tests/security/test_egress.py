@@ -25,6 +25,7 @@ from agentmemory_operator.adapters.embedding.openai_embedder import OpenAIEmbedd
 from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
 from agentmemory_operator.adapters.http.httpx_transport import HostTransport, client_of
+from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnapshots
@@ -192,9 +193,19 @@ async def fetch_file(url: str, egress: Egress = USUAL) -> None:
             pass
 
 
+async def tell_webhook(url: str, egress: Egress = USUAL) -> None:
+    failure = await HttpWebhookSender(egress).send(
+        "spec.webhooks[a].url", url, TEXT.encode(), {"webhook-signature": KEY}
+    )
+    if failure and "is not connected to" in failure:
+        raise SpecInvalid("HostNotAllowed", failure)
+    if failure:
+        raise StoreUnavailable(failure)
+
+
 CLIENTS = [
     *(ask_collections, ask_points, write_points, list_snapshots, download_snapshot, ask_nodes),
-    *(embed, list_bucket, read_object, fetch_file),
+    *(embed, list_bucket, read_object, fetch_file, tell_webhook),
 ]
 EVERY_CLIENT = pytest.mark.parametrize("ask", CLIENTS, ids=lambda ask: ask.__name__)
 
@@ -508,7 +519,9 @@ class TestAddresses:
             await ask(f"https://{host}:6333", refusing)
 
         assert raised.value.reason == "HostNotAllowed"
-        assert re.match(r"(spec\.(url|nodes|embedding\.baseURL)|endpoint|source\.url): ", str(raised.value))
+        assert re.match(
+            r"(spec\.(url|nodes|embedding\.baseURL|webhooks\[a\]\.url)|endpoint|source\.url): ", str(raised.value)
+        )
 
     @EVERY_CLIENT
     async def test_the_address_behind_a_name_is_not_told(self, ask: Callable[[str, Egress], Awaitable[None]]) -> None:

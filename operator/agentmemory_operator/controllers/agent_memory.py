@@ -65,6 +65,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import told_of_access
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import render_second
+from agentmemory_operator.webhooks.deliver import Webhooks
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +110,7 @@ class Passes:
         hosts: what the retrieval API may connect to, as far as this process knows.
         handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
         cleaning: told of each object; says when its next cleanup is due.
+        webhooks: told of each object; says how far its webhooks have come.
         snapshots: told of each object; says what there is to say of its snapshots.
         rebuilds: told of what each pass found.
     """
@@ -127,6 +129,7 @@ class Passes:
     hosts: Hosts
     handover: Handover | None
     cleaning: Cleaning
+    webhooks: Webhooks
     snapshots: SnapshotSchedule
     rebuilds: Rebuilds
     statuses: Statuses = field(init=False)
@@ -358,6 +361,7 @@ class Passes:
         if self.handover is not None:
             status["access"] = access_status(settings, opened_by)
         status |= self.cleaning.note(key, memory, settings)
+        status |= self.webhooks.note(key, memory)
         if rebuild := self.rebuilds.reports.last(key):
             status["rebuild"] = rebuild
         since = (document.get("status") or {}).get("reindexSince")

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from agentmemory_operator.adapters.clock import SystemClock
@@ -11,12 +11,14 @@ from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.http.egress import USUAL, Egress
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
+from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
 from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
 from agentmemory_operator.adapters.kubernetes.transport import OPERATOR, load_configuration
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
 from agentmemory_operator.agents.directory import Agent, open_collection
+from agentmemory_operator.agents.fence import TIMES
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.claims import Claims
 from agentmemory_operator.collections.rules.claims import ClaimSet
@@ -65,6 +67,7 @@ from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.webhooks.deliver import Webhooks
 
 HEALTH_PORT = 8081
 # Of one namespace on one connection; each keeps a disk busy.
@@ -143,7 +146,9 @@ class Operator:
         self._make_restores(copies, restored)
         self._sweepers = self._make_sweepers(restored)
         reports = RebuildReports(self.table, cluster, self._clock)
+        self._stores = PointStores(self.table, secrets, ports.points, namespaces=cluster)
         self.cleaning = self._clean_up(reports)
+        self.webhooks = self._tell_webhooks()
         self._rebuilds = self._rebuild(reports)
         self._passes = self._make_passes()
         self.feed = OperatorFeed(
@@ -221,24 +226,32 @@ class Operator:
         )
         self._work_on(MEMORY_RESTORE, restores.run, width=RESTORES_AT_ONCE)
 
+    async def _open_agent(self, settings: AgentSettings) -> Agent:
+        """An agent of which only the collection is used."""
+        # Nothing embeds here.
+        embedder = CallerVectors(settings.embedding.dimensions)
+        store = await self._stores.store_for(settings)
+        least_epoch = self.table.claims.least_epoch(settings.slug)
+        agent = await open_collection(
+            store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, least_epoch=least_epoch
+        )
+        # The API's writers set how long a write may take.
+        return replace(agent, write_s=self._stores.timeout_of(settings) + TIMES.most_wait_s)
+
     def _clean_up(self, reports: RebuildReports) -> Cleaning:
         """Make cleanups; of what is being rebuilt none begins."""
-        stores = PointStores(self.table, self._ports.secrets, self._ports.points, namespaces=self._cluster)
-
-        async def open_agent(settings: AgentSettings) -> Agent:
-            # Nothing embeds here.
-            embedder = CallerVectors(settings.embedding.dimensions)
-            store = await stores.store_for(settings)
-            least_epoch = self.table.claims.least_epoch(settings.slug)
-            return await open_collection(
-                store, settings, embedder, self._clock, cluster_id=self._cluster.cluster_id, least_epoch=least_epoch
-            )
-
         return Cleaning(
-            *(self.table, open_agent, self._cluster, self._clock),
+            *(self.table, self._open_agent, self._cluster, self._clock),
             cleanup=Cleanup(self._clock),
             request=self.queues.request,
             is_rebuilding=reports.is_under_way,
+        )
+
+    def _tell_webhooks(self) -> Webhooks:
+        """Tell webhooks what happened."""
+        return Webhooks(
+            *(self.table, self._open_agent, self._ports.secrets, HttpWebhookSender(self._ports.egress), self._clock),
+            request=self.queues.request,
         )
 
     def _rebuild(self, reports: RebuildReports) -> Rebuilds:
@@ -269,6 +282,7 @@ class Operator:
             hosts=self._ports.egress,
             handover=self.handover,
             cleaning=self.cleaning,
+            webhooks=self.webhooks,
             snapshots=self.snapshots,
             rebuilds=self._rebuilds,
         )
@@ -289,6 +303,7 @@ class Operator:
         return [
             *self.meter.metrics(self.queue),
             *self.cleaning.meter.metrics,
+            *self.webhooks.meter.metrics,
             *self.snapshots.metrics,
             *self.connections.capacity.metrics,
             *self.snapshot_passes.meter.metrics,
@@ -297,7 +312,7 @@ class Operator:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._claims.load()
-        queues = self.cleaning.queue, self._rebuilds.queue
+        queues = self.cleaning.queue, self.webhooks.queue, self._rebuilds.queue
         async with asyncio.TaskGroup() as group:
             for work in (self.queues, self.snapshots, self._claims, *queues, *self._sweepers, self._mirror):
                 group.create_task(work.run())

@@ -3,6 +3,7 @@
 from typing import Any
 
 from agentmemory_operator.adapters.http.egress import UNCHECKED
+from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.claims import Claims
 from agentmemory_operator.collections.takeover import TakeoverRequests
@@ -19,6 +20,7 @@ from agentmemory_operator.rebuilds.controller import Rebuilds
 from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
+from agentmemory_operator.webhooks.deliver import Webhooks
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClaimStore, FakeSecrets
 from tests.support.job.schedule_world import NothingToRemove
@@ -89,6 +91,7 @@ def passes_over(
         hosts=UNCHECKED,
         handover=handover,
         cleaning=Cleaning(*(table, never, cluster, clock), cleanup=Cleanup(clock), request=request),
+        webhooks=Webhooks(*(table, never, FakeSecrets(), HttpWebhookSender(UNCHECKED), clock), request=request),
         snapshots=SnapshotSchedule(table, cluster, clock, request, NothingToRemove()),
         rebuilds=Rebuilds(
             table=table,

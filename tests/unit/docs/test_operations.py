@@ -28,6 +28,7 @@ from agentmemory_operator.snapshots.controller import SnapshotMeter
 from agentmemory_operator.snapshots.retention import removed_counter
 from agentmemory_operator.snapshots.schedule import ScheduleMeter
 from agentmemory_operator.spec.kinds.conditions import Reason
+from agentmemory_operator.webhooks.deliver import WebhookMeter
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
 
@@ -56,7 +57,14 @@ def metrics() -> list[Metric]:
     passes = told_by(OperatorMeter(ObjectTable()).metrics(WorkQueue(run)), is_leading=True)
     passes += Capacity().metrics
     snapshots = [*ScheduleMeter().metrics, *SnapshotMeter().metrics, removed_counter()]
-    return [*passes, *CleaningMeter().metrics, *snapshots, *RebuildMeter().metrics, call_counter()]
+    return [
+        *passes,
+        *CleaningMeter().metrics,
+        *WebhookMeter().metrics,
+        *snapshots,
+        *RebuildMeter().metrics,
+        call_counter(),
+    ]
 
 
 def api_metrics() -> list[Metric]:

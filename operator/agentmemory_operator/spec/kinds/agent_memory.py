@@ -25,6 +25,7 @@ from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
 from agentmemory_operator.spec.kinds.spec_snapshot import MemorySnapshotSpec, SnapshotsSpec
+from agentmemory_operator.spec.kinds.spec_webhooks import Webhook
 
 GROUP = "agentmemory.dev"
 VERSION = "v1alpha1"
@@ -253,6 +254,14 @@ class AgentMemorySpec(Model):
     )
     access: Access | None = Field(
         default=None, description="Who may call the API for this agent. Default: nobody, where identities are checked."
+    )
+    webhooks: tuple[Webhook, ...] | None = Field(
+        default=None,
+        strict=False,
+        max_length=8,
+        description="URLs that are told what happens to the memories, at most 8, each name once (docs/webhooks.md)."
+        " Default: none.",
+        json_schema_extra=keyed_by("name"),
     )
     suspend: bool | None = Field(
         default=None,

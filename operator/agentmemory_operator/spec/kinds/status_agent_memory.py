@@ -267,6 +267,23 @@ class ClosedStatus(StatusModel):
     since: str | None = Field(default=None, description="Since when.", json_schema_extra={"format": "date-time"})
 
 
+class WebhookStatus(StatusModel):
+    """How far one webhook has come."""
+
+    name: str = Field(description="Its name in the spec.")
+    cursor: str | None = Field(default=None, max_length=512, description="Up to which change it was told.")
+    cleanup: str | None = Field(
+        default=None,
+        description="The time of the last cleanup that it was told of.",
+        json_schema_extra={"format": "date-time"},
+    )
+    delivered: int | None = Field(default=None, ge=0, description="Events that the URL took.")
+    dropped: int | None = Field(default=None, ge=0, description="Events that became too old before the URL took them.")
+    message: str | None = Field(
+        default=None, max_length=1024, description="Why the last attempt failed; absent where it did not."
+    )
+
+
 MAX_DRIFT = 64
 Drift = Annotated[tuple[DriftStatus, ...], Field(max_length=MAX_DRIFT, json_schema_extra=keyed_by("path"))]
 
@@ -310,6 +327,12 @@ class AgentMemoryStatus(WholeStatus):
         default=None,
         description="When the next snapshot of the schedule is asked for; absent where none is.",
         json_schema_extra={"format": "date-time"},
+    )
+    webhooks: tuple[WebhookStatus, ...] | None = Field(
+        default=None,
+        max_length=8,
+        description="How far each webhook has come.",
+        json_schema_extra=keyed_by("name"),
     )
     closed: ClosedStatus | None = Field(
         default=None, description="A snapshot is being restored into the collection itself: the API answers 503."

@@ -1,0 +1,44 @@
+"""Posts webhooks: to hosts that may be connected to, in bounded time, without reading what is answered."""
+
+import asyncio
+from collections.abc import Mapping
+
+import aiohttp
+from yarl import URL
+
+from agentmemory_operator.adapters.http.egress import Egress, HostSession
+from agentmemory_operator.errors import SpecInvalid
+
+TIMEOUT_S = 10.0
+
+
+class HttpWebhookSender:
+    """Implements ports.WebhookSender.
+
+    Args:
+        egress: says what may be connected to.
+    """
+
+    def __init__(self, egress: Egress, *, timeout_s: float = TIMEOUT_S) -> None:
+        self._egress = egress
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+
+    async def send(self, field: str, url: str, body: bytes, headers: Mapping[str, str]) -> str | None:
+        """Post it; return why it was not taken, None where it was. No word of the answer is told."""
+        try:
+            session = HostSession(self._egress, url, field=field, headers=dict(headers), force_close=True, limit=1)
+            try:
+                response = await session.request("POST", URL(url, encoded=True), data=body, timeout=self._timeout)
+                status = response.status
+                response.close()
+            finally:
+                await session.close()
+        except SpecInvalid as error:
+            return str(error)
+        except TimeoutError:
+            return f"no answer within {self._timeout.total:g} s"
+        except (aiohttp.ClientError, OSError, ValueError, asyncio.IncompleteReadError) as error:
+            return f"no answer ({type(error).__name__})"
+        if 300 <= status < 400:
+            return f"it answered {status}: redirects are not followed"
+        return None if 200 <= status < 300 else f"it answered {status}"

@@ -1,0 +1,1 @@
+"""What happened to an agent's memories, sent to whoever its object names."""

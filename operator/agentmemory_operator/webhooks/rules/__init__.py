@@ -1,0 +1,1 @@
+"""What is sent, signed how, and when again. Pure."""

@@ -1,0 +1,340 @@
+"""Webhooks over a real engine and real sockets: targets that are away, slow, lie or redirect; kills."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.http.egress import UNCHECKED, Egress
+from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
+from agentmemory_operator.collections.rules.epochs import Epoch
+from agentmemory_operator.connections.rules.egress import EgressPolicy
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.rules.change_log import CLOCKS_MS
+from agentmemory_operator.runtime.cache import Key, ObjectTable
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.times import render_second
+from agentmemory_operator.webhooks.deliver import Webhooks
+from agentmemory_operator.webhooks.rules.events import KEPT_MS, LAST_RETRY_S
+from tests.support.engine.agents import World
+from tests.support.engine.fakes import FakeSecrets
+from tests.support.spec.documents import memory_document
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+WRITE_S, TIMEOUT_S = 16.0, 0.5
+SETTLED_MS = round(WRITE_S * 1000) + CLOCKS_MS
+ALL = ["memory_superseded", "cleanup_done", "erased", "restored"]
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Target:
+    """A server that somebody else runs.
+
+    Attributes:
+        answer: what it sends once it has a request; None sends nothing.
+        endless: then it sends on, for ever.
+        got: what came: head and body of each.
+    """
+
+    answer: bytes | None = OK
+    endless: bytes = b""
+    got: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
+    sent_bytes: int = 0
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in head[1:] if line)}
+            self.got.append((headers, await reader.readexactly(int(headers["content-length"]))))
+            if self.answer is None:
+                await asyncio.sleep(60)
+                return
+            writer.write(self.answer)
+            while self.endless:
+                writer.write(self.endless)
+                self.sent_bytes += len(self.endless)
+                await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(body) for _, body in self.got]
+
+    @property
+    def ids(self) -> list[str]:
+        return [headers["webhook-id"] for headers, _ in self.got]
+
+
+@dataclass(slots=True)
+class Operators:
+    """Operators, one after the other, that tell one webhook of an agent.
+
+    Attributes:
+        status: of the object, as it was last written.
+    """
+
+    world: World
+    url: str
+    egress: Egress = UNCHECKED
+    events: list[str] = field(default_factory=lambda: list(ALL))
+    secrets: FakeSecrets = field(
+        default_factory=lambda: FakeSecrets({("agents", "hooks", "key"): f"whsec_{base64.b64encode(SECRET).decode()}"})
+    )
+    status: dict[str, Any] = field(default_factory=dict)
+    asked: list[float] = field(default_factory=list)
+    operator: Webhooks = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.world.agent = replace(self.world.agent, write_s=WRITE_S)
+        self.restart()
+
+    def restart(self) -> None:
+        """Let another operator lead, which knows what status says."""
+
+        async def open_agent(settings: Any) -> Any:
+            return self.world.agent
+
+        sender = HttpWebhookSender(self.egress, timeout_s=TIMEOUT_S)
+        self.operator = Webhooks(
+            *(ObjectTable(), open_agent, self.secrets, sender, self.world.clock),
+            request=lambda key, after_s=0.0: self.asked.append(after_s),
+        )
+
+    async def look(self, *, is_written: bool = True) -> dict[str, Any]:
+        """Let the operator look once what is settled; return what it would write down of the webhook."""
+        hook = {"name": "ops", "url": self.url, "events": self.events, "secretRef": {"name": "hooks", "key": "key"}}
+        slug = self.world.agent.settings.slug
+        document = memory_document(slug, webhooks=[hook]) | {"status": {"collection": {"physical": "p"}} | self.status}
+        key = Key("AgentMemory", "agents", slug)
+        self.operator.table.put(document)
+        await self.operator._look(key)
+        told = self.operator.note(key, parse_agent_memory(document))
+        if is_written:
+            self.status |= told
+        [webhook] = told["webhooks"]
+        return dict(webhook)
+
+    async def later(self, **how: Any) -> dict[str, Any]:
+        self.world.clock.move(ms=SETTLED_MS)
+        return await self.look(**how)
+
+
+@pytest.fixture
+def target() -> Target:
+    return Target()
+
+
+@pytest.fixture
+async def operators(world: World, target: Target) -> AsyncIterator[Operators]:
+    server = await asyncio.start_server(target.serve, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    operators = Operators(world, f"http://127.0.0.1:{port}/hook")
+    await operators.look()
+    yield operators
+    server.close()
+
+
+async def test_events_are_told_once_in_order_and_signed(operators: Operators, target: Target) -> None:
+    world = operators.world
+    old = await world.add("lives in Rome")
+    new = await world.add("lives in Oslo", supersedes=old)
+    world.clock.move(ms=1)
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="v")))
+    told = await operators.later()
+    assert [(event["type"], event["data"]) for event in target.events] == [
+        ("memory_superseded", {"agent": world.agent.settings.slug, "id": old, "user_id": "u"}),
+        ("erased", {"agent": world.agent.settings.slug, "id": receipt.id, "user_id": None}),
+    ]
+    assert new not in str(target.got)
+    assert (told["delivered"], told["dropped"]) == (2, 0)
+    for headers, body in target.got:
+        signed = b".".join((headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body))
+        signature = base64.b64encode(hmac.new(SECRET, signed, hashlib.sha256).digest()).decode()
+        assert headers["webhook-signature"] == f"v1,{signature}"
+        assert int(headers["webhook-timestamp"]) == world.clock.now_ms() // 1000
+    await operators.later()
+    assert len(target.got) == 2
+    assert operators.asked
+
+
+async def test_a_webhook_is_told_what_it_asks_for_alone(operators: Operators, target: Target) -> None:
+    operators.events = ["restored"]
+    world = operators.world
+    await world.add("newer", supersedes=await world.add("old"))
+    await operators.later()
+    number = world.clock.now_ms()
+    world.agent = replace(world.agent, epoch=Epoch(number=number, contents=number))
+    await operators.later()
+    assert [(event["type"], event["data"]["id"]) for event in target.events] == [("restored", str(number))]
+
+
+async def test_a_cleanup_is_told_once_and_one_that_is_held_is_not(operators: Operators, target: Target) -> None:
+    time = render_second(operators.world.clock.now_ms() / 1000)
+    operators.status["lastCleanup"] = {"time": time, "removed": 3, "held": {"digest": "d"}}
+    await operators.look()
+    assert target.got == []
+    operators.status["lastCleanup"] = {"time": time, "removed": 3}
+    for _ in range(2):
+        await operators.look()
+        operators.restart()
+    assert [(event["type"], event["data"]["removed"]) for event in target.events] == [("cleanup_done", 3)]
+
+
+ANSWERS = {
+    "it is away for a while": (b"HTTP/1.1 503 Gone\r\nContent-Length: 0\r\n\r\n", b"", "it answered 503"),
+    "it never answers": (None, b"", "no answer within 0.5 s"),
+    "it drips a head": (b"HTTP/1.1 200", b"", "no answer"),
+    "it redirects": (
+        b"HTTP/1.1 307 Over\r\nLocation: http://169.254.169.254/\r\nContent-Length: 0\r\n\r\n",
+        b"",
+        "it answered 307: redirects are not followed",
+    ),
+    "it speaks something else": (b"220 smtp ready\r\n\r\n", b"", "no answer"),
+    "its head does not end": (b"HTTP/1.1 200 OK\r\n", b"X-A: " + b"a" * 4096 + b"\r\n", "no answer"),
+}
+
+
+@pytest.mark.parametrize("case", ANSWERS)
+async def test_what_is_not_taken_is_sent_again_later_and_under_the_same_id(
+    operators: Operators, target: Target, case: str
+) -> None:
+    target.answer, target.endless, words = ANSWERS[case]
+    world = operators.world
+    await world.add("newer", supersedes=await world.add("old"))
+    first = await operators.later()
+    assert words in first["message"]
+    assert first["delivered"] == 0
+    await operators.look()
+    assert len(target.got) == 1, "it is not tried again at once"
+    target.answer, target.endless = OK, b""
+    world.clock.move(ms=11_000)
+    told = await operators.look()
+    assert told["delivered"] == 1
+    assert "message" not in told
+    assert len(set(target.ids)) == 1
+    assert len({body for _, body in target.got}) == 1
+
+
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 999999999999\r\n"])
+async def test_an_answer_without_end_is_not_read(operators: Operators, target: Target, length: bytes) -> None:
+    target.answer, target.endless = b"HTTP/1.1 200 OK\r\n" + length + b"\r\n", b"a" * 65536
+    await operators.world.add("newer", supersedes=await operators.world.add("old"))
+    assert (await operators.later())["delivered"] == 1
+    assert target.sent_bytes < 32 << 20
+
+
+async def test_a_kill_after_sending_sends_the_same_again(operators: Operators, target: Target) -> None:
+    await operators.world.add("newer", supersedes=await operators.world.add("old"))
+    await operators.later(is_written=False)
+    operators.restart()
+    await operators.look()
+    assert len(target.got) == 2
+    assert len(set(target.ids)) == 1
+
+
+async def test_a_target_that_is_away_for_a_day_loses_nothing_and_costs_nothing(
+    operators: Operators, target: Target
+) -> None:
+    world = operators.world
+    target.answer = ANSWERS["it is away for a while"][0]
+    for number in range(5):
+        await world.add(f"newer {number}", supersedes=await world.add(f"old {number}"))
+        world.clock.move(ms=1_000)
+    for _ in range(24):
+        world.clock.move(ms=round(LAST_RETRY_S * 1000))
+        await operators.look()
+    assert len(set(target.ids)) == 1, "what follows waits"
+    assert len(operators.operator._known) == 1
+    target.answer = OK
+    operators.restart()
+    assert (await operators.later())["delivered"] == 5
+    assert len(set(target.ids)) == 5
+
+
+async def test_what_is_too_old_is_dropped_and_counted(operators: Operators, target: Target) -> None:
+    world = operators.world
+    target.answer = None
+    await world.add("newer", supersedes=await world.add("old"))
+    await operators.later()
+    world.clock.move(ms=KEPT_MS + 1)
+    await world.add("later", supersedes=await world.add("before"))
+    target.answer = OK
+    told = await operators.later()
+    assert (told["dropped"], told["delivered"]) == (1, 1)
+    assert operators.operator.meter.dropped.total == 1
+
+
+async def test_who_is_forgotten_while_a_target_is_away_is_told_to_nobody(operators: Operators, target: Target) -> None:
+    world = operators.world
+    target.answer = ANSWERS["it is away for a while"][0]
+    await world.add("newer", supersedes=await world.add("old"))
+    await operators.later()
+    tried = len(target.got)
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    target.answer = OK
+    world.clock.move(ms=round(LAST_RETRY_S * 1000))
+    await operators.later()
+    assert [event["type"] for event in target.events[tried:]] == ["erased"]
+    assert '"u"' not in str(target.events[tried:])
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"cursor": "x"},
+        {"cursor": "WzEsMl0="},
+        {"delivered": 7, "dropped": 9},
+        {"cleanup": "2030-01-01T00:00:00Z"},
+        {"name": "other", "cursor": "y"},
+    ],
+)
+async def test_a_forged_status_ends_nothing(operators: Operators, target: Target, forged: dict[str, Any]) -> None:
+    operators.status["webhooks"] = [{"name": "ops"} | forged]
+    operators.restart()
+    await operators.look()
+    await operators.world.add("newer", supersedes=await operators.world.add("old"))
+    await operators.later()
+    assert [event["type"] for event in target.events] == ["memory_superseded"]
+
+
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254/x", "http://127.0.0.1:1/x", "http://localhost/x", "http://[::ffff:127.0.0.1]/x"]
+)
+async def test_a_host_that_may_not_be_connected_to_is_not(operators: Operators, target: Target, url: str) -> None:
+    operators.url, operators.egress = url, Egress(EgressPolicy(is_in_cluster=True))
+    operators.restart()
+    await operators.world.add("newer", supersedes=await operators.world.add("old"))
+    told = await operators.later()
+    assert "spec.webhooks[ops].url" in told["message"]
+    assert "is not connected to" in told["message"]
+    assert target.got == []
+
+
+@pytest.mark.parametrize(
+    ("secrets", "words"),
+    [
+        (FakeSecrets(), "hooks"),
+        (FakeSecrets({("agents", "hooks", "key"): "short"}), "24 bytes or more"),
+        (FakeSecrets({("agents", "hooks", "key"): "whsec_%%%"}), "24 bytes or more"),
+    ],
+)
+async def test_without_a_key_nothing_is_sent(
+    operators: Operators, target: Target, secrets: FakeSecrets, words: str
+) -> None:
+    operators.secrets = secrets
+    operators.restart()
+    await operators.world.add("newer", supersedes=await operators.world.add("old"))
+    told = await operators.later()
+    assert words in told["message"]
+    assert target.got == []
