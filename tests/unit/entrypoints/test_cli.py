@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from agentmemory_operator.entrypoints.cli.commands import Shell
+from agentmemory_operator.entrypoints.cli.prints import Shell
 from tests.support.command_line import command_line
 from tests.support.programs import clean_environment
 from tests.support.spec.golden import ManifestCase, load_cases

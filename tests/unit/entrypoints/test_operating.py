@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
-from agentmemory_operator.entrypoints.operator.operating import fill
+from agentmemory_operator.entrypoints.operator.operating import Standing, fill
 from agentmemory_operator.runtime.feed import OperatorFeed
 
 BEGUN = {"startTime": "2026-11-22T03:00:00Z"}
@@ -34,6 +34,6 @@ async def test_what_a_killed_operator_had_begun_is_gone_on_with_before_more_is_b
     """Else more would be under way at once than are to be, and what was begun would come last."""
     taken = Taken()
 
-    await fill(cast(OperatorFeed, taken), cast(KubernetesCluster, Listed()))
+    await fill(cast(OperatorFeed, taken), cast(KubernetesCluster, Listed()), Standing())
 
     assert taken == ["c-begun", "a-asked", "b-ended", "d-new"]

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from agentmemory_operator.collections.rules.desired import connection_named
 from agentmemory_operator.controllers.preview import PassPreview, PreviewOutcome, worst_of
 from agentmemory_operator.controllers.rules.plan_text import plan_status
 from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS, change_rows
@@ -42,7 +43,7 @@ def plan_document(previews: Sequence[PassPreview], qdrant: str | None) -> dict[s
     """The plans as JSON.
 
     Args:
-        qdrant: the server's URL, None for an empty one.
+        qdrant: the URL of the one server that was asked; None for an empty one, or for those of connections.
     """
     return {
         "qdrant": qdrant,
@@ -56,6 +57,7 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     document: dict[str, Any] = {
         "namespace": memory.metadata.namespace,
         "name": memory.metadata.name,
+        "connection": connection_named(memory),
         "alias": alias_of(memory.slug),
         "outcome": str(preview.outcome),
         "changes": [],
@@ -71,11 +73,14 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     return document | {"physical": preview.draft.plan.physical} | told | why
 
 
-def plan_sections(previews: Sequence[PassPreview], qdrant: str | None) -> list[Section]:
-    """The plans for people; the last section counts them."""
+def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section]:
+    """The plans for people; the last section counts them.
+
+    Args:
+        against: where the collections are that were looked at.
+    """
     counted = Counter(preview.outcome for preview in previews)
     named = ", ".join(f"{counted[outcome]} {text}" for outcome, text in COUNTED.items() if counted[outcome])
-    against = f"the Qdrant at {qdrant}" if qdrant else "an empty Qdrant"
     summary = f"Against {against}: {named or 'no AgentMemory'}. Nothing was changed."
     return [*map(_section, previews), Section(summary, MOODS[worst_of(previews)])]
 
