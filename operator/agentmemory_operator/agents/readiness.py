@@ -48,6 +48,7 @@ class Readiness:
         self._now_s = now_s
         self._synced: set[Hashable] = set()
         self._heard_s: dict[Hashable, float] = {}
+        self._failures: dict[Hashable, str] = {}
         self._is_away: bool | None = None
         self._all_synced = asyncio.Event()
 
@@ -57,16 +58,21 @@ class Readiness:
         if self._synced >= self._sources:
             self._all_synced.set()
 
+    def failed(self, source: Hashable, why: str) -> None:
+        """Note why a source cannot be read; probes, which strangers may ask, do not tell it."""
+        self._failures[source] = why
+
     async def check_start(self, patience_s: float = PATIENCE_S) -> None:
         """Wait until every agent and the cluster are known; then for ever.
 
         Raises:
-            AgentMemoryError: they were not for so long; the log says why.
+            AgentMemoryError: they were not for so long; says what is missing, as far as it is known.
         """
         waiting_s = self._now_s() + patience_s
         while (why := self._unread()) is not None:
             if self._now_s() >= waiting_s:
-                raise AgentMemoryError(f"gave up after {patience_s:.0f} s: {why}")
+                missing = [self._failures[source] for source in self._failures if source not in self._synced]
+                raise AgentMemoryError(f"gave up after {patience_s:.0f} s: {missing[0] if missing else why}")
             await asyncio.sleep(START_S)
         await asyncio.Event().wait()
 

@@ -3,12 +3,10 @@
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from agentmemory_operator.adapters.folder.cluster_id import find_cluster_id
 from agentmemory_operator.adapters.folder.edits import ManifestFiles
 from agentmemory_operator.adapters.http.egress import UNCHECKED, USUAL, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, KubernetesInstallation
@@ -20,7 +18,6 @@ from agentmemory_operator.adapters.qdrant.shard_snapshots import QdrantShardSnap
 from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.entrypoints.cli.options import DATA
 from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
@@ -199,8 +196,7 @@ async def open_jobs(
 ) -> AsyncIterator[tuple[JobObjects, str]]:
     """Open the objects of a folder, else of a context, with the namespace that is meant where none is named."""
     if manifests is not None:
-        identify = partial(find_cluster_id, DATA)
-        files = ManifestFiles(manifests, identify=lambda: cluster_id or identify())
+        files = ManifestFiles(manifests)
         yield files, files.default_namespace
         return
     async with open_cluster(context, cluster_id) as opened:

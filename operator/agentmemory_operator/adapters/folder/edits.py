@@ -2,14 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
-from agentmemory_operator.adapters.folder.objects import ManifestFolder, unidentified
+from agentmemory_operator.adapters.folder.objects import CLUSTER_ID, ManifestFolder
 from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
-from agentmemory_operator.errors import AgentMemoryError, NotFound
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 
@@ -21,20 +21,23 @@ class ManifestFiles:
 
     Args:
         folder: manifests; the status is read beside them.
-        identify: gives what stands for the cluster in markers of collections; raises where nobody knows.
     """
 
-    def __init__(self, folder: Path, *, identify: Callable[[], str] = unidentified) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._identify = identify
 
     async def cluster_id(self) -> str:
-        """What stands for the cluster in markers.
+        """What stands for the cluster in markers, as the development stack left it here.
 
         Raises:
-            TransientError: nobody knows.
+            TransientError: it did not yet.
         """
-        return self._identify()
+        try:
+            return (self._folder / ".status" / CLUSTER_ID).read_text("utf-8")
+        except FileNotFoundError as exc:
+            raise TransientError(
+                f"{self._folder} does not say whose the collections are: start `agentmemory dev` on it"
+            ) from exc
 
     @property
     def default_namespace(self) -> str:

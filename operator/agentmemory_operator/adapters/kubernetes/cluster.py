@@ -245,12 +245,19 @@ class KubernetesCluster:
         return {(involved["namespace"], involved["name"]): time for time, involved in told}
 
     async def follow(
-        self, kind: str, heard: Callable[[], None] = lambda: None, *, namespace: str = "", selector: str = ""
+        self,
+        kind: str,
+        heard: Callable[[], None] = lambda: None,
+        *,
+        failed: Callable[[str], None] = lambda _: None,
+        namespace: str = "",
+        selector: str = "",
     ) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
         """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever.
 
         Args:
             heard: called at each sign of life of the API server: at least every 50 s while the watch is in order.
+            failed: called with what keeps it from being read, at each try.
             namespace: whose objects; empty is all.
             selector: labels that they have; empty is any.
         """
@@ -266,6 +273,7 @@ class KubernetesCluster:
                         yield event
             except TransientError as exc:
                 log.warning("watch of %s: %s; again in %.0f s", kind, exc, WATCH_RETRY_S)
+                failed(f"cannot read {kind}: {exc}")
                 await asyncio.sleep(WATCH_RETRY_S)
 
     async def _watch(

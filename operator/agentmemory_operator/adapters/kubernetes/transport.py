@@ -6,6 +6,8 @@ means says the kubeconfig's context, as for kubectl; in a pod its own.
 
 import asyncio
 import json
+import logging
+import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -44,6 +46,8 @@ SESSION = {"trust_env": bool(getproxies())}
 # What a kubeconfig that is missing, broken, or not to be read ends in.
 UNREADABLE = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
 
+# What we say ourselves, with the way out.
+logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
 
@@ -100,7 +104,7 @@ async def load_configuration(program: str) -> OwnConfiguration:
         try:
             await config.load_kube_config(client_configuration=configuration)
         except UNREADABLE as exc:
-            raise AgentMemoryError(f"no Kubernetes to talk to: set KUBECONFIG or run in a cluster ({exc})") from exc
+            raise AgentMemoryError(_unusable(None, exc)) from exc
     configuration.client_session_kwargs = SESSION
     return configuration
 
@@ -246,12 +250,16 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
 
 def _unusable(name: str | None, exc: Exception) -> str:
     """What to do about a kubeconfig that does not lead to a cluster."""
+    files = (os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")).split(os.pathsep)
+    if not any(Path(file).is_file() for file in files):
+        return f"no Kubernetes to talk to: there is no kubeconfig {' or '.join(files)}; set KUBECONFIG to the file"
+    said = " ".join(str(exc).removeprefix("Invalid kube-config file. ").split())
     try:
         known = [str(item["name"]) for item in config.list_kube_config_contexts()[0]]
     except UNREADABLE:
-        return f"no Kubernetes to talk to: set KUBECONFIG to a kubeconfig that can be read ({exc})"
+        return f"the kubeconfig cannot be used: mend it, or set KUBECONFIG to another file ({said})"
     if name is None or name in known:
-        return f"the kubeconfig's context cannot be used: name another --context, or mend it ({exc})"
+        return f"the kubeconfig's context cannot be used: mend it, or name another --context ({said})"
     near = get_close_matches(name, known, n=1)
     listed = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
     return f"there is no context {name!r} in the kubeconfig: {listed}"

@@ -21,13 +21,13 @@ from agentmemory_operator.errors import NotFound
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.runtime.cache import QDRANT_CONNECTION
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_connection
 
 DEFAULT_NAMESPACE = "default"
-CONTEXT_HELP = "Of the kubeconfig: connections, their keys and approvals are read there. Default: none is read."
+CONTEXT_HELP = "Of the kubeconfig: connections and their keys are read there. Default: none is read."
 NAMESPACE_HELP = "Of manifests that name none. Default: the context's, else default."
 
 
@@ -81,19 +81,7 @@ async def _through(
     async with inspection.open_objects(context, None) as (objects, default), AsyncExitStack() as stack:
         memories, connections = objects_of(documents, namespace or default)
         reach = _Connections(inspection, objects, stack, at, connections)
-        memories = [await _as_applied(memory, objects) for memory in memories]
         return [preview async for preview in previews_of(memories, None, reach=reach.of)]
-
-
-async def _as_applied(memory: AgentMemory, objects: JobObjects) -> AgentMemory:
-    """The object with the annotations that it has in the cluster and the file does not give: approvals."""
-    metadata = memory.metadata
-    try:
-        live = await objects.read_object(AGENT_MEMORY, metadata.namespace, metadata.name)
-    except NotFound:
-        return memory
-    annotations = (live["metadata"].get("annotations") or {}) | dict(metadata.annotations)
-    return memory.model_copy(update={"metadata": metadata.model_copy(update={"annotations": annotations})})
 
 
 @dataclass(slots=True)
