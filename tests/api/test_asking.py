@@ -10,8 +10,8 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from agentmemory_operator.entrypoints.cli.ask import Asking, add_asking
-from agentmemory_operator.entrypoints.cli.look import Inspection
+from agentmemory_operator.entrypoints.cli.ask import add_asking
+from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.main import open_client
 from tests.support.web.api_stack import Stack
@@ -27,7 +27,7 @@ class ObjectsOfNamespaces:
 
 
 @contextlib.asynccontextmanager
-async def open_cluster(context: str | None) -> AsyncIterator[tuple[Any, str]]:
+async def open_cluster(context: str | None, _: Any) -> AsyncIterator[tuple[Any, str]]:
     yield ObjectsOfNamespaces(), "team" if context == "dev" else "default"
 
 
@@ -36,7 +36,7 @@ def run(stack: Stack, *arguments: str, url: str | None = None, typed: str | None
         raise AssertionError("no server stands behind this command line")
 
     cli = typer.Typer()
-    inspection = Inspection(absent, open_cluster, None, None)
+    inspection = Inspection(absent, absent, open_cluster, None, None)
     add_asking(cli, Asking(open_client, url or stack.api_url, None), inspection)
     return CliRunner().invoke(cli, list(arguments), input=typed)
 

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 from agentmemory_operator.adapters.qdrant.calls import MOST_TRIES, READS_A_TRY
-from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
+from agentmemory_operator.entrypoints.cli.composition import Downloads
 from agentmemory_operator.main.stores import open_jobs, open_objects, open_snapshots
 from agentmemory_operator.settings import Settings
 from tests.support.command_line import command_line

@@ -13,8 +13,7 @@ import httpx
 import pytest
 
 from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
-from agentmemory_operator.entrypoints.cli.ask import Asking
-from agentmemory_operator.entrypoints.cli.look import Inspection
+from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.transfer import add_transferring
 from agentmemory_operator.main import open_client
 from tests.api.test_asking import open_cluster
@@ -229,7 +228,7 @@ def run(stack: Stack, *arguments: str) -> Any:
     from typer.testing import CliRunner
 
     cli = typer.Typer()
-    add_transferring(cli, Asking(open_client, stack.api_url, None), Inspection(None, open_cluster, None, None))  # type: ignore[arg-type]
+    add_transferring(cli, Asking(open_client, stack.api_url, None), Inspection(None, None, open_cluster, None, None))  # type: ignore[arg-type]
     return CliRunner().invoke(cli, list(arguments))
 
 

@@ -10,14 +10,17 @@ from typing import Any
 import pytest
 import yaml
 
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import run_command as run
 from tests.support.cluster.workspace import Workspace, confirm_delete
 from tests.support.patience import wait_until
+from tests.support.programs import running, start_qdrant
 from tests.support.web.qdrant_proxy import Proxy
 
 pytestmark = pytest.mark.usefixtures("operator")
 
+EMBEDDING = {"provider": "none", "dimensions": 8}
 BIN = pathlib.Path(sys.executable).parent
 
 
@@ -171,6 +174,81 @@ def test_a_deletion_that_waits_says_until_when(workspace: Workspace, proxy: Prox
     proxy.is_down = False
     workspace.wait_gone(seconds=20)
     assert workspace.physicals() == []
+
+
+class TestPlan:
+    """`plan --context` reads connections and keys where the operator does."""
+
+    def planned(self, workspace: Workspace, folder: pathlib.Path, *documents: dict[str, Any]) -> tuple[int, Any]:
+        """Plan the documents; return the exit status and what is said of the first one, or the error."""
+        file = folder / "manifests.yaml"
+        file.write_text(yaml.safe_dump_all(documents))
+        context = yaml.safe_load(workspace.control_plane.kubeconfig.read_text())["current-context"]
+        options = ("-f", str(file), "--context", context, "-n", workspace.namespace, "-o", "json")
+        status, told, error = run(workspace.control_plane, "plan", *options)
+        return status, json.loads(told)["plans"][0] if told else error
+
+    def manifest(self, workspace: Workspace, *, connection: str = "main", **spec: Any) -> dict[str, Any]:
+        """Return the agent as a file has it."""
+        kept = workspace.must_get()["spec"] if workspace.get() else {"agent": workspace.slug, "embedding": EMBEDDING}
+        wanted = kept | {"connectionRef": {"name": connection}} | spec
+        return {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": "memory"}, "spec": wanted}
+
+    def test_the_connection_and_its_key_are_those_of_the_cluster(
+        self, workspace: Workspace, tmp_path: pathlib.Path
+    ) -> None:
+        program, url = start_qdrant(tmp_path / "qdrant", api_key="right")
+        with running(program):
+            workspace.create_secret("qdrant-key", key="right")
+            workspace.connect(url=url, apiKeySecretRef={"name": "qdrant-key", "key": "key"})
+            workspace.create()
+            workspace.wait_ready()
+
+            same, unchanged = self.planned(workspace, tmp_path, self.manifest(workspace))
+            other, changed = self.planned(workspace, tmp_path, self.manifest(workspace, index={"hnsw": {"m": 24}}))
+            workspace.change_secret("qdrant-key", key="wrong")
+            refused, error = self.planned(workspace, tmp_path, self.manifest(workspace))
+
+        assert (same, unchanged["outcome"], unchanged["connection"]) == (0, "unchanged", f"{workspace.namespace}/main")
+        assert (other, changed["outcome"]) == (2, "changes")
+        assert refused == 1
+        assert error.startswith("agentmemory: Qdrant answered 401")
+        assert "right" not in error
+
+    def test_a_connection_of_the_files_stands_above_that_of_the_cluster(
+        self, workspace: Workspace, tmp_path: pathlib.Path
+    ) -> None:
+        workspace.create_ready()
+        metadata = {"name": "main", "namespace": workspace.namespace}
+        spec = {"url": "http://127.0.0.1:9"}
+        away = {"apiVersion": API_VERSION, "kind": "QdrantConnection", "metadata": metadata, "spec": spec}
+
+        status, error = self.planned(workspace, tmp_path, self.manifest(workspace), away)
+
+        assert status == 1
+        assert error.startswith("agentmemory: Qdrant cannot be reached: ")
+
+    def test_a_connection_that_is_nowhere_is_refused_as_the_operator_refuses_it(
+        self, workspace: Workspace, tmp_path: pathlib.Path
+    ) -> None:
+        status, plan = self.planned(workspace, tmp_path, self.manifest(workspace, connection="nowhere"))
+
+        assert (status, plan["outcome"], plan["reason"]) == (3, "refused", "ConnectionNotFound")
+        assert f"there is no QdrantConnection {workspace.namespace}/nowhere" in plan["refusal"]
+
+
+def test_a_plugin_says_how_kubectl_calls_it_and_tells_it_what_may_follow(control_plane: ControlPlane) -> None:
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "KUBERC": "off"}
+    kubectl = str(control_plane.assets / "kubectl")
+
+    def told(*words: str) -> str:
+        done = subprocess.run([kubectl, *words], capture_output=True, text=True, env=environment, timeout=60)
+        return done.stdout + done.stderr
+
+    assert "Usage: kubectl agentmemory status [OPTIONS]" in told("agentmemory", "status", "--help")
+    assert "Try 'kubectl agentmemory -h' for help." in told("agentmemory", "statsu")
+    # As kubectl's own completion script asks.
+    assert "snapshot\tMake snapshots" in told("__complete", "agentmemory", "sna")
 
 
 def test_every_command_is_a_kubectl_plugin(control_plane: ControlPlane) -> None:

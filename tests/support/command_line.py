@@ -7,12 +7,16 @@ from typing import Any
 
 import typer
 
-from agentmemory_operator.entrypoints.cli.ask import Asking
-from agentmemory_operator.entrypoints.cli.cleanup import Cleanups
-from agentmemory_operator.entrypoints.cli.commands import AgentSource, Verbs, build_cli
-from agentmemory_operator.entrypoints.cli.jobs import OpenJobs
-from agentmemory_operator.entrypoints.cli.look import Inspection
-from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
+from agentmemory_operator.entrypoints.cli.commands import build_cli
+from agentmemory_operator.entrypoints.cli.composition import (
+    AgentSource,
+    Asking,
+    Downloads,
+    Inspection,
+    OpenJobs,
+    Servers,
+    Verbs,
+)
 from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
 
 
@@ -32,15 +36,16 @@ def command_line(
 
     return build_cli(
         Verbs(
-            operator=absent,
-            api_kubernetes=absent,
-            api_files=absent,
-            dev=absent,
-            devserver=absent,
-            default_source=AgentSource.FILES,
-            inspection=inspection or Inspection(absent, absent, None, None),
-            cleanups=Cleanups(absent, absent),
-            open_objects=absent,
+            prepare=lambda: None,
+            servers=Servers(
+                operator=absent,
+                api_kubernetes=absent,
+                api_files=absent,
+                dev=absent,
+                devserver=absent,
+                default_source=AgentSource.FILES,
+            ),
+            inspection=inspection or Inspection(absent, absent, absent, None, None),
             open_jobs=open_jobs or absent,
             downloads=downloads or Downloads(absent, absent),
             asking=Asking(absent, "http://127.0.0.1:9", None),

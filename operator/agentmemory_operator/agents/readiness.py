@@ -15,7 +15,9 @@ log = logging.getLogger(__name__)
 # One call for each connection that agents use.
 PROBE_S = 5.0
 PROBED_AT_ONCE = 8
-UNREAD = "the agents have not been read yet"
+# For how long the API server is waited for at the start, as the operator waits; and between looks.
+PATIENCE_S, START_S = 120.0, 0.5
+UNREAD = "the agents have not been read yet: the log says why, if it takes long"
 UNIDENTIFIED = "which cluster this is, is not known yet: the log says why"
 UNPROBED = "no Qdrant has been asked yet"
 AWAY = "no Qdrant answers"
@@ -46,6 +48,7 @@ class Readiness:
         self._now_s = now_s
         self._synced: set[Hashable] = set()
         self._heard_s: dict[Hashable, float] = {}
+        self._failures: dict[Hashable, str] = {}
         self._is_away: bool | None = None
         self._all_synced = asyncio.Event()
 
@@ -54,6 +57,24 @@ class Readiness:
         self._synced.add(source)
         if self._synced >= self._sources:
             self._all_synced.set()
+
+    def failed(self, source: Hashable, why: str) -> None:
+        """Note why a source cannot be read; probes, which strangers may ask, do not tell it."""
+        self._failures[source] = why
+
+    async def check_start(self, patience_s: float = PATIENCE_S) -> None:
+        """Wait until every agent and the cluster are known; then for ever.
+
+        Raises:
+            AgentMemoryError: they were not for so long; says what is missing, as far as it is known.
+        """
+        waiting_s = self._now_s() + patience_s
+        while (why := self._unread()) is not None:
+            if self._now_s() >= waiting_s:
+                missing = [self._failures[source] for source in self._failures if source not in self._synced]
+                raise AgentMemoryError(f"gave up after {patience_s:.0f} s: {missing[0] if missing else why}")
+            await asyncio.sleep(START_S)
+        await asyncio.Event().wait()
 
     def heard(self, source: Hashable) -> None:
         """Note that a source has just given a sign of life."""
@@ -69,13 +90,16 @@ class Readiness:
 
         One Qdrant of several that is away is no reason: the agents of the others are served.
         """
-        if not self._all_synced.is_set():
-            return UNREAD
-        if not self._is_identified():
-            return UNIDENTIFIED
+        if unread := self._unread():
+            return unread
         if self._is_away is None:
             return UNPROBED
         return AWAY if self._is_away else None
+
+    def _unread(self) -> str | None:
+        if not self._all_synced.is_set():
+            return UNREAD
+        return None if self._is_identified() else UNIDENTIFIED
 
     async def run(self) -> None:
         """Ask every Qdrant in use now and then, until cancelled."""

@@ -27,6 +27,15 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.parse import parse_connection
 
+
+def connection_missing(named: str) -> SpecInvalid:
+    """The error for an object whose connection, NAMESPACE/NAME, does not exist."""
+    return SpecInvalid(
+        Reason.CONNECTION_NOT_FOUND,
+        f"there is no QdrantConnection {named}: create it, or name another in spec.connectionRef",
+    )
+
+
 LABELS_S = 30.0
 """For how many seconds labels are believed: one who takes a label away waits as long."""
 
@@ -96,11 +105,7 @@ class Resolver(Generic[L]):
     def _find(self, connection: Key) -> Json:
         document = self._table.get(connection)
         if document is None:
-            named = f"{connection.namespace}/{connection.name}"
-            raise SpecInvalid(
-                Reason.CONNECTION_NOT_FOUND,
-                f"there is no QdrantConnection {named}: create it, or name another in spec.connectionRef",
-            )
+            raise connection_missing(f"{connection.namespace}/{connection.name}")
         return document
 
     async def _find_allowed(self, connection: Key, namespace: str) -> Json:

@@ -1,6 +1,6 @@
 """`agentmemory plan`: what passes over manifests would do. Reads, and changes nothing."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -54,8 +54,16 @@ class PassPreview:
         return PreviewOutcome.CHANGES if self.draft.plan.changes else PreviewOutcome.UNCHANGED
 
 
+Reached = tuple[CollectionStore | None, QdrantConnection | None]
+"""The server of an object's collection, None is an empty one; its connection, as far as it is known."""
+
+
 async def previews_of(
-    memories: Sequence[AgentMemory], store: CollectionStore | None, connections: Sequence[QdrantConnection] = ()
+    memories: Sequence[AgentMemory],
+    store: CollectionStore | None,
+    connections: Sequence[QdrantConnection] = (),
+    *,
+    reach: Callable[[AgentMemory], Awaitable[Reached]] | None = None,
 ) -> AsyncIterator[PassPreview]:
     """Yield what a pass over each object would do.
 
@@ -63,6 +71,7 @@ async def previews_of(
         memories: in the order in which they would be created: of two with one slug, the first has it.
         store: the server that holds their collections; None is an empty one.
         connections: those that the objects refer to, as far as they are known: their owners allow takeovers.
+        reach: gives both of an object in their place; raises SpecInvalid where the object would be refused.
 
     Raises:
         TransientError: the server does not answer.
@@ -77,8 +86,8 @@ async def previews_of(
             continue
         try:
             _check_slug(memory, owner)
-            connection = named.get(connection_named(memory))
-            yield PassPreview(memory, await _draft(memory, store, connection))
+            where = await reach(memory) if reach else (store, named.get(connection_named(memory)))
+            yield PassPreview(memory, await _draft(memory, *where))
         except (SpecInvalid, NotOwned) as exc:
             yield PassPreview(memory, refused=(exc.reason, str(exc)))
 

@@ -2,19 +2,16 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from agentmemory_operator.entrypoints.cli.ask import Asking
-from agentmemory_operator.entrypoints.cli.cleanup import Cleanups
-from agentmemory_operator.entrypoints.cli.commands import AgentSource, Verbs, build_cli
-from agentmemory_operator.entrypoints.cli.look import Inspection
-from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
-from agentmemory_operator.entrypoints.logs import configure_logging
+from agentmemory_operator.entrypoints.cli.commands import build_cli
+from agentmemory_operator.entrypoints.cli.composition import AgentSource, Asking, Downloads, Inspection, Servers, Verbs
+from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM, called_as, complete_plugin
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import SettingInvalid, Settings
 
@@ -24,39 +21,62 @@ if TYPE_CHECKING:
 
 def run() -> None:
     """Run the command line; the entry point of `agentmemory` and `kubectl-agentmemory`."""
-    try:
+    with _ending_at_a_setting():
         settings = Settings.from_env(os.environ)
-        _room("egress").policy_of(settings)
+    cli = build_cli(_verbs(settings))
+    cli(prog_name=called_as(), complete_var=COMPLETE)
+
+
+def complete_for_kubectl() -> None:
+    """Tell kubectl what may follow a plugin's words; the entry point of `kubectl_complete-agentmemory`."""
+    sys.argv[0] = PROGRAM
+    complete_plugin(sys.argv[1:], run)
+
+
+@contextmanager
+def _ending_at_a_setting() -> Iterator[None]:
+    """End the process in one line where a setting cannot be used."""
+    try:
+        yield
     except SettingInvalid as exc:
-        sys.exit(f"agentmemory: {exc}")
-    configure_logging(settings.log_level, settings.log_format)
-    build_cli(_verbs(settings))()
+        sys.exit(f"{PROGRAM}: {exc}")
+
+
+def _prepare(settings: Settings) -> None:
+    """What every verb needs that does more than print."""
+    with _ending_at_a_setting():
+        _room("egress").policy_of(settings)
+    logs = import_module("agentmemory_operator.entrypoints.logs")
+    logs.configure_logging(settings.log_level, settings.log_format)
 
 
 def _verbs(settings: Settings) -> Verbs:
     url, key = settings.qdrant_url, settings.qdrant_api_key
-    inspection = Inspection(
-        lambda endpoint: _room("stores").open_collections(settings, endpoint),
-        lambda name: _room("stores").open_cluster(name, settings.cluster_id),
-        url,
-        key,
-        settings.secret_hosts,
-    )
+
+    def open_jobs(context: str | None, manifests: Path | None) -> Any:
+        return _room("stores").open_jobs(context, manifests, settings.cluster_id)
+
     return Verbs(
-        operator=lambda options: _room("operator").run_operator(settings, options),
-        api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
-        api_files=lambda options, manifests, data: _room("api").run_api_files(settings, options, manifests, data),
-        dev=lambda manifests, data, port, qdrant: _room("development").run_dev(settings, manifests, data, port, qdrant),
-        devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
-        default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
-        inspection=inspection,
-        cleanups=Cleanups(
+        prepare=lambda: _prepare(settings),
+        servers=Servers(
+            operator=lambda options: _room("operator").run_operator(settings, options),
+            api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
+            api_files=lambda options, manifests, data: _room("api").run_api_files(settings, options, manifests, data),
+            dev=lambda manifests, data, port, qdrant: _room("development").run_dev(
+                settings, manifests, data, port, qdrant
+            ),
+            devserver=lambda data, port, version: _room("development").run_devserver(data, port, version),
+            default_source=AgentSource.KUBERNETES if has_kubernetes(settings) else AgentSource.FILES,
+        ),
+        inspection=Inspection(
+            lambda endpoint: _room("stores").open_collections(settings, endpoint),
             lambda endpoint: _room("stores").open_points(settings, endpoint),
-            lambda name: _room("stores").open_cluster(name, settings.cluster_id),
+            open_jobs,
+            url,
+            key,
             settings.secret_hosts,
         ),
-        open_objects=lambda: _room("stores").objects_of_cluster(),
-        open_jobs=lambda context, manifests: _room("stores").open_jobs(context, manifests),
+        open_jobs=open_jobs,
         downloads=Downloads(
             lambda endpoint: _room("stores").open_snapshots(settings, endpoint),
             lambda bucket: _room("stores").open_bucket(settings, bucket),

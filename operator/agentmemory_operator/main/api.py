@@ -38,7 +38,7 @@ from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import build_guard
 from agentmemory_operator.entrypoints.api.limits import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import compose
-from agentmemory_operator.entrypoints.cli.commands import ApiOptions
+from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, follow_folder, sources
 from agentmemory_operator.entrypoints.operator.operating import cancel
 from agentmemory_operator.main.egress import beside_api_server, egress_of
@@ -199,6 +199,7 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         namespace = options.lease_namespace or own_namespace()
         claims = follow_claims(cluster, namespace, lambda: api.standing.heard(CLAIMS))
         following.append(asyncio.create_task(follow_claimed(api, claims)))
+        following.append(asyncio.create_task(api.standing.check_start()))
         stack.push_async_callback(cancel, *following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
         say(f"API {url}")

@@ -8,7 +8,7 @@ from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.lease import KubernetesLease, own_namespace
 from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
-from agentmemory_operator.entrypoints.cli.commands import OperatorOptions
+from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.ports.tracing import Tracer
 from agentmemory_operator.runtime.leadership import Leadership
 from agentmemory_operator.runtime.metrics import Counter

@@ -10,7 +10,7 @@ from weakref import WeakSet, WeakValueDictionary
 from agentmemory_operator.adapters.folder.edits import ManifestFiles
 from agentmemory_operator.adapters.http.egress import UNCHECKED, USUAL, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, KubernetesInstallation
-from agentmemory_operator.adapters.kubernetes.transport import CLI, load_configuration, load_context
+from agentmemory_operator.adapters.kubernetes.transport import load_context
 from agentmemory_operator.adapters.qdrant.calls import CallWatch, ReadRetries
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
@@ -19,7 +19,7 @@ from agentmemory_operator.adapters.qdrant.snapshots import QdrantSnapshots
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.main.egress import egress_of
-from agentmemory_operator.ports.kubernetes import AgentMemories, JobObjects
+from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
@@ -125,16 +125,6 @@ def _snapshots(place: Endpoint, egress: Egress) -> QdrantSnapshots | QdrantShard
     return QdrantSnapshots(place.url, **opened_by)
 
 
-@contextlib.asynccontextmanager
-async def objects_of_cluster() -> AsyncIterator[AgentMemories]:
-    """Open the objects of the cluster that the kubeconfig names."""
-    cluster = KubernetesCluster(await load_configuration(CLI))
-    try:
-        yield cluster
-    finally:
-        await cluster.close()
-
-
 def _stores_of(settings: Settings, endpoint: Endpoint, stack: AsyncExitStack) -> Stores:
     """What opens the stores of a verb: of an object's server, or of the one that the environment names."""
     return Stores(stack, egress=UNCHECKED if endpoint.url == settings.qdrant_url else egress_of(settings))
@@ -201,11 +191,13 @@ async def open_installed(context: str | None) -> AsyncIterator[KubernetesInstall
 
 
 @contextlib.asynccontextmanager
-async def open_jobs(context: str | None, manifests: Path | None) -> AsyncIterator[tuple[JobObjects, str]]:
+async def open_jobs(
+    context: str | None, manifests: Path | None, cluster_id: str | None = None
+) -> AsyncIterator[tuple[JobObjects, str]]:
     """Open the objects of a folder, else of a context, with the namespace that is meant where none is named."""
     if manifests is not None:
         files = ManifestFiles(manifests)
         yield files, files.default_namespace
         return
-    async with open_cluster(context) as opened:
+    async with open_cluster(context, cluster_id) as opened:
         yield opened

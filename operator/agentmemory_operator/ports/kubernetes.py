@@ -237,16 +237,8 @@ class AgentMemories(Protocol):
         ...
 
 
-class JobObjects(SecretSource, Protocol):
+class JobObjects(ObjectReader, AgentMemories, Namespaces, Protocol):
     """Objects of our kinds in a cluster, or in the folder of manifests that stands in for it in development."""
-
-    async def read_object(self, kind: str, namespace: str, name: str) -> Json:
-        """One object.
-
-        Raises:
-            NotFound: there is no such object.
-        """
-        ...
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
         """The objects of a kind in one namespace, or in all where that is empty."""
@@ -258,8 +250,4 @@ class JobObjects(SecretSource, Protocol):
 
     async def delete_object(self, kind: str, metadata: Metadata) -> None:
         """Delete the object of that uid; one that is gone is no error."""
-        ...
-
-    async def annotate(self, kind: str, metadata: Metadata, annotations: Mapping[str, str | None]) -> None:
-        """Set annotations, or take off where None; raise TransientError if the object was made anew since."""
         ...

@@ -15,10 +15,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import NoReturn
 
-from agentmemory_operator.errors import Conflict, LeadershipLost, TransientError
+from agentmemory_operator.errors import AgentMemoryError, Conflict, LeadershipLost, TransientError
 from agentmemory_operator.ports.kubernetes import Lease, LeaseStore
 
 log = logging.getLogger(__name__)
+
+# For how long an API server that gives no lease is asked, before a process ends and says so.
+PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +154,17 @@ class Leadership:
         raise LeadershipLost(doubt)
 
     async def acquire(self) -> None:
-        """Wait until this process leads."""
+        """Wait until this process leads.
+
+        Raises:
+            AgentMemoryError: the lease could not be asked for during `PATIENCE_S`; says why.
+        """
+        since_s = self._now_s()
         while not await self._attempt():
+            if not self._trouble:
+                since_s = self._now_s()
+            elif (waited_s := self._now_s() - since_s) >= PATIENCE_S:
+                raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {self._trouble}")
             await self._sleep(self._timing.try_s)
 
     async def keep(self) -> None:

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from agentmemory_operator.adapters.qdrant.collections import QdrantCollections
 from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.desired import desired_collection
-from agentmemory_operator.entrypoints.cli.look import Inspection
+from agentmemory_operator.entrypoints.cli.composition import Inspection
 from agentmemory_operator.main.stores import open_collections
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
@@ -45,7 +45,7 @@ def manifest(slug: str, **spec: Any) -> Document:
 
 def planning() -> Any:
     """Return the command line with the real parts, in this process: to start another costs more than the tests do."""
-    return command_line(Inspection(partial(open_collections, Settings()), no_cluster, None, None))
+    return command_line(Inspection(partial(open_collections, Settings()), no_cluster, no_cluster, None, None))
 
 
 def run(tmp_path: pathlib.Path, *documents: Document, options: tuple[str, ...] = ()) -> tuple[int, str, str]:
@@ -57,7 +57,7 @@ def run(tmp_path: pathlib.Path, *documents: Document, options: tuple[str, ...] =
     return done.exit_code, done.stdout, done.stderr
 
 
-def no_cluster(_: str | None) -> Any:
+def no_cluster(*_: Any) -> Any:
     raise AssertionError("plan needs no cluster")
 
 

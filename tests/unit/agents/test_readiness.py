@@ -8,7 +8,7 @@ import pytest
 from agentmemory_operator.agents import readiness as module
 from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory
 from agentmemory_operator.agents.readiness import AWAY, UNPROBED, UNREAD, Readiness
-from agentmemory_operator.errors import NotFound, StoreRejected, StoreUnavailable
+from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from tests.support.engine.agents import settings_of
 from tests.support.engine.fakes import FakeClock
@@ -174,3 +174,28 @@ async def test_a_process_that_does_not_know_its_cluster_is_not_ready() -> None:
     known = True
 
     assert standing.why_not_ready() is None
+
+
+async def test_a_start_that_gets_no_further_ends_with_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "START_S", 0.0)
+    times = iter(range(0, 1000, 50))
+    directory = AgentDirectory(*[None] * 2, cluster_id=cluster_id, clock=FakeClock())  # type: ignore[arg-type]
+    standing = Readiness(KINDS, directory, None, now_s=lambda: float(next(times)))  # type: ignore[arg-type]
+    standing.failed("A", "cannot read A: no CRDs")
+    standing.synced("A")
+    standing.failed("B", "cannot read B: a right is missing")
+
+    with pytest.raises(AgentMemoryError, match="gave up after 120 s: cannot read B: a right is missing"):
+        await standing.check_start()
+
+    assert "a right" not in (standing.why_not_ready() or "")
+
+
+async def test_a_start_that_got_through_is_never_given_up() -> None:
+    directory = AgentDirectory(*[None] * 2, cluster_id=cluster_id, clock=FakeClock())  # type: ignore[arg-type]
+    standing = Readiness(KINDS, directory, None)  # type: ignore[arg-type]
+    for kind in KINDS:
+        standing.synced(kind)
+
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(standing.check_start(0.0), 0.05)

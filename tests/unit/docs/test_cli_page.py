@@ -89,7 +89,7 @@ async def test_the_plan_that_the_page_shows_is_the_one_that_is_printed() -> None
     wanted = parse_agent_memory(memory_document("support-bot", **(spec | changed)))
 
     previews = [preview async for preview in previews_of([wanted], store)]
-    shown = plain(plan_sections(previews, "http://127.0.0.1:6333"))
+    shown = plain(plan_sections(previews, "the Qdrant at http://127.0.0.1:6333"))
 
     page = (DOCS / "cli.md").read_text().split("```text\n")[1].split("```")[0]
     assert re.sub(DIGEST, "", page) == re.sub(DIGEST, "", shown)

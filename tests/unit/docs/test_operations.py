@@ -16,7 +16,8 @@ from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, gauges_of
 from agentmemory_operator.entrypoints.api.edge import STALE_HEADER, STALE_S
 from agentmemory_operator.entrypoints.api.limits import Limits
 from agentmemory_operator.entrypoints.api.pressure import Pressure
-from agentmemory_operator.entrypoints.cli.commands import Verbs, build_cli
+from agentmemory_operator.entrypoints.cli.commands import build_cli
+from agentmemory_operator.entrypoints.cli.composition import Verbs
 from agentmemory_operator.lifecycle.cleanup_schedule import CleaningMeter
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.rebuilds.budget import RebuildMeter
@@ -103,7 +104,7 @@ class Anything:
     """What the command line never calls here."""
 
     def __getattr__(self, name: str) -> Any:
-        return None
+        return Anything()
 
 
 def test_what_only_grows_is_a_counter_called_total_and_nothing_else_is() -> None:

@@ -1,7 +1,10 @@
 """The command line as it is typed: what prints, what checks, and with which exit status."""
 
+import contextlib
 import json
+import os
 import pathlib
+import pty
 import re
 import subprocess
 import sys
@@ -9,9 +12,11 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 from typer.testing import CliRunner
 
-from agentmemory_operator.entrypoints.cli.commands import Shell
+from agentmemory_operator.entrypoints.cli.commands import VERBS
+from agentmemory_operator.entrypoints.cli.prints import Shell
 from tests.support.command_line import command_line
 from tests.support.programs import clean_environment
 from tests.support.spec.golden import ManifestCase, load_cases
@@ -91,6 +96,107 @@ def test_what_the_script_asks_is_answered() -> None:
     )
 
     assert done.stdout.split() == ["plan"]
+
+
+BIN = pathlib.Path(sys.executable).parent
+
+
+@pytest.mark.parametrize(
+    ("shell", "typed", "found"),
+    [
+        ("zsh", {"_TYPER_COMPLETE_ARGS": "agentmemory sna"}, '"snapshot":"'),
+        ("fish", {"_TYPER_COMPLETE_ARGS": "agentmemory sna", "_TYPER_COMPLETE_FISH_ACTION": "get-args"}, "snapshot\t"),
+    ],
+)
+def test_other_shells_are_told_what_a_verb_does(shell: str, typed: dict[str, str], found: str) -> None:
+    asked = {"_AGENTMEMORY_COMPLETE": f"complete_{shell}"} | typed
+    done = subprocess.run(
+        [str(BIN / "kubectl-agentmemory")],
+        capture_output=True,
+        text=True,
+        env=clean_environment() | asked,
+        timeout=60,
+    )
+
+    assert f"{found}Make snapshots of an agent's memories".replace("'", "''" if shell == "zsh" else "'") in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["sna"], ["snapshot\tMake snapshots of an agent's", ":4"]),
+        (["snapshot", "ver"], ["verify\t", ":4"]),
+        (["status", "--ful"], ["--full\tThe figures in force too, and sizes to expect.", ":4"]),
+        (["status", "it's; rm", ""], [":0"]),
+    ],
+)
+def test_kubectl_is_told_what_may_follow_the_plugin_s_words(words: list[str], told: list[str]) -> None:
+    done = subprocess.run(
+        [str(BIN / "kubectl_complete-agentmemory"), *words],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        timeout=60,
+    )
+
+    lines = done.stdout.splitlines()
+    assert [line.startswith(start) for line, start in zip(lines, told, strict=True)] == [True] * len(told), lines
+
+
+@pytest.mark.parametrize(
+    ("program", "usage"), [("agentmemory", "agentmemory status"), ("kubectl-agentmemory", "kubectl agentmemory status")]
+)
+def test_the_usage_is_that_of_the_command_which_was_typed(program: str, usage: str) -> None:
+    done = subprocess.run(
+        [str(BIN / program), "status", "--help"], capture_output=True, text=True, env=clean_environment(), timeout=60
+    )
+
+    assert f"Usage: {usage} [OPTIONS]" in done.stdout
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_what_is_listed_of_a_verb_is_what_it_says_of_itself(verb: str) -> None:
+    command = get_command(command_line()).commands[verb]  # type: ignore[attr-defined]
+
+    assert command.help.split("\n\n")[0].replace("\n", " ") == VERBS[verb].help
+
+
+@pytest.mark.parametrize(
+    ("typed", "near"),
+    [
+        (["statsu", "bot"], "Did you mean 'status'?"),
+        (["status", "bot", "--ful"], "--full"),
+        (["operator", "--namspace", "a"], "--namespace"),
+        (["api", "--prot", "1"], "--port"),
+        (["snapshot", "lst", "bot"], "Did you mean 'list'?"),
+        (["schema", "--wriet"], "No such option: --wriet"),
+    ],
+)
+def test_a_slip_in_a_verb_or_an_option_is_refused_with_the_nearest(typed: list[str], near: str) -> None:
+    status, told = run(*typed)
+
+    assert status == 2
+    assert near in " ".join(told.split())
+
+
+def test_colours_are_for_terminals_that_want_them() -> None:
+    def shown(**environment: str) -> str:
+        typed, terminal = pty.openpty()
+        command = [str(BIN / "agentmemory"), "preset", "list"]
+        done = subprocess.Popen(command, stdout=terminal, env=clean_environment() | {"TERM": "xterm"} | environment)
+        os.close(terminal)
+        told = b""
+        # Linux ends what a terminal's other end has closed with an error.
+        with contextlib.suppress(OSError):
+            while part := os.read(typed, 4096):
+                told += part
+        os.close(typed)
+        done.wait(60)
+        return told.decode()
+
+    assert "\x1b[1m" in shown()
+    assert "\x1b[3" not in shown(NO_COLOR="1")
+    assert "\x1b" not in run("preset", "list")[1]
 
 
 def test_the_version_is_told_by_an_option_too() -> None:

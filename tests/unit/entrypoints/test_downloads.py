@@ -12,7 +12,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from agentmemory_operator.connections.link import Endpoint
-from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
+from agentmemory_operator.entrypoints.cli.composition import Downloads
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.main.stores import open_jobs
 from agentmemory_operator.ports.objects import AccessKey, Bucket

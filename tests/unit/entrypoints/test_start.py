@@ -1,10 +1,13 @@
 """A verb imports what it needs: a second of vendor packages is for servers only."""
 
 import json
+import os
 import subprocess
 import sys
 
-HEAVY = ("aiohttp", "cel", "fastapi", "kopf", "kubernetes", "numpy", "openai", "uvicorn", "wordllama")
+OURS = ("agentmemory_operator.runtime", "agentmemory_operator.spec")
+VENDORS = ("aiohttp", "cel", "fastapi", "kopf", "kubernetes", "numpy", "openai", "uvicorn", "wordllama")
+HEAVY = (*OURS, *VENDORS)
 PROBE = f"""
 import json, sys
 from agentmemory_operator.main import run
@@ -31,10 +34,27 @@ def imported_by(*verbs: list[str]) -> dict[str, list[str]]:
 
 
 def test_a_verb_imports_no_vendor_package_but_the_one_it_needs() -> None:
-    prints = [["version"], ["--help"], ["schema"], ["crds"], ["completion", "bash"]]
-    found = imported_by(*prints, ["validate", "-f", "examples/quickstart"])
+    prints = [["version"], ["--help"], ["completion", "bash"]]
+    kinds = [["schema"], ["crds"]]
+    found = imported_by(*prints, *kinds, ["validate", "-f", "examples/quickstart"])
 
-    assert found == {" ".join(verb): [] for verb in prints} | {"validate -f examples/quickstart": ["cel"]}
+    ours = list(OURS)
+    assert {name: found.pop(name) for name in list(map(" ".join, prints))} == {" ".join(verb): [] for verb in prints}
+    assert found == {"schema": ours, "crds": ours, "validate -f examples/quickstart": [*ours, "cel"]}
+
+
+def test_what_may_follow_is_told_without_importing_a_verb() -> None:
+    asked = {"_AGENTMEMORY_COMPLETE": "complete_bash", "COMP_WORDS": "agentmemory s", "COMP_CWORD": "1"}
+    lines = (
+        "import atexit, sys, agentmemory_operator.main as main",
+        "atexit.register(lambda: print('agentmemory_operator.spec' in sys.modules))",
+        "main.run()",
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60, env=os.environ | asked
+    )
+
+    assert done.stdout.split() == ["status", "search", "snapshot", "schema", "False"], done.stderr
 
 
 def test_the_operator_imports_nothing_that_counts_vectors_or_draws_on_a_terminal() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from agentmemory_operator.errors import AgentMemoryError, Conflict, LeadershipLost, TransientError
 from agentmemory_operator.ports.kubernetes import Lease
-from agentmemory_operator.runtime.leadership import Leadership, LeaseTiming
+from agentmemory_operator.runtime.leadership import PATIENCE_S, Leadership, LeaseTiming
 
 TIMING = LeaseTiming()
 
@@ -348,3 +348,24 @@ async def test_who_gives_up_has_nothing_under_way(leases: FakeLeases, clock: Tim
     async with asyncio.timeout(5):
         with pytest.raises(LeadershipLost):
             await calling
+
+
+async def test_a_lease_that_nobody_lets_it_read_ends_a_process_after_two_minutes(clock: Time) -> None:
+    leases = FakeLeases(error=TransientError("Kubernetes answered 403: leases is forbidden"))
+    began_s = clock.now_s
+
+    with pytest.raises(AgentMemoryError, match=r"gave up after 120 s: cannot ask for the lease: .*403"):
+        await Leadership(leases, "me", now_s=clock.read, sleep=clock.sleep).acquire()
+
+    assert clock.now_s - began_s == pytest.approx(PATIENCE_S, abs=TIMING.try_s)
+
+
+async def test_a_standby_waits_for_its_turn_however_long(clock: Time) -> None:
+    held = Lease(holder="another", duration_s=10_000, version="1")
+    clock.end_s = clock.now_s + 1000
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1):
+            await Leadership(FakeLeases(lease=held), "me", now_s=clock.read, sleep=clock.sleep).acquire()
+
+    assert clock.now_s == clock.end_s

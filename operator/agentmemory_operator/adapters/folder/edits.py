@@ -2,14 +2,14 @@
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
 
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
+from agentmemory_operator.adapters.folder.objects import CLUSTER_ID, ManifestFolder
 from agentmemory_operator.connections.rules.secret_hosts import KeptSecret
-from agentmemory_operator.errors import AgentMemoryError, NotFound
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 
@@ -26,6 +26,19 @@ class ManifestFiles:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    async def cluster_id(self) -> str:
+        """What stands for the cluster in markers, as the development stack left it here.
+
+        Raises:
+            TransientError: it did not yet.
+        """
+        try:
+            return (self._folder / ".status" / CLUSTER_ID).read_text("utf-8")
+        except FileNotFoundError as exc:
+            raise TransientError(
+                f"{self._folder} does not say whose the collections are: start `agentmemory dev` on it"
+            ) from exc
+
     @property
     def default_namespace(self) -> str:
         """The namespace of the AgentMemories, where all are in one."""
@@ -38,6 +51,14 @@ class ManifestFiles:
         if found is None:
             raise NotFound(f"there is no {kind} {namespace}/{name} in {self._folder}")
         return found
+
+    async def list_objects(self, kind: str) -> tuple[list[Json], str]:
+        """Every object of a kind; files have no versions."""
+        return await self.list_in(kind, ""), ""
+
+    async def event_times(self, _: str) -> dict[tuple[str, str], str]:
+        """Nothing: the development stack logs its events."""
+        return {}
 
     async def list_in(self, kind: str, namespace: str) -> list[Json]:
         """The objects of a kind in one namespace, or in all where that is empty."""
@@ -67,11 +88,29 @@ class ManifestFiles:
         document["metadata"]["annotations"] = {key: value for key, value in changed.items() if value is not None}
         self._write(path, document)
 
+    async def add_takeovers(self, namespace: str, name: str, entries: Sequence[Json]) -> None:
+        """Refuse: a QdrantConnection is in its author's manifest.
+
+        Raises:
+            AgentMemoryError: says what to write there.
+        """
+        raise AgentMemoryError(
+            f"QdrantConnection {namespace}/{name} is in a manifest that no command of ours wrote, in {self._folder}:"
+            f" add {json.dumps(entries)} to its spec.takeovers"
+        )
+
     async def read_secret(self, namespace: str, name: str) -> KeptSecret | None:
         """A Secret manifest of the folder with its values, None where there is none."""
+        return await self._scanned().read_secret(namespace, name)
+
+    async def labels(self, namespace: str) -> Mapping[str, str]:
+        """The labels that a Namespace manifest of the folder gives."""
+        return await self._scanned().labels(namespace)
+
+    def _scanned(self) -> ManifestFolder:
         folder = ManifestFolder(self._folder, keeps_status=False)
         folder.scan()
-        return await folder.read_secret(namespace, name)
+        return folder
 
     def _objects(self) -> dict[Name, Json]:
         """What the manifests and the operator of the development stack declare, as it has taken them in."""

@@ -32,6 +32,8 @@ from agentmemory_operator.spec.times import render_second
 log = logging.getLogger(__name__)
 
 KINDS = ("AgentMemory", "QdrantConnection", "MemorySnapshot", "MemoryRestore")
+# Beside the statuses: whose the collections are, for commands of another process.
+CLUSTER_ID = "cluster-id"
 NAME_LABEL = "kubernetes.io/metadata.name"
 # A changed weight has to act within a second, a half-written file has to be left alone.
 DEBOUNCE_MS, STEP_MS = 100, 25
@@ -174,6 +176,8 @@ class ManifestFolder:
         if self._keeps_status:
             self._status_folder.mkdir(parents=True, exist_ok=True)
             self._load_records()
+            with suppress(TransientError):
+                (self._status_folder / CLUSTER_ID).write_text(self._identify(), encoding="utf-8")
         for below in sorted(self._folder.iterdir()):
             if below.is_dir() and not below.name.startswith("."):
                 log.warning("%s is not read: only the manifests of %s itself are", below, self._folder)

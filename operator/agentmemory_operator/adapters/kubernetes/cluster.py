@@ -6,8 +6,8 @@ import binascii
 import json
 import logging
 import sys
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing, closing, nullcontext, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, closing, contextmanager, nullcontext, suppress
 from typing import Any
 
 from agentmemory_operator.adapters.kubernetes.events import KubernetesEvents
@@ -33,11 +33,16 @@ log = logging.getLogger(__name__)
 
 PLURALS = {kind.name: kind.plural for kind in KINDS}
 CONFIG_MAP = "ConfigMap"
+KINDS_MISSING = (
+    f"the API server does not serve the kinds of {API_VERSION}: apply the CRDs (agentmemory crds | kubectl apply"
+    " --server-side -f -)"
+)
 # So short that a connection which died in silence is noticed within a minute.
 WATCH_TIMEOUT_S = 50
 WATCH_RETRY_S = 1.0
 # The API server's words.
 TERMINATING = "because it is being terminated"
+OBJECT_MISSING = '" not found'
 # A thousand objects in one answer are 7 MB of JSON, and ten times that in memory while it is read.
 PAGE = 100
 
@@ -115,7 +120,8 @@ class KubernetesCluster:
         """Create an object; tell whether it was not there before."""
         metadata = Metadata.model_validate(document["metadata"])
         try:
-            await self._transport.call("POST", _folder(document["kind"], metadata.namespace), document)
+            with _kinds_known():
+                await self._transport.call("POST", _folder(document["kind"], metadata.namespace), document)
         except KubernetesRejected as exc:
             if TERMINATING in str(exc):
                 raise NamespaceEnding(str(exc)) from exc
@@ -180,7 +186,7 @@ class KubernetesCluster:
             resources = {"resources": []}
         is_listed = any(group["name"] == GROUP for group in groups["groups"])
         if not is_listed or not set(PLURALS.values()) <= {found["name"] for found in resources["resources"]}:
-            raise TransientError(f"the API server does not announce the kinds of {API_VERSION} yet: apply the CRDs")
+            raise TransientError(KINDS_MISSING)
 
     async def list_all(self, kind: str) -> list[Json]:
         """Every object of a kind in the namespaces that are looked after."""
@@ -209,10 +215,8 @@ class KubernetesCluster:
         asked = [("limit", str(PAGE)), *_selected(selector)]
         query = asked
         while True:
-            try:
+            with _kinds_known():
                 answer = await self._transport.call("GET", path, query=query)
-            except NotFound as exc:
-                raise TransientError(f"the kind {kind} is unknown to the API server: apply the CRDs") from exc
             items += [kept_part(kind, item) for item in answer["items"]]
             if not (rest := answer["metadata"].get("continue")):
                 return items, answer["metadata"]["resourceVersion"]
@@ -221,7 +225,8 @@ class KubernetesCluster:
     async def read_object(self, kind: str, namespace: str, name: str) -> Json:
         """One object."""
         path = _path(kind, Metadata(name=name, namespace=namespace))
-        found: Json = await self._transport.call("GET", path)
+        with _kinds_known():
+            found: Json = await self._transport.call("GET", path)
         return found
 
     async def event_times(self, reason: str) -> dict[tuple[str, str], str]:
@@ -240,12 +245,19 @@ class KubernetesCluster:
         return {(involved["namespace"], involved["name"]): time for time, involved in told}
 
     async def follow(
-        self, kind: str, heard: Callable[[], None] = lambda: None, *, namespace: str = "", selector: str = ""
+        self,
+        kind: str,
+        heard: Callable[[], None] = lambda: None,
+        *,
+        failed: Callable[[str], None] = lambda _: None,
+        namespace: str = "",
+        selector: str = "",
     ) -> AsyncGenerator[tuple[str, Json | list[Json]], None]:
         """Yield ("LIST", objects) at the start and after each gap, then (ADDED|MODIFIED|DELETED, object), for ever.
 
         Args:
             heard: called at each sign of life of the API server: at least every 50 s while the watch is in order.
+            failed: called with what keeps it from being read, at each try.
             namespace: whose objects; empty is all.
             selector: labels that they have; empty is any.
         """
@@ -261,6 +273,7 @@ class KubernetesCluster:
                         yield event
             except TransientError as exc:
                 log.warning("watch of %s: %s; again in %.0f s", kind, exc, WATCH_RETRY_S)
+                failed(f"cannot read {kind}: {exc}")
                 await asyncio.sleep(WATCH_RETRY_S)
 
     async def _watch(
@@ -289,6 +302,18 @@ class KubernetesCluster:
                     version = document["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
                         yield event["type"], kept_part(kind, document)
+
+
+@contextmanager
+def _kinds_known() -> Iterator[None]:
+    """Tell an object that is not there from a kind that is not."""
+    try:
+        yield
+    except NotFound as exc:
+        # Of an object or a namespace the API server says which.
+        if OBJECT_MISSING in str(exc):
+            raise
+        raise TransientError(KINDS_MISSING) from exc
 
 
 def kept_part(kind: str, document: Mapping[str, Any]) -> Json:

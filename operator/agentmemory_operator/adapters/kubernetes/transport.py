@@ -6,14 +6,18 @@ means says the kubeconfig's context, as for kubectl; in a pod its own.
 
 import asyncio
 import json
+import logging
+import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies
 
 import aiohttp
+import yaml
 from kubernetes.aio import client, config
 
 from agentmemory_operator import __version__
@@ -28,12 +32,22 @@ _MANAGED = frozenset({"PATCH", "POST", "PUT"})
 
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
+# Of what only a person mends.
+WAYS_OUT = {
+    401: "; the credentials are refused: log in again, or name another --context",
+    403: "; this account needs that right: docs/install.md lists those of each role",
+}
 CALL_TIMEOUT_S = 30
 CLOSING_S = 0.1
 # Without a proxy, all that the environment could name is a .netrc, which is looked for in a thread at each call. Nobody
 # keeps the API server's password there.
 SESSION = {"trust_env": bool(getproxies())}
 
+# What a kubeconfig that is missing, broken, or not to be read ends in.
+UNREADABLE = (config.ConfigException, yaml.YAMLError, OSError, KeyError, TypeError, ValueError)
+
+# What we say ourselves, with the way out.
+logging.getLogger("kubernetes.aio.config.kube_config").setLevel(logging.ERROR)
 POD_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 DEFAULT_NAMESPACE = "default"
 
@@ -89,19 +103,38 @@ async def load_configuration(program: str) -> OwnConfiguration:
     except config.ConfigException:
         try:
             await config.load_kube_config(client_configuration=configuration)
-        except config.ConfigException as exc:
-            raise AgentMemoryError(f"no Kubernetes to talk to: set KUBECONFIG or run in a cluster ({exc})") from exc
+        except UNREADABLE as exc:
+            raise AgentMemoryError(_unusable(None, exc)) from exc
     configuration.client_session_kwargs = SESSION
     return configuration
 
 
 @contextmanager
-def mapped_errors() -> Iterator[None]:
-    """Turn the transport's exceptions into ours."""
+def mapped_errors(host: str = "") -> Iterator[None]:
+    """Turn the transport's exceptions into ours.
+
+    Args:
+        host: the API server, as the configuration has it.
+    """
     try:
         yield
     except (aiohttp.ClientError, TimeoutError, OSError) as exc:
-        raise TransientError(f"Kubernetes cannot be reached: {type(exc).__name__}") from exc
+        where = f" at {host}" if host else ""
+        raise TransientError(f"Kubernetes cannot be reached{where}: {_why(exc)}") from exc
+
+
+def _why(exc: Exception) -> str:
+    """What keeps a call from the API server, and what to look at."""
+    match exc:
+        case aiohttp.ClientSSLError():
+            return "its certificate is not trusted; check certificate-authority of the kubeconfig"
+        case aiohttp.ClientConnectorDNSError():
+            return "its name is unknown; check the server of the kubeconfig"
+        case aiohttp.ClientConnectorError() | aiohttp.InvalidURL():
+            return "nothing answers there; is it running, and is it the right server of the kubeconfig?"
+        case TimeoutError():
+            return "it does not answer in time; is there a way to it from here?"
+    return type(exc).__name__
 
 
 class KubernetesTransport:
@@ -121,6 +154,7 @@ class KubernetesTransport:
     ) -> None:
         self._api = client.ApiClient(configuration)
         self._api.user_agent = user_agent(configuration)
+        self._host = str(configuration.host)
         self._manager = ("fieldManager", program_of(configuration))
         self._before_write = before_write
         self._writing = writing
@@ -163,7 +197,7 @@ class KubernetesTransport:
         """
         headers = {"Accept": "application/json", "Content-Type": content_type}
         asked = [*query, self._manager] if method in _MANAGED else [*query]
-        with mapped_errors():
+        with mapped_errors(self._host):
             # It would walk through a body that it knows nothing of: ours are JSON as they stand.
             _, url, headers, *_ = await self._api.param_serialize(
                 method, path, query_params=asked, header_params=headers, auth_settings=["BearerToken"]
@@ -186,7 +220,7 @@ def _refusal(status: int, body: bytes) -> NotFound | TransientError:
         causes = bool((answer.get("details") or {}).get("causes"))
     except (ValueError, AttributeError):
         said, causes = "", False
-    message = f"Kubernetes answered {status}: {said}"
+    message = f"Kubernetes answered {status}: {said}{WAYS_OUT.get(status, '')}"
     if status == NOT_FOUND:
         return NotFound(message)
     return KubernetesRejected(message, status=status, causes=causes) if status < 500 else TransientError(message)
@@ -205,11 +239,27 @@ async def load_context(name: str | None) -> tuple[Configuration, str]:
     try:
         await config.load_kube_config(context=name, client_configuration=configuration)
         contexts, current = config.list_kube_config_contexts()
-    except config.ConfigException as exc:
+    except UNREADABLE as exc:
         if name is None and POD_NAMESPACE.is_file():
             config.load_incluster_config(client_configuration=configuration)
             return configuration, POD_NAMESPACE.read_text(encoding="utf-8").strip()
-        said = f"there is no context {name!r} in the kubeconfig" if name else "no Kubernetes to talk to"
-        raise AgentMemoryError(f"{said}: set KUBECONFIG, or name another --context ({exc})") from exc
+        raise AgentMemoryError(_unusable(name, exc)) from exc
     chosen = next((item for item in contexts if item["name"] == name), current)
     return configuration, str(chosen["context"].get("namespace") or DEFAULT_NAMESPACE)
+
+
+def _unusable(name: str | None, exc: Exception) -> str:
+    """What to do about a kubeconfig that does not lead to a cluster."""
+    files = (os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")).split(os.pathsep)
+    if not any(Path(file).is_file() for file in files):
+        return f"no Kubernetes to talk to: there is no kubeconfig {' or '.join(files)}; set KUBECONFIG to the file"
+    said = " ".join(str(exc).removeprefix("Invalid kube-config file. ").split())
+    try:
+        known = [str(item["name"]) for item in config.list_kube_config_contexts()[0]]
+    except UNREADABLE:
+        return f"the kubeconfig cannot be used: mend it, or set KUBECONFIG to another file ({said})"
+    if name is None or name in known:
+        return f"the kubeconfig's context cannot be used: mend it, or name another --context ({said})"
+    near = get_close_matches(name, known, n=1)
+    listed = f"did you mean {near[0]}?" if near else f"it has {', '.join(known) or 'none'}"
+    return f"there is no context {name!r} in the kubeconfig: {listed}"

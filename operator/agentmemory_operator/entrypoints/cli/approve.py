@@ -10,17 +10,17 @@ from rich.console import Console
 
 from agentmemory_operator.controllers.approve_all import ApproveAll, ApprovedObject, Chosen
 from agentmemory_operator.controllers.rules.approval import Waiting, approval, describe_waiting, is_seen, waiting_of
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.jobs import (
     POLL_S,
     JobsPlace,
-    OpenJobs,
     Output,
     add_verb,
     in_place,
     print_document,
     titled,
 )
-from agentmemory_operator.entrypoints.cli.look import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
 from agentmemory_operator.entrypoints.cli.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import AgentMemoryError

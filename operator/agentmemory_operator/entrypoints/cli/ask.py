@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,7 +12,8 @@ import typer
 import yaml
 from rich.console import Console
 
-from agentmemory_operator.entrypoints.cli.look import Context, Inspection, TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.entrypoints.cli.options import Context, TableJsonOrYaml
 from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
@@ -33,20 +33,6 @@ class TagsMatch(StrEnum):
 
     ANY = "any"
     ALL = "all"
-
-
-@dataclass(frozen=True, slots=True)
-class Asking:
-    """What main composes for the verbs that ask.
-
-    Attributes:
-        open_client: opens the API at a URL, with a token or None.
-        url, token: those that the environment names.
-    """
-
-    open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncMemoryClient]]"
-    url: str
-    token: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +176,7 @@ async def agent_of(inspection: Inspection, target: ApiTarget) -> str:
     """The agent's name in the API: the name itself, or of the object where one is to be read."""
     if target.namespace is None and target.context is None:
         return target.name
-    async with inspection.open_cluster(target.context) as (reader, default):
+    async with inspection.open_objects(target.context, None) as (reader, default):
         document = await reader.read_object(AGENT_MEMORY, target.namespace or default, target.name)
     return str(document["spec"].get("agent") or target.name)
 

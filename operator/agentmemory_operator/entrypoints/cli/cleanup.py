@@ -1,10 +1,10 @@
 """`agentmemory cleanup`: what a cleanup would remove and why, or a run now."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from functools import partial
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,19 +12,20 @@ from rich.console import Console
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.agents.directory import open_collection
-from agentmemory_operator.connections.link import Endpoint, endpoint_of
-from agentmemory_operator.connections.secret_hosts import GuardedSecrets
-from agentmemory_operator.entrypoints.cli.look import Context, Output, TableOrJson, print_json
-from agentmemory_operator.entrypoints.cli.run import Yes, confirm, run_verb
+from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
+from agentmemory_operator.entrypoints.cli.look import dev_endpoint, endpoint_through
+from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
+from agentmemory_operator.entrypoints.cli.program import PROGRAM
+from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.rules.cleanup import Removal, Row, allowance, braked, rules_of
 from agentmemory_operator.lifecycle.rules.cleanup_status import described
 from agentmemory_operator.memories.rules.filters import STORED
-from agentmemory_operator.ports.kubernetes import AgentMemories, ObjectReader, Secrets
+from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
-from agentmemory_operator.settings import SecretHosts
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import CLEANUP_REQUESTED_AT, AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
@@ -32,25 +33,6 @@ from agentmemory_operator.spec.times import render_time
 
 COLUMNS = ("ID", "USER", "TYPE", "CREATED", "REASON")
 MOST_SHOWN = 100
-
-
-class Objects(ObjectReader, AgentMemories, Protocol):
-    """The objects of a cluster, to read and to annotate."""
-
-
-@dataclass(frozen=True, slots=True)
-class Cleanups:
-    """What main composes for the verb.
-
-    Attributes:
-        open_points: opens the points of a server.
-        open_cluster: opens a context of the kubeconfig, None is the current one; gives its namespace too.
-        secret_hosts: what becomes of a Secret that does not list where its value goes; None lets it go there.
-    """
-
-    open_points: Callable[[Endpoint], AbstractAsyncContextManager[PointStore]]
-    open_cluster: Callable[[str | None], AbstractAsyncContextManager[tuple[Objects, str]]]
-    secret_hosts: SecretHosts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,49 +54,56 @@ class CleanupDraft:
         return braked(self.counts) > self.allowed
 
 
-def add_cleanup(cli: typer.Typer, cleanups: Cleanups) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedCleanup:
+    """Ask the operator for a cleanup now; with --dry-run list what it would remove and why, and change nothing."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go, and why.")] = False
+    yes: Yes = False
+    qdrant: ReachedAt = None
+    output: Output = TableOrJson.TABLE
+
+
+def add_cleanup(cli: typer.Typer, inspection: Inspection) -> None:
     """Add the verb to the command line."""
-
-    @cli.command()
-    def cleanup(  # noqa: PLR0913 # each is an option
-        name: Annotated[str, typer.Argument(help="Of the AgentMemory.")],
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go, and why.")] = False,
-        namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Default: the context's.")] = None,
-        context: Context = None,
-        yes: Yes = False,
-        qdrant: Annotated[
-            str | None, typer.Option(help="URL of the server, where the connection's is out of reach.")
-        ] = None,
-        output: Output = TableOrJson.TABLE,
-    ) -> None:
-        """Ask the operator for a cleanup now; with --dry-run list what it would remove and why, and change nothing."""
-        if not dry_run:
-            confirm(f"Have the operator clean {name} up now? What goes is gone for good; --dry-run lists it.", yes=yes)
-            run_verb(_ask(cleanups, name, namespace, context=context))
-            typer.echo(f"asked for; `agentmemory status {name}` shows what the last cleanup came to")
-            return
-        draft = run_verb(_draft(cleanups, name, namespace, context=context, qdrant=qdrant))
-        if output is TableOrJson.JSON:
-            print_json(draft_document(draft))
-        else:
-            show(draft_sections(draft), Console())
+    add_verb(cli, "cleanup", AskedCleanup, partial(_run, inspection))
 
 
-async def _ask(cleanups: Cleanups, name: str, namespace: str | None, *, context: str | None) -> None:
-    async with cleanups.open_cluster(context) as (objects, default):
-        memory = await _memory(objects, name, namespace or default)
-        stamp = {CLEANUP_REQUESTED_AT: render_time(SystemClock().now_ms())}
-        await objects.annotate(AGENT_MEMORY, memory.metadata, stamp)
+def _run(inspection: Inspection, asked: AskedCleanup, place: JobsPlace) -> None:
+    if not asked.dry_run:
+        question = f"Have the operator clean {asked.name} up now? What goes is gone for good; --dry-run lists it."
+        confirm(question, yes=asked.yes)
+        in_place(inspection.open_objects, place, partial(_ask, asked.name))
+        see = f"`{PROGRAM} status {asked.name}{place.options}`"
+        typer.echo(f"asked for; {see} shows what the last cleanup came to")
+        return
+    is_folder = place.manifests is not None
+    draft = in_place(inspection.open_objects, place, partial(_draft, inspection, asked, is_folder))
+    if asked.output is TableOrJson.JSON:
+        print_json(draft_document(draft))
+    else:
+        show(draft_sections(draft), Console())
+
+
+async def _ask(name: str, objects: JobObjects, namespace: str) -> None:
+    memory = await _memory(objects, name, namespace)
+    stamp = {CLEANUP_REQUESTED_AT: render_time(SystemClock().now_ms())}
+    await objects.annotate(AGENT_MEMORY, memory.metadata, stamp)
 
 
 async def _draft(
-    cleanups: Cleanups, name: str, namespace: str | None, *, context: str | None, qdrant: str | None
+    inspection: Inspection, asked: AskedCleanup, is_folder: bool, objects: JobObjects, namespace: str
 ) -> CleanupDraft:
-    async with cleanups.open_cluster(context) as (objects, default):
-        memory = await _memory(objects, name, namespace or default)
-        endpoint = await _endpoint(objects, GuardedSecrets(objects, cleanups.secret_hosts), memory, url=qdrant)
-        cluster_id = await objects.cluster_id()
-    async with cleanups.open_points(endpoint) as store:
+    memory = await _memory(objects, asked.name, namespace)
+    if is_folder:
+        endpoint = dev_endpoint(inspection, asked.qdrant)
+    else:
+        ref = memory.spec.connection_ref
+        document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
+        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=asked.qdrant)
+    cluster_id = await objects.cluster_id()
+    async with inspection.open_points(endpoint) as store:
         return await draft_of(memory, store, cluster_id)
 
 
@@ -134,14 +123,8 @@ async def draft_of(memory: AgentMemory, store: PointStore, cluster_id: str) -> C
     return CleanupDraft(total, removals, allowance(total, settings.lifecycle))
 
 
-async def _memory(objects: Objects, name: str, namespace: str) -> AgentMemory:
+async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
     return parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, name))
-
-
-async def _endpoint(objects: Objects, secrets: Secrets, memory: AgentMemory, *, url: str | None) -> Endpoint:
-    ref = memory.spec.connection_ref
-    document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or memory.metadata.namespace, ref.name)
-    return await endpoint_of(parse_connection(document), secrets, at=url, has_nodes=False)
 
 
 def draft_document(draft: CleanupDraft) -> dict[str, Any]:

@@ -1,173 +1,197 @@
-"""The command line: options to calls. What each verb does lies behind `Verbs`, which main composes."""
+"""The command line: which verbs there are. A verb is imported when it is run; what it needs, main composes."""
 
-import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any, cast
 
 import typer
-from typer._completion_shared import get_completion_script
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.cli import crds
-from agentmemory_operator.entrypoints.cli.approve import add_approve
-from agentmemory_operator.entrypoints.cli.ask import Asking, add_asking
-from agentmemory_operator.entrypoints.cli.cleanup import Cleanups, add_cleanup
-from agentmemory_operator.entrypoints.cli.jobs import OpenJobs
-from agentmemory_operator.entrypoints.cli.look import Files, Inspection, Recursive, add_inspection
-from agentmemory_operator.entrypoints.cli.preset import add_presets
-from agentmemory_operator.entrypoints.cli.rebuild import add_rebuild
-from agentmemory_operator.entrypoints.cli.restore import add_restore
-from agentmemory_operator.entrypoints.cli.run import ending_in_one_line, run_verb
-from agentmemory_operator.entrypoints.cli.snapshot import add_snapshots
-from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads
-from agentmemory_operator.entrypoints.cli.status import add_status
-from agentmemory_operator.entrypoints.cli.takeover import OpenObjects, add_takeover
-from agentmemory_operator.entrypoints.cli.transfer import add_transferring
-from agentmemory_operator.entrypoints.cli.uninstall import OpenInstalled, add_uninstall
-from agentmemory_operator.entrypoints.cli.validate import checked, warnings_in
-from agentmemory_operator.spec.kinds.crds import editor_schema
-
-PROGRAM = "agentmemory"
-DATA = Path(".agentmemory")
-# How `--help` groups the verbs.
-PANELS = {
-    "Look": {"status", "plan", "validate", "orphans", "preset"},
-    "Decide": {"approve", "rebuild", "cleanup", "takeover"},
-    "Memories": {"search", "remember", "forget", "receipts", "export", "import"},
-    "Snapshots": {"snapshot", "restore"},
-    "Run": {"operator", "api", "dev", "devserver"},
-    "Install": {"crds", "uninstall", "schema", "completion", "version"},
-}
-
-
-class Shell(StrEnum):
-    """Shells that can complete."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
-    POWERSHELL = "powershell"
-
-
-class AgentSource(StrEnum):
-    """Where the API learns of agents."""
-
-    KUBERNETES = "kubernetes"
-    FILES = "files"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorOptions:
-    """Options of the operator.
-
-    Attributes:
-        namespaces: those to watch; none is all.
-        lease_namespace: None is the pod's own.
-        api_namespace: where the retrieval API runs; None is the pod's own.
-        health_port: of probes and metrics; None is 8081 in a cluster, and none outside.
-    """
-
-    namespaces: tuple[str, ...] = ()
-    lease_namespace: str | None = None
-    api_namespace: str | None = None
-    health_port: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiOptions:
-    """Options of the retrieval API.
-
-    Attributes:
-        host: None is loopback, in a cluster every address.
-        namespaces: those to watch; none is all.
-        api_namespace: where the operator puts what is needed of Secrets; None is the pod's own.
-        lease_namespace: where the operator keeps its lease and the claims; None is the pod's own.
-    """
-
-    host: str | None
-    port: int
-    namespaces: tuple[str, ...] = ()
-    lease_namespace: str | None = None
-    api_namespace: str | None = None
+from agentmemory_operator.entrypoints.cli.composition import Verbs
+from agentmemory_operator.entrypoints.cli.program import PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
-class Verbs:
-    """What main composes: each runs until it is stopped."""
+class Verb:
+    """Where a verb is.
 
-    operator: Callable[[OperatorOptions], Awaitable[None]]
-    api_kubernetes: Callable[[ApiOptions], Awaitable[None]]
-    api_files: Callable[[ApiOptions, Path, Path], Awaitable[None]]
-    dev: Callable[[Path, Path, int, str | None], Awaitable[None]]
-    devserver: Callable[[Path, int, str], Awaitable[None]]
-    default_source: AgentSource
-    inspection: Inspection
-    cleanups: Cleanups
-    open_objects: OpenObjects
-    open_jobs: OpenJobs
-    downloads: Downloads
-    asking: Asking
-    open_installed: OpenInstalled
+    Attributes:
+        panel: how `--help` groups the verbs.
+        help: what it says of this one; a test holds it to what the verb says of itself.
+        adder: module and function that add it to a command line.
+        needs: what of `Verbs` that function takes.
+    """
+
+    panel: str
+    help: str
+    adder: str
+    needs: tuple[str, ...] = ()
 
 
-Manifests = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder of manifests; watched.")]
-Namespaces = Annotated[
-    list[str] | None, typer.Option("--namespace", help="Watch only this one; repeatable. Default: all.")
-]
-LeaseNamespace = Annotated[
-    str | None,
-    typer.Option(help="Where the operator's lease and claims lie. Default: the pod's namespace; outside: default."),
-]
-ApiNamespace = Annotated[
-    str | None,
-    typer.Option(help="Where the API runs and finds its keys. Default: the pod's namespace; outside: default."),
-]
-Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free one.")]
+_SERVERS = "servers.add_servers", ("servers",)
+_ASKING = "ask.add_asking", ("asking", "inspection")
+_TRANSFER = "transfer.add_transferring", ("asking", "inspection")
+_JOBS = ("open_jobs",)
+PRINTERS = "prints.add_printers"
+VERBS = {
+    "operator": Verb(
+        "Run",
+        "Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works.",
+        *_SERVERS,
+    ),
+    "api": Verb("Run", "Run the retrieval API.", *_SERVERS),
+    "dev": Verb(
+        "Run", "Run everything in one process: dev Qdrant, reconcile of a folder of manifests, API.", *_SERVERS
+    ),
+    "devserver": Verb("Run", "Run only the dev Qdrant server.", *_SERVERS),
+    "validate": Verb(
+        "Look",
+        "Check manifests as strictly as the API server would; exit 1 where something is wrong.",
+        "look.add_checks",
+    ),
+    "plan": Verb(
+        "Look",
+        "Show what applying manifests would do to their collections; change nothing.",
+        "plan.add_plan",
+        ("inspection",),
+    ),
+    "orphans": Verb(
+        "Look",
+        "List the collections that no AgentMemory owns, with the commands to adopt or delete each; change nothing.",
+        "orphans.add_orphans",
+        ("inspection",),
+    ),
+    "status": Verb(
+        "Look",
+        "Show an AgentMemory: its conditions, a held plan with the way out, its collection.",
+        "status.add_status",
+        _JOBS,
+    ),
+    "preset": Verb("Look", "List the presets, or print one in full.", "preset.add_presets"),
+    "search": Verb("Memories", "Search an agent's memories of a user, ranked as the object declares.", *_ASKING),
+    "remember": Verb("Memories", "Store a memory of a user, durably.", *_ASKING),
+    "forget": Verb(
+        "Memories",
+        "Erase a user's memories for good, in copies too; without --filters and --older-than everything of the user.",
+        *_ASKING,
+    ),
+    "receipts": Verb("Memories", "List what was erased of an agent's memories, and when.", *_ASKING),
+    "export": Verb("Memories", "Write all memories of a user as lines of JSON.", *_TRANSFER),
+    "import": Verb(
+        "Memories", "Take in memories of a user that were exported; what is there already stays as it is.", *_TRANSFER
+    ),
+    "approve": Verb(
+        "Decide",
+        "Let a held plan be carried out; with --all those of a preset's newer revision, a few objects at a time.",
+        "approve.add_approve",
+        _JOBS,
+    ),
+    "cleanup": Verb(
+        "Decide",
+        "Ask the operator for a cleanup now; with --dry-run list what it would remove and why, and change nothing.",
+        "cleanup.add_cleanup",
+        ("inspection",),
+    ),
+    "rebuild": Verb(
+        "Decide",
+        "Show where a rebuild of an agent's collection stands; watch, pause, resume, cancel it, or take it back.",
+        "rebuild.add_rebuild",
+        _JOBS,
+    ),
+    "takeover": Verb(
+        "Decide",
+        "Let objects take over collections that a rebuilt cluster, or another object, left behind.",
+        "takeover.add_takeover",
+        _JOBS,
+    ),
+    "snapshot": Verb(
+        "Snapshots",
+        "Make snapshots of an agent's memories, and see what there is.",
+        "snapshot.add_snapshots",
+        ("open_jobs", "downloads"),
+    ),
+    "restore": Verb(
+        "Snapshots",
+        "Restore an agent's memories from a snapshot, or take its last restore back; or all that a Qdrant has lost.",
+        "restore.add_restore",
+        _JOBS,
+    ),
+    "uninstall": Verb(
+        "Install",
+        "Delete every object and the definitions, once the catalogue of what they say is kept in a file.",
+        "uninstall.add_uninstall",
+        ("open_installed",),
+    ),
+    "crds": Verb("Install", "Print the CustomResourceDefinitions.", "crds.add_crds"),
+    "schema": Verb("Install", "Print the JSON Schema of the kinds, for editors.", "crds.add_crds"),
+    "completion": Verb(
+        "Install",
+        "Print what a shell has to read to complete this command: source <(agentmemory completion bash).",
+        PRINTERS,
+    ),
+    "version": Verb("Install", "Print the version.", PRINTERS),
+}
+
+
+class LazyVerbs(Mapping[str, Any]):
+    """The verbs as commands of the command line, each imported when it is asked for."""
+
+    def __init__(self, verbs: Verbs) -> None:
+        self._verbs = verbs
+
+    def __getitem__(self, name: str) -> Any:
+        verb = VERBS[name]
+        module, adder = verb.adder.split(".")
+        app = typer.Typer(callback=lambda: None)
+        add = getattr(import_module(f"{__package__}.{module}"), adder)
+        add(app, *(getattr(self._verbs, need) for need in verb.needs))
+        return get_group(app).commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(VERBS)
+
+    def __len__(self) -> int:
+        return len(VERBS)
+
+
+class LazyGroup(TyperGroup):
+    """A command line that lists its verbs without importing them."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the verbs."""
+        return list(VERBS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> TyperCommand | None:
+        """What is listed of a verb: its name and what it does."""
+        verb = VERBS.get(cmd_name)
+        return TyperCommand(cmd_name, help=verb.help, rich_help_panel=verb.panel) if verb else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """The verb itself."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, self.commands[name] if name else listed, rest
 
 
 def build_cli(verbs: Verbs) -> typer.Typer:
     """The command `agentmemory`."""
+
+    class Group(LazyGroup):
+        def __init__(self, **attributes: Any) -> None:
+            super().__init__(**attributes | {"commands": cast(Any, LazyVerbs(verbs))})
+
     cli = typer.Typer(
         name=PROGRAM,
+        cls=Group,
         help="Long-term memory of AI agents as Kubernetes objects.",
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    _add_version(cli)
-    _add_operator(cli, verbs)
-    _add_api(cli, verbs)
-    _add_development(cli, verbs)
-    _add_checks(cli)
-    add_inspection(cli, verbs.inspection)
-    add_status(cli, verbs.open_jobs)
-    add_asking(cli, verbs.asking, verbs.inspection)
-    add_transferring(cli, verbs.asking, verbs.inspection)
-    add_approve(cli, verbs.open_jobs)
-    add_cleanup(cli, verbs.cleanups)
-    add_snapshots(cli, verbs.open_jobs, verbs.downloads)
-    add_restore(cli, verbs.open_jobs)
-    add_rebuild(cli, verbs.open_jobs)
-    add_takeover(cli, verbs.open_objects)
-    add_uninstall(cli, verbs.open_installed)
-    add_presets(cli)
-    _add_printers(cli)
-    for verb in cli.registered_commands:
-        verb.rich_help_panel = _panel_of(str(verb.name or getattr(verb.callback, "__name__", "")))
-    for group in cli.registered_groups:
-        group.rich_help_panel = _panel_of(str(group.name))
-    return cli
 
-
-def _panel_of(verb: str) -> str:
-    return next(panel for panel, verbs in PANELS.items() if verb in verbs)
-
-
-def _add_version(cli: typer.Typer) -> None:
     def tell(is_asked: bool) -> None:  # an option's callback
         if is_asked:
             typer.echo(__version__)
@@ -175,126 +199,11 @@ def _add_version(cli: typer.Typer) -> None:
 
     @cli.callback()
     def main(
+        ctx: typer.Context,
         _: Annotated[bool, typer.Option("--version", callback=tell, is_eager=True, help="Print the version.")] = False,
     ) -> None:
-        """Do nothing before a verb."""
+        """Get ready for a verb."""
+        if VERBS[str(ctx.invoked_subcommand)].adder != PRINTERS:
+            verbs.prepare()
 
-
-def _add_operator(cli: typer.Typer, verbs: Verbs) -> None:
-    @cli.command()
-    def operator(
-        namespace: Namespaces = None,
-        lease_namespace: LeaseNamespace = None,
-        api_namespace: ApiNamespace = None,
-        health_port: Annotated[
-            int | None,
-            typer.Option(min=0, max=65_535, help="Of /healthz, /readyz, /metrics. Default: 8081 in a cluster."),
-        ] = None,
-    ) -> None:
-        """Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works."""
-        named = tuple(namespace or ())
-        options = OperatorOptions(
-            namespaces=named, lease_namespace=lease_namespace, api_namespace=api_namespace, health_port=health_port
-        )
-        run_verb(verbs.operator(options))
-
-
-def _add_api(cli: typer.Typer, verbs: Verbs) -> None:
-    @cli.command()
-    def api(  # noqa: PLR0913 # each is an option
-        host: Annotated[str | None, typer.Option(help="Default: loopback, in a cluster every address.")] = None,
-        port: Port = 8080,
-        source: Annotated[AgentSource, typer.Option(help="Where agents are declared.")] = verbs.default_source,
-        manifests: Annotated[Path | None, typer.Option(exists=True, file_okay=False)] = None,
-        data: Annotated[
-            Path | None,
-            typer.Option(
-                file_okay=False, help=f"With --source files: that of the `dev` that made them. Default: {DATA}."
-            ),
-        ] = None,
-        namespace: Namespaces = None,
-        lease_namespace: LeaseNamespace = None,
-        api_namespace: ApiNamespace = None,
-    ) -> None:
-        """Run the retrieval API."""
-        options = ApiOptions(
-            host=host,
-            port=port,
-            namespaces=tuple(namespace or ()),
-            lease_namespace=lease_namespace,
-            api_namespace=api_namespace,
-        )
-        if source is AgentSource.KUBERNETES and data is not None:
-            raise typer.BadParameter("--data is for --source files: Kubernetes itself tells which cluster it is")
-        if source is AgentSource.KUBERNETES:
-            run_verb(verbs.api_kubernetes(options))
-        elif options.namespaces:
-            raise typer.BadParameter("--namespace is for --source kubernetes: a folder is served whole")
-        elif manifests is None:
-            raise typer.BadParameter("--source files needs --manifests DIR")
-        else:
-            run_verb(verbs.api_files(options, manifests, data or DATA))
-
-
-def _add_development(cli: typer.Typer, verbs: Verbs) -> None:
-    @cli.command()
-    def dev(
-        manifests: Manifests,
-        data: Annotated[Path, typer.Option(file_okay=False, help="Where the memories lie, and whose they are.")] = DATA,
-        port: Port = 8080,
-        qdrant: Annotated[str | None, typer.Option(help="A real server in the dev Qdrant's place.")] = None,
-    ) -> None:
-        """Run everything in one process: dev Qdrant, reconcile of a folder of manifests, API."""
-        run_verb(verbs.dev(manifests, data, port, qdrant))
-
-    @cli.command()
-    def devserver(
-        data: Annotated[Path, typer.Option(file_okay=False, help="Where the collections lie.")],
-        port: Port = 6333,
-        version: Annotated[str, typer.Option("--qdrant-version", help="The version to answer as.")] = "1.18.3",
-    ) -> None:
-        """Run only the dev Qdrant server."""
-        run_verb(verbs.devserver(data, port, version))
-
-
-def _add_checks(cli: typer.Typer) -> None:
-    @cli.command()
-    def validate(paths: Files, is_recursive: Recursive = False) -> None:
-        """Check manifests as strictly as the API server would; exit 1 where something is wrong."""
-        with ending_in_one_line():
-            found = checked(paths, is_recursive=is_recursive)
-        for finding in found.findings:
-            typer.echo(str(finding))
-        if not found.findings:
-            for warning in warnings_in(found):
-                typer.echo(f"warning: {warning}", err=True)
-        typer.echo(str(found))
-        raise typer.Exit(bool(found.findings))
-
-
-def _add_printers(cli: typer.Typer) -> None:
-    @cli.command("crds")
-    def print_crds(
-        write: Annotated[bool, typer.Option("--write", help="Write them into the repository instead.")] = False,
-    ) -> None:
-        """Print the CustomResourceDefinitions."""
-        raise typer.Exit(crds.main(["--write"] if write else []))
-
-    @cli.command()
-    def schema() -> None:
-        """Print the JSON Schema of the kinds, for editors."""
-        typer.echo(json.dumps(editor_schema(), indent=2))
-
-    @cli.command()
-    def completion(
-        shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")],
-        program: Annotated[str, typer.Option(help="The name that the command is called by.")] = PROGRAM,
-    ) -> None:
-        """Print what a shell has to read to complete this command: source <(agentmemory completion bash)."""
-        variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-        typer.echo(get_completion_script(prog_name=program, complete_var=variable, shell=shell))
-
-    @cli.command()
-    def version() -> None:
-        """Print the version."""
-        typer.echo(__version__)
+    return cli

@@ -1,17 +1,36 @@
-"""`agentmemory crds`: print the CRDs, or write `crds/` and the chart's copy."""
+"""`agentmemory crds` and `schema`: print CRDs and the schema for editors; write `crds/` and the chart's copy."""
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Annotated
 
+import typer
 import yaml
 
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
-from agentmemory_operator.spec.kinds.crds import KINDS, KindDefinition, render_crd
+from agentmemory_operator.spec.kinds.crds import KINDS, KindDefinition, editor_schema, render_crd
 
 FOLDERS = ("crds", "charts/agentmemory-operator/files/crds")
 HEADER = "# Written by `make crds` from the models in spec/kinds; not by hand.\n"
+
+
+def add_crds(cli: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+
+    @cli.command("crds")
+    def print_crds(
+        write: Annotated[bool, typer.Option("--write", help="Write them into the repository instead.")] = False,
+    ) -> None:
+        """Print the CustomResourceDefinitions."""
+        raise typer.Exit(main(["--write"] if write else []))
+
+    @cli.command()
+    def schema() -> None:
+        """Print the JSON Schema of the kinds, for editors."""
+        typer.echo(json.dumps(editor_schema(), indent=2))
 
 
 def render_yaml(kind: KindDefinition) -> str:

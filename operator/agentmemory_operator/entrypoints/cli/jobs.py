@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from inspect import Signature, signature
@@ -12,8 +11,9 @@ from typing import Annotated, Any, TypeVar
 import typer
 import yaml
 
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress, outcome_of
-from agentmemory_operator.entrypoints.cli.look import Context, TableJsonOrYaml, print_json
+from agentmemory_operator.entrypoints.cli.options import Context, Manifests, Namespace, TableJsonOrYaml, print_json
 from agentmemory_operator.entrypoints.cli.run import run_verb
 from agentmemory_operator.entrypoints.cli.status_view import status_document
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
@@ -26,13 +26,6 @@ T = TypeVar("T")
 POLL_S = 0.5
 INTERRUPTED = 130
 
-OpenJobs = Callable[[str | None, Path | None], AbstractAsyncContextManager[tuple[JobObjects, str]]]
-
-Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Default: the context's.")]
-Manifests = Annotated[
-    Path | None,
-    typer.Option(exists=True, file_okay=False, help="The folder that `agentmemory dev` watches, for a cluster's."),
-]
 Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="Sentences, or the object for programs.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Until it has ended; exit 1 where it failed.")]
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agentmemory_operator.collections.rules.desired import desired_collection
+from agentmemory_operator.collections.rules.desired import connection_named, desired_collection
 from agentmemory_operator.collections.rules.estimate import MIB, Estimate, estimates, layout_of
 from agentmemory_operator.controllers.preview import PassPreview, PreviewOutcome, worst_of
 from agentmemory_operator.controllers.rules.plan_text import compression_text, payload_text, plan_status
@@ -51,7 +51,7 @@ def plan_document(previews: Sequence[PassPreview], qdrant: str | None) -> dict[s
     """The plans as JSON.
 
     Args:
-        qdrant: the server's URL, None for an empty one.
+        qdrant: the URL of the one server that was asked; None for an empty one, or for those of connections.
     """
     return {
         "qdrant": qdrant,
@@ -65,6 +65,7 @@ def _document(preview: PassPreview) -> dict[str, Any]:
     document: dict[str, Any] = {
         "namespace": memory.metadata.namespace,
         "name": memory.metadata.name,
+        "connection": connection_named(memory),
         "alias": alias_of(memory.slug),
         "outcome": str(preview.outcome),
         "changes": [],
@@ -90,11 +91,14 @@ def notes_of(memory: AgentMemory) -> list[str]:
     return [text for text in texts if text]
 
 
-def plan_sections(previews: Sequence[PassPreview], qdrant: str | None) -> list[Section]:
-    """The plans for people; the last section counts them."""
+def plan_sections(previews: Sequence[PassPreview], against: str) -> list[Section]:
+    """The plans for people; the last section counts them.
+
+    Args:
+        against: where the collections are that were looked at.
+    """
     counted = Counter(preview.outcome for preview in previews)
     named = ", ".join(f"{counted[outcome]} {text}" for outcome, text in COUNTED.items() if counted[outcome])
-    against = f"the Qdrant at {qdrant}" if qdrant else "an empty Qdrant"
     summary = f"Against {against}: {named or 'no AgentMemory'}. Nothing was changed."
     return [*map(_section, previews), *_size_sections(previews), Section(summary, MOODS[worst_of(previews)])]
 

@@ -12,11 +12,11 @@ from rich.console import Console
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildStep
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
 from agentmemory_operator.entrypoints.cli.jobs import (
     POLL_S,
     JobsPlace,
-    OpenJobs,
     Output,
     add_verb,
     in_place,
@@ -24,7 +24,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     tell,
     titled,
 )
-from agentmemory_operator.entrypoints.cli.look import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
 from agentmemory_operator.entrypoints.cli.rebuild_view import (
     ReportedRebuild,
     headline_of,

@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.jobs import (
     POLL_S,
     JobsPlace,
-    OpenJobs,
     Output,
     Wait,
     add_verb,
@@ -26,7 +26,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     tell,
     titled,
 )
-from agentmemory_operator.entrypoints.cli.look import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects

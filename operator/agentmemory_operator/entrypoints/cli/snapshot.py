@@ -10,9 +10,9 @@ from rich.console import Console
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.connections.resolve import connection_of
+from agentmemory_operator.entrypoints.cli.composition import Downloads, OpenJobs
 from agentmemory_operator.entrypoints.cli.jobs import (
     JobsPlace,
-    OpenJobs,
     Output,
     Wait,
     add_verb,
@@ -27,9 +27,9 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     tell,
     titled,
 )
-from agentmemory_operator.entrypoints.cli.look import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
 from agentmemory_operator.entrypoints.cli.snapshot_delete import add_delete
-from agentmemory_operator.entrypoints.cli.snapshot_download import Downloads, add_download
+from agentmemory_operator.entrypoints.cli.snapshot_download import add_download
 from agentmemory_operator.entrypoints.cli.snapshot_list import Listed, snapshot_sections, snapshots_document
 from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError

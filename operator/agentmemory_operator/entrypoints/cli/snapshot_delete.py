@@ -9,7 +9,8 @@ from typing import Annotated
 
 import typer
 
-from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, OpenJobs, add_verb, in_place, titled
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
+from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, add_verb, in_place, titled
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.snapshot_list import places_of
 from agentmemory_operator.errors import AgentMemoryError, NotFound

@@ -1,8 +1,8 @@
 """`agentmemory snapshot download`: a snapshot's bytes, whole and checked, in a file."""
 
 import hashlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,40 +17,21 @@ from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S, Endpoint, e
 from agentmemory_operator.connections.rules.bucket_places import S3, object_at
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.connections.streams import CheckedStream, told
+from agentmemory_operator.entrypoints.cli.composition import Downloads, OpenJobs
 from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, OpenJobs, add_verb, in_place, titled
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place, titled
 from agentmemory_operator.errors import AgentMemoryError, BytesDiffer
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
-from agentmemory_operator.ports.objects import Bucket, ObjectStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
 from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT, QDRANT_CONNECTION
-from agentmemory_operator.settings import SecretHosts
 from agentmemory_operator.snapshots.copies import Copies
 from agentmemory_operator.snapshots.rules.steps import places_of
 from agentmemory_operator.spec.kinds.parse import parse_connection
 from agentmemory_operator.spec.naming import is_collection_name, is_file_of
 
 TOLD_EVERY_S = 0.2
-
-
-@dataclass(frozen=True, slots=True)
-class Downloads:
-    """What main composes for the verb.
-
-    Attributes:
-        open_snapshots: opens the snapshots of a server.
-        open_objects: opens a bucket.
-        qdrant_url, qdrant_api_key: the server that the environment names.
-        secret_hosts: what becomes of a Secret that does not list where its value goes; None lets it go there.
-    """
-
-    open_snapshots: Callable[[Endpoint], AbstractAsyncContextManager[SnapshotStore]]
-    open_objects: Callable[[Bucket], ObjectStore]
-    qdrant_url: str | None = None
-    qdrant_api_key: str | None = None
-    secret_hosts: SecretHosts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,22 +1,22 @@
 """`agentmemory takeover`: let objects have collections that another cluster, or another object, left behind."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from agentmemory_operator.collections.takeover import Refused, allow_takeover, of_rebuilt_cluster, refused_in
-from agentmemory_operator.entrypoints.cli.run import run_verb
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
 from agentmemory_operator.entrypoints.cli.tables import Section, show
-from agentmemory_operator.errors import TransientError
+from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.ports.kubernetes import AgentMemories
+from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER
 
-OpenObjects = Callable[[], AbstractAsyncContextManager[AgentMemories]]
 COLUMNS = ("NAMESPACE", "NAME", "COLLECTION", "OWNER", "CLUSTER", "UID", "ALLOWED-BY")
 LATER = (
     f"Nothing was changed. Add --yes to allow it, once no other operator serves these: within a namespace by the"
@@ -24,49 +24,56 @@ LATER = (
 )
 
 
-def add_takeover(cli: typer.Typer, open_objects: OpenObjects) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeover:
+    """Let objects take over collections that a rebuilt cluster, or another object, left behind."""
+
+    name: Annotated[str | None, typer.Argument(help="One AgentMemory.")] = None
+    every: Annotated[bool, typer.Option("--all", help="Every one that the old cluster had by its name.")] = False
+    cluster_id: Annotated[str | None, typer.Option(help="The old cluster: uid of its kube-system.")] = None
+    yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, only list.")] = False
+
+
+def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     """Add the verb to the command line."""
-
-    @cli.command()
-    def takeover(
-        name: Annotated[str | None, typer.Argument(help="One AgentMemory.")] = None,
-        every: Annotated[bool, typer.Option("--all", help="Every one that the old cluster had by its name.")] = False,
-        cluster_id: Annotated[str | None, typer.Option(help="The old cluster: uid of its kube-system.")] = None,
-        namespace: Annotated[str | None, typer.Option("-n", "--namespace", help="Default: default; all.")] = None,
-        yes: Annotated[bool, typer.Option("--yes", help="Do it; without it, only list.")] = False,
-    ) -> None:
-        """Let objects take over collections that a rebuilt cluster, or another object, left behind."""
-        if every == bool(name):
-            raise typer.BadParameter("give either NAME or --all")
-        if every and not cluster_id:
-            raise typer.BadParameter("--all needs --cluster-id: whose collections are to be taken over")
-        chosen = run_verb(_take_over(open_objects, name, namespace, cluster_id=cluster_id, is_wanted=yes))
-        if name and not chosen:
-            place = f"{namespace or 'default'}/{name}"
-            typer.echo(f"agentmemory: AgentMemory {place} is refused no such collection: see its conditions", err=True)
-            raise typer.Exit(1)
-        show([_section(chosen, is_done=yes)], Console())
+    add_verb(cli, "takeover", Takeover, partial(_run, open_jobs))
 
 
-async def _take_over(
-    open_objects: OpenObjects, name: str | None, namespace: str | None, *, cluster_id: str | None, is_wanted: bool
-) -> list[Refused]:
-    """The objects that the command line names, annotated if asked for."""
-    async with open_objects() as objects:
-        memories, _ = await objects.list_objects("AgentMemory")
-        refused = list(refused_in(memories, await _connections(objects)))
-        place = namespace or ("default" if name else None)
-        if name:
-            chosen = [one for one in refused if one.name == name and cluster_id in (None, one.owner.get("clusterId"))]
-        else:
-            chosen = of_rebuilt_cluster(refused, cluster_id or "")
-        chosen = [one for one in chosen if place in (None, one.namespace)]
-        if is_wanted:
-            await allow_takeover(chosen, objects, cluster_id=cluster_id)
+def _run(open_jobs: OpenJobs, asked: Takeover, place: JobsPlace) -> None:
+    if asked.every == bool(asked.name):
+        raise typer.BadParameter("give either NAME or --all")
+    if asked.every and not asked.cluster_id:
+        raise typer.BadParameter("--all needs --cluster-id: whose collections are to be taken over")
+    chosen = in_place(open_jobs, place, partial(_take_over, asked, place.namespace))
+    show([_section(chosen, is_done=asked.yes)], Console())
+
+
+async def _take_over(asked: Takeover, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
+    """The objects that the command line names, annotated if asked for.
+
+    Args:
+        named: the namespace of the command line; of --all none is all.
+
+    Raises:
+        NotFound: the object that is named is refused no such collection.
+    """
+    memories, _ = await objects.list_objects("AgentMemory")
+    refused = list(refused_in(memories, await _connections(objects)))
+    if asked.name:
+        chosen = [one for one in refused if one.name == asked.name and one.namespace == namespace]
+        chosen = [one for one in chosen if asked.cluster_id in (None, one.owner.get("clusterId"))]
+        if not chosen:
+            place = f"{namespace}/{asked.name}"
+            raise NotFound(f"AgentMemory {place} is refused no such collection: see its conditions")
+    else:
+        chosen = of_rebuilt_cluster(refused, asked.cluster_id or "")
+        chosen = [one for one in chosen if named in (None, one.namespace)]
+    if asked.yes:
+        await allow_takeover(chosen, objects, cluster_id=asked.cluster_id)
     return chosen
 
 
-async def _connections(objects: AgentMemories) -> list[Json]:
+async def _connections(objects: JobObjects) -> list[Json]:
     """The connections, none where the caller may not read them: then nothing of theirs can be allowed."""
     try:
         return (await objects.list_objects("QdrantConnection"))[0]

@@ -11,10 +11,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 from rich.filesize import decimal
 
-from agentmemory_operator.entrypoints.cli.ask import ApiTarget, Asking, Name, Namespace, Token, Url, User, agent_of
+from agentmemory_operator.entrypoints.cli.ask import ApiTarget, Name, Namespace, Token, Url, User, agent_of
+from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.look import Context, Inspection
+from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
 if TYPE_CHECKING:

@@ -3,8 +3,7 @@
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -13,12 +12,12 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.controllers.rules.uninstall import Json, catalogued, fate_of
-from agentmemory_operator.controllers.uninstall import Installation, Installed, Uninstall, check_way, look
-from agentmemory_operator.entrypoints.cli.look import Context
+from agentmemory_operator.controllers.uninstall import Installation, Uninstall, check_way, look
+from agentmemory_operator.entrypoints.cli.composition import OpenInstalled
+from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 
-OpenInstalled = Callable[[str | None], AbstractAsyncContextManager[Installed]]
 QUESTION = "Delete every object and the definitions, in every namespace of this cluster?"
 COLUMNS = ("KIND", "OBJECTS", "WHAT BECOMES OF IT")
 

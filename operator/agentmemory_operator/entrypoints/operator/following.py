@@ -1,6 +1,7 @@
 """Sources to feeds: a cluster's or a folder's events go to whoever runs in this process."""
 
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Protocol
 
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
@@ -33,7 +34,8 @@ def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
 async def follow(api: Served, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
     """Feed one kind's objects, of one namespace or of all, to the API, for ever."""
     source = kind, namespace
-    async for event, content in cluster.follow(kind, lambda: api.standing.heard(source), namespace=namespace):
+    heard, failed = partial(api.standing.heard, source), partial(api.standing.failed, source)
+    async for event, content in cluster.follow(kind, heard, failed=failed, namespace=namespace):
         if isinstance(content, list):
             api.feed.take_list(kind, content, namespace=namespace)
             api.standing.synced(source)

@@ -9,6 +9,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from agentmemory_operator.runtime.metrics import CONTENT_TYPE
+from agentmemory_operator.spec.printable import printable_lines
 
 # Longer than any pass: each call in it ends after at most 300 s.
 STUCK_S = 900.0
@@ -20,12 +21,12 @@ class Probes:
 
     Attributes:
         stuck_s: for how many seconds work has waited without any pass beginning or ending.
-        is_ready: whether everything was listed and is watched; a standby is ready too.
+        why_not_ready: what keeps everything from being listed and watched, None when nothing does; a standby is ready.
         render_metrics: the metrics as text.
     """
 
     stuck_s: Callable[[], float]
-    is_ready: Callable[[], bool]
+    why_not_ready: Callable[[], str | None]
     render_metrics: Callable[[], str]
 
 
@@ -38,7 +39,8 @@ def create_health_app(probes: Probes) -> Starlette:
         return _told(stuck_s < STUCK_S, "ok", f"work waits, and for {stuck_s:.0f} s no pass began or ended")
 
     async def readyz(_: Request) -> Response:
-        return _told(probes.is_ready(), "ok", "the objects are not listed yet")
+        why = probes.why_not_ready()
+        return _told(why is None, "ok", printable_lines(why or ""))
 
     async def metrics(_: Request) -> Response:
         return Response(probes.render_metrics(), headers={"content-type": CONTENT_TYPE})

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -9,7 +10,7 @@ from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.transport import Configuration
 from agentmemory_operator.connections.handover import Handover
 from agentmemory_operator.controllers.agent_memory import Periods
-from agentmemory_operator.errors import LeadershipLost, TransientError
+from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, QDRANT_CONNECTION
 from agentmemory_operator.runtime.feed import OperatorFeed
@@ -20,6 +21,44 @@ log = logging.getLogger(__name__)
 # What is read first: who owns a slug, and what a snapshot or a restore is for, is decided among all of them.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY, MEMORY_SNAPSHOT, MEMORY_RESTORE)
 LIST_RETRY_S = 2.0
+# As controllers of Kubernetes wait for their first lists.
+PATIENCE_S = 120.0
+
+
+class Standing:
+    """How far the start is, for the probe; ends a start that gets no further.
+
+    Args:
+        patience_s: for how long what is missing is waited for: an installation applies its parts in any order.
+
+    Attributes:
+        ready: set when everything was listed and the watches begin.
+    """
+
+    def __init__(self, patience_s: float = PATIENCE_S, *, now_s: Callable[[], float] = time.monotonic) -> None:
+        self.ready = asyncio.Event()
+        self._patience_s, self._now_s = patience_s, now_s
+        self._began_s = now_s()
+        self._trouble = ""
+
+    def why_not_ready(self) -> str | None:
+        """What keeps the operator from working, None when nothing does."""
+        if self.ready.is_set():
+            return None
+        return f"the objects are not listed yet{': ' if self._trouble else ''}{self._trouble}"
+
+    def wait_for(self, trouble: str) -> None:
+        """Note what is missing, and log it where it is another thing than before.
+
+        Raises:
+            AgentMemoryError: it was waited for long enough.
+        """
+        waited_s = self._now_s() - self._began_s
+        if waited_s >= self._patience_s:
+            raise AgentMemoryError(f"gave up after {waited_s:.0f} s: {trouble}")
+        if trouble != self._trouble:
+            log.warning("%s; waiting for it, %.0f s at most", trouble, self._patience_s - waited_s)
+        self._trouble = trouble
 
 
 class Operated(Protocol):
@@ -41,22 +80,24 @@ async def operate(
     *,
     leadership: Leadership | None = None,
     namespaces: Sequence[str] = (),
-    ready: asyncio.Event | None = None,
+    standing: Standing | None = None,
 ) -> None:
     """Work on the objects of a cluster until SIGTERM or SIGINT.
 
     Args:
         leadership: passes run only while it is held; a standby lists and watches meanwhile. None works at once.
         namespaces: those to watch; none is all.
-        ready: set when everything was listed and the watches begin.
+        standing: told what the start waits for, and that everything was listed and the watches begin.
 
     Raises:
+        AgentMemoryError: the objects cannot be read.
         LeadershipLost: the process has to end.
     """
     # kopf and its imports are of no use to the other verbs.
     from agentmemory_operator.entrypoints.operator.handlers import build_registry, run_kopf
 
-    await fill(operator.feed, cluster)
+    standing = standing or Standing()
+    await fill(operator.feed, cluster, standing)
     tasks = begin(operator, cluster, leadership, namespaces)
 
     async def stop() -> None:
@@ -67,7 +108,7 @@ async def operate(
     where = f"namespaces {', '.join(namespaces)}" if namespaces else "the whole cluster"
     log.info("watching %s of %s", ", ".join(KINDS), where)
     registry = build_registry(operator.feed, configuration, on_stop=stop)
-    watching = asyncio.create_task(run_kopf(registry, namespaces, started=ready))
+    watching = asyncio.create_task(run_kopf(registry, namespaces, started=standing.ready))
     await until_any_ends(tasks, watching, stop)
 
 
@@ -160,15 +201,19 @@ async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: fl
                 feed.drop_absent(known, documents)
 
 
-async def fill(feed: OperatorFeed, cluster: KubernetesCluster) -> None:
-    """Read every object once before the first pass: who owns a slug is decided among all of them."""
+async def fill(feed: OperatorFeed, cluster: KubernetesCluster, standing: Standing) -> None:
+    """Read every object once before the first pass: who owns a slug is decided among all of them.
+
+    Raises:
+        AgentMemoryError: they could not be read for `PATIENCE_S`; says what is missing.
+    """
     for kind in KINDS:
         while True:
             try:
                 await cluster.check_served()
                 documents = await cluster.list_all(kind)
             except TransientError as exc:
-                log.warning("cannot list %s: %s (are the CRDs applied?); again in %.0f s", kind, exc, LIST_RETRY_S)
+                standing.wait_for(f"cannot list {kind}: {exc}")
                 await asyncio.sleep(LIST_RETRY_S)
             else:
                 break

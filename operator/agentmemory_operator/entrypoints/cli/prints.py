@@ -1,0 +1,36 @@
+"""The verbs that only print, and need nothing but the command line itself."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+from typer._completion_shared import get_completion_script
+
+from agentmemory_operator import __version__
+from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
+
+
+class Shell(StrEnum):
+    """Shells that can complete."""
+
+    BASH = "bash"
+    ZSH = "zsh"
+    FISH = "fish"
+    POWERSHELL = "powershell"
+
+
+def add_printers(cli: typer.Typer) -> None:
+    """Add the verbs to the command line."""
+
+    @cli.command()
+    def completion(
+        shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")],
+        program: Annotated[str, typer.Option(help="The name that the command is called by.")] = PROGRAM,
+    ) -> None:
+        """Print what a shell has to read to complete this command: source <(agentmemory completion bash)."""
+        typer.echo(get_completion_script(prog_name=program, complete_var=COMPLETE, shell=shell))
+
+    @cli.command()
+    def version() -> None:
+        """Print the version."""
+        typer.echo(__version__)

@@ -1,0 +1,89 @@
+"""cleanup, orphans and takeover on `agentmemory dev`: the folder that it watches stands in for a cluster."""
+
+import json
+import pathlib
+import subprocess
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from tests.api.test_dev_snapshots import Development, developing
+from tests.support.programs import AGENTMEMORY, clean_environment
+
+
+@pytest.fixture(scope="module")
+def development(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Development]:
+    with developing(tmp_path_factory.mktemp("dev")) as started:
+        yield started
+
+
+def run(development: Development, *arguments: str, folder: pathlib.Path | None = None) -> tuple[int, str, str]:
+    """Run a command on the folder, or on another one; return exit status, output and errors."""
+    command = [*AGENTMEMORY, *arguments, "--manifests", str(folder or development.manifests)]
+    done = subprocess.run(command, capture_output=True, text=True, env=clean_environment(), timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_cleanup_is_listed_from_the_stack_s_own_qdrant(development: Development) -> None:
+    development.store("one")
+
+    status, told, error = run(development, "cleanup", "bot", "--dry-run", "--qdrant", development.qdrant, "-o", "json")
+
+    assert status == 0, error
+    assert json.loads(told)["memories"] == 1
+
+
+def test_a_cleanup_now_says_what_to_write_into_the_manifest(development: Development) -> None:
+    status, _, error = run(development, "cleanup", "bot", "--yes")
+
+    assert status == 1
+    assert "set the annotation agentmemory.dev/cleanup-requested-at" in error
+
+
+@pytest.mark.parametrize("verb", [("orphans",), ("cleanup", "bot", "--dry-run")])
+def test_the_stack_s_qdrant_has_to_be_named(development: Development, verb: tuple[str, ...]) -> None:
+    status, _, error = run(development, *verb)
+
+    assert (status, error) == (1, "agentmemory: give --qdrant URL: the one that `agentmemory dev` prints\n")
+
+
+def test_what_no_manifest_owns_is_an_orphan_and_what_one_owns_is_none(development: Development) -> None:
+    body = {"vectors": {"size": 8, "distance": "Cosine"}}
+    httpx.put(f"{development.qdrant}/collections/agent_memory_lost__1", json=body).raise_for_status()
+
+    status, told, error = run(development, "orphans", "--qdrant", development.qdrant, "-o", "json")
+
+    assert status == 0, error
+    (server,) = json.loads(told)["servers"]
+    assert [entry["collection"] for entry in server["orphans"]] == ["agent_memory_lost__1"]
+    assert server["otherClusters"] == 0
+
+
+def test_a_takeover_lists_what_is_refused(development: Development) -> None:
+    status, told, _ = run(development, "takeover", "--all", "--cluster-id", "another")
+    one, _, error = run(development, "takeover", "bot")
+
+    assert (status, told) == (0, "No AgentMemory is refused a collection of that cluster.\n")
+    assert (one, error) == (
+        1,
+        "agentmemory: AgentMemory agents/bot is refused no such collection: see its conditions\n",
+    )
+
+
+def test_a_folder_that_was_never_watched_does_not_say_whose_the_collections_are(
+    development: Development, tmp_path: pathlib.Path
+) -> None:
+    (tmp_path / "agents.yaml").write_text((development.manifests / "agents.yaml").read_text())
+
+    status, _, error = run(development, "orphans", "--qdrant", development.qdrant, folder=tmp_path)
+
+    assert status == 1
+    assert "start `agentmemory dev` on it" in error
+
+
+def test_a_context_and_a_folder_exclude_each_other(development: Development) -> None:
+    status, _, error = run(development, "orphans", "--context", "prod")
+
+    assert status == 2
+    assert "is a folder in a cluster's place" in " ".join(error.split())

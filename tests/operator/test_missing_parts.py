@@ -1,0 +1,161 @@
+"""A cluster without our CRDs, an account without rights, an API server that is away: each is said, with the way out."""
+
+import pathlib
+import re
+from collections.abc import Iterator
+from typing import Any, cast
+
+import httpx
+import pytest
+import yaml
+from kubernetes.aio import client, config
+
+from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
+from agentmemory_operator.entrypoints.operator import operating
+from agentmemory_operator.entrypoints.operator.operating import Standing, fill
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.runtime.feed import OperatorFeed
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import run_command as run
+from tests.support.cluster.tenants import KUBERNETES, Account
+from tests.support.patience import wait_until
+from tests.support.programs import AGENTMEMORY, Program, built, free_port, running
+
+CRDS = "apply the CRDs (agentmemory crds | kubectl apply --server-side -f -)"
+RIGHT = "this account needs that right: docs/install.md"
+
+
+@pytest.fixture(scope="module")
+def bare() -> Iterator[ControlPlane]:
+    """An API server that knows nothing of ours."""
+    with ControlPlane(built()) as started:
+        yield started
+
+
+def powerless(control_plane: ControlPlane, folder: pathlib.Path) -> pathlib.Path:
+    """Return the kubeconfig of an account without any right."""
+    account = Account.create(control_plane, control_plane.create_namespace(), "powerless")
+    return kubeconfig_with(control_plane, folder, token=account.token(KUBERNETES))
+
+
+def kubeconfig_with(
+    control_plane: ControlPlane, folder: pathlib.Path, *, token: str | None = None, server: str | None = None
+) -> pathlib.Path:
+    """Return the admin's kubeconfig with another token or server."""
+    content = yaml.safe_load(control_plane.kubeconfig.read_text())
+    if token:
+        content["users"][0]["user"] = {"token": token}
+    if server:
+        content["clusters"][0]["cluster"]["server"] = server
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(content))
+    return path
+
+
+VERBS = [
+    ("status", "bot"),
+    ("snapshot", "create", "bot"),
+    ("snapshot", "list", "bot"),
+    ("orphans",),
+    ("takeover", "bot"),
+    ("cleanup", "bot", "--dry-run"),
+    ("approve", "bot"),
+    ("plan", "-f", "examples/quickstart", "--context", "admin"),
+]
+
+
+def context_of(control_plane: ControlPlane) -> str:
+    return str(yaml.safe_load(control_plane.kubeconfig.read_text())["current-context"])
+
+
+def said(control_plane: ControlPlane, verb: tuple[str, ...], kubeconfig: pathlib.Path) -> str:
+    """Return the one line that a verb ends with."""
+    named = [context_of(control_plane) if word == "admin" else word for word in verb]
+    status, told, error = run(control_plane, *named, kubeconfig=kubeconfig)
+    assert (status, told) == (1, "")
+    assert error.count("\n") == 1, error
+    return error
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_a_verb_names_the_crds_that_are_missing(bare: ControlPlane, verb: tuple[str, ...]) -> None:
+    assert CRDS in said(bare, verb, bare.kubeconfig)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_a_verb_names_the_right_that_is_missing(
+    control_plane: ControlPlane, tmp_path: pathlib.Path, verb: tuple[str, ...]
+) -> None:
+    error = said(control_plane, verb, powerless(control_plane, tmp_path))
+
+    assert re.search(r'cannot (get|list) resource "\w+"', error), error
+    assert RIGHT in error
+
+
+def test_credentials_that_are_refused_are_said_to_be(control_plane: ControlPlane, tmp_path: pathlib.Path) -> None:
+    error = said(control_plane, ("status", "bot"), kubeconfig_with(control_plane, tmp_path, token="wrong"))
+
+    assert "the credentials are refused: log in again" in error
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_a_verb_names_the_api_server_that_is_away(
+    control_plane: ControlPlane, tmp_path: pathlib.Path, verb: tuple[str, ...]
+) -> None:
+    server = f"https://127.0.0.1:{free_port()}"
+
+    error = said(control_plane, verb, kubeconfig_with(control_plane, tmp_path, server=server))
+
+    assert f"Kubernetes cannot be reached at {server}: nothing answers there" in error
+
+
+@pytest.mark.parametrize("missing", ["CRDs", "rights"])
+async def test_a_start_ends_with_what_is_missing(
+    bare: ControlPlane,
+    control_plane: ControlPlane,
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    missing: str,
+) -> None:
+    """The operator's own start, with less patience."""
+    monkeypatch.setattr(operating, "LIST_RETRY_S", 0.01)
+    path, words = (bare.kubeconfig, CRDS) if missing == "CRDs" else (powerless(control_plane, tmp_path), RIGHT)
+    configuration = client.Configuration()
+    await config.load_kube_config(config_file=str(path), client_configuration=configuration)
+    cluster = KubernetesCluster(configuration)
+    standing = Standing(0.2)
+
+    with pytest.raises(AgentMemoryError, match=r"gave up after .* cannot list QdrantConnection") as caught:
+        await fill(cast(OperatorFeed, cast(Any, None)), cluster, standing)
+
+    await cluster.close()
+    assert words in str(caught.value)
+    assert words in (standing.why_not_ready() or "")
+
+
+@pytest.mark.parametrize("verb", ["operator", "api"])
+def test_a_server_is_alive_and_not_ready_and_its_log_says_what_is_missing_and_it_goes_on_once_that_is_there(
+    tmp_path: pathlib.Path, verb: str
+) -> None:
+    port = free_port()
+    option = "--health-port" if verb == "operator" else "--port"
+    with ControlPlane(built()) as started:
+        environment = {"KUBECONFIG": str(started.kubeconfig)}
+        with running(Program(tmp_path / "log", *AGENTMEMORY, verb, option, str(port), **environment)) as program:
+            program.wait_for(re.escape(CRDS))
+            url = f"http://127.0.0.1:{port}"
+            wait_until(lambda: answers(url), seconds=20, what="the probe")
+            alive, ready = httpx.get(f"{url}/healthz"), httpx.get(f"{url}/readyz")
+            assert (alive.status_code, ready.status_code) == (200, 503)
+            assert (CRDS if verb == "operator" else "the log says why") in ready.text
+
+            started.apply_crds(pathlib.Path("crds"))
+
+            wait_until(lambda: httpx.get(f"{url}/readyz").status_code == 200, seconds=30, what="readiness")
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/healthz").is_success
+    except httpx.HTTPError:
+        return False
