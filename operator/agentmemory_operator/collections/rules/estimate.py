@@ -15,7 +15,7 @@ Bytes for one memory, fitted to segments of the engine (1.18 format, 10,000 to 4
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
