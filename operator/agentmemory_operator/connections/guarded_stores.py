@@ -4,11 +4,12 @@ A method of a store is guarded unless it is listed here: what a later version ad
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Any, cast
 
-from agentmemory_operator.collections.rules.changes import Change, CreateCollection, SetAlias
+from agentmemory_operator.collections.rules.capacity import USUAL, need_of_indexes
+from agentmemory_operator.collections.rules.changes import Change, CreateCollection, CreateIndexes, SetAlias
 from agentmemory_operator.collections.rules.collection import Observed, Tenant
 from agentmemory_operator.connections.reach import Reach
 from agentmemory_operator.ports.base import Json
@@ -56,8 +57,19 @@ class _Collections(_Guarded):
         await self._reach.check(physical)
         if isinstance(change, SetAlias):
             await self._reach.check(change.alias)
-        async with self._reach.making() if isinstance(change, CreateCollection) else nullcontext():
+        async with self._room(physical, change):
             await self._store.apply(physical, change)
+        if isinstance(change, CreateCollection):
+            self._reach.new.add(physical)
+
+    def _room(self, physical: str, change: Change) -> AbstractAsyncContextManager[None]:
+        match change:
+            case CreateCollection():
+                return self._reach.making(USUAL)
+            # Those of a new collection are in what that was taken for.
+            case CreateIndexes() if physical not in self._reach.new:
+                return self._reach.making(need_of_indexes(len(change.indexes)))
+        return nullcontext()
 
     async def delete(self, physical: str) -> None:
         """Delete the collection; another one of its name is judged anew."""

@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 
+from agentmemory_operator.collections.rules.capacity import USUAL, Need
 from agentmemory_operator.collections.rules.collection import Observed, Tenant, is_unowned, tenant_in
 from agentmemory_operator.errors import NotOwned, StoreUnavailable
 from agentmemory_operator.ports.base import Json
@@ -54,7 +55,9 @@ class Reach:
             judged alone.
         made: names that this process has recovered snapshots into, which may say anything of their owner until that is
             judged; outlives the use.
-        making: entered while another collection is made on the server; raises where that has no room.
+        making: entered while another collection is made on the server, or one gets more indexes; raises where
+            that has no room.
+        new: collections that were made in this use.
     """
 
     namespace: str
@@ -62,7 +65,8 @@ class Reach:
     is_settled: Callable[[], bool]
     marks: Marks | None = None
     made: set[str] = field(default_factory=set)
-    making: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
+    making: Callable[[Need], AbstractAsyncContextManager[None]] = lambda need: nullcontext()
+    new: set[str] = field(default_factory=set)
     _known: set[str] = field(default_factory=set)
     _linked: set[str] = field(default_factory=set)
     _locations: set[str] = field(default_factory=set)
@@ -145,7 +149,7 @@ class Reach:
         if self.marks is None or await self.marks.read(name) is not None:
             yield
             return
-        async with self.making():
+        async with self.making(USUAL):
             self.made.add(name)
             yield
 

@@ -4,11 +4,12 @@ import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import pytest
 
-from agentmemory_operator.collections.rules.changes import SetAlias
+from agentmemory_operator.collections.rules.capacity import Need
+from agentmemory_operator.collections.rules.changes import CreateCollection, CreateIndexes, SetAlias
 from agentmemory_operator.collections.rules.collection import Observed, Tenant
 from agentmemory_operator.connections.guarded_stores import (
     FREE,
@@ -17,7 +18,7 @@ from agentmemory_operator.connections.guarded_stores import (
     guarded_snapshots,
 )
 from agentmemory_operator.connections.reach import Marks, Reach
-from agentmemory_operator.errors import NotOwned, StoreUnavailable
+from agentmemory_operator.errors import NotOwned, ServerFullForNow, StoreUnavailable
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.points import PointStore
@@ -29,6 +30,7 @@ ELSEWHERE = OURS | {"clusterId": "production"}
 UNMARKED: Json = {}
 CLAIMS = {"mine": "beta", "victim": "alpha"}
 FOREIGN = "agent_memory_victim__1"
+OLD, NEW = "agent_memory_mine__1", "agent_memory_mine__2"
 
 
 def marked(owner: Json) -> Json:
@@ -370,3 +372,34 @@ async def test_a_name_that_is_none_is_not_asked_for() -> None:
     await guarded_collections(as_any(Store()), Ground().reach()).observe("agent_memory_mine", "..")
 
     assert asked == ["agent_memory_mine__1"]
+
+
+async def test_more_indexes_need_room_unless_their_collection_is_new() -> None:
+    """A server that runs out of memory maps aborts with every agent: an upgrade that adds an index to all waits."""
+    asked: list[int] = []
+
+    @asynccontextmanager
+    async def making(need: Need) -> AsyncIterator[None]:
+        asked.append(need.maps)
+        if len(asked) > 2:
+            raise ServerFullForNow("full")
+        yield
+
+    class Store:
+        applied: ClassVar[list[str]] = []
+
+        async def apply(self, physical: str, change: object) -> None:
+            self.applied.append(type(change).__name__)
+
+    reach = replace(Ground(lies={OLD: marked(OURS)}).reach(), making=making)
+    store = guarded_collections(cast(CollectionStore, Store()), reach)
+    two = CreateIndexes((("loggedAt", "integer"), ("tags", "keyword")))
+
+    await store.apply(NEW, CreateCollection(NEW, desired_of()))
+    await store.apply(NEW, two)
+    await store.apply(OLD, two)
+    assert asked[1:] == [2 * 24]
+
+    with pytest.raises(ServerFullForNow):
+        await store.apply(OLD, two)
+    assert Store.applied == ["CreateCollection", "CreateIndexes", "CreateIndexes"]

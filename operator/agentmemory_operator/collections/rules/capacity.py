@@ -129,6 +129,13 @@ def need_of(shape: Collection, *, peers: int = 1) -> Need:
     return _need(segments, indexes, shards)
 
 
+def need_of_indexes(number: int) -> Need:
+    """What payload indexes take of the process that a collection gets besides those that it has."""
+    return Need(
+        USUAL_SEGMENTS * MAPS_AN_INDEX * number, f"{number} more payload indexes in each of {USUAL_SEGMENTS} segments"
+    )
+
+
 def _need(segments: int, indexes: int, shards: int = 1) -> Need:
     maps = shards * (MAPS + segments * (MAPS_A_SEGMENT + MAPS_AN_INDEX * indexes))
     beside = f" in each of {shards} shards" if shards > 1 else ""
