@@ -13,7 +13,7 @@ from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import BRAIN, CORTEX
-from tests.support.engine.agents import EVERYTHING, World, search_request, vector_of
+from tests.support.engine.agents import EVERYTHING, World, every_right, search_request, vector_of
 
 TYPES = (MemoryType("fact", 34), MemoryType("decision", None, immutable=True))
 
@@ -58,7 +58,9 @@ async def test_another_users_is_not_even_there(world: World, decision: str) -> N
 
 async def test_an_import_does_not_supersede_it_either(world: World, decision: str) -> None:
     told = {"content": "we use Rust", "type": "decision", "supersedes": decision, "vector": vector_of("r")}
-    line = read_line(json.dumps(told).encode(), user_id="u", default_type="fact")
+    line = read_line(
+        json.dumps(told).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
+    )
     assert line is not None
 
     [outcome] = await import_lines(world.agent, [line], brings_back_erased=False)
@@ -103,7 +105,9 @@ async def test_a_memory_is_stored_with_what_the_preset_gives_where_it_says_nothi
 async def test_an_imported_memory_keeps_what_it_was_about(world: World) -> None:
     world.agent = replace(world.agent, settings=replace(world.agent.settings, knowledge_category="general"))
     told = {"content": "from before", "type": "fact", "vector": vector_of("r")}
-    line = read_line(json.dumps(told).encode(), user_id="u", default_type="fact")
+    line = read_line(
+        json.dumps(told).encode(), user_id="u", default_type="fact", rights=every_right(world.agent.settings)
+    )
     assert line is not None
 
     await import_lines(world.agent, [line], brings_back_erased=False)

@@ -23,7 +23,7 @@ from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
 from agentmemory_operator.spec.memory_types import MemoryType
-from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
+from tests.support.engine.agents import EVERYTHING, World, every_right, open_world, search_request, vector_of
 from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
@@ -49,13 +49,13 @@ async def imported(world: World, lines: Sequence[bytes], *, size: int = 100, **m
     outcomes: list[Outcome] = []
     for start in range(0, len(lines), size):
         outcomes += await import_lines(
-            world.agent, [read(text, **more) for text in lines[start : start + size]], brings_back_erased=False
+            world.agent, [read(world, text, **more) for text in lines[start : start + size]], brings_back_erased=False
         )
     return outcomes
 
 
-def read(text: bytes, user_id: str = "u") -> Line:
-    line = read_line(text, user_id=user_id, default_type="fact")
+def read(world: World, text: bytes, user_id: str = "u") -> Line:
+    line = read_line(text, user_id=user_id, default_type="fact", rights=every_right(world.agent.settings))
     assert line is not None
     return line
 
@@ -220,7 +220,7 @@ async def test_what_was_erased_comes_back_only_where_that_is_asked_for(world: Wo
     await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
 
     refused = await imported(world, lines)
-    told = [read(text) for text in lines]
+    told = [read(world, text) for text in lines]
     taken = await import_lines(world.agent, told, brings_back_erased=True)
 
     assert all(isinstance(outcome, Conflict) and "erased" in str(outcome) for outcome in refused)

@@ -124,7 +124,7 @@ async def test_a_memory_is_told_with_its_priority_where_that_ranks(world: World)
 
     page = answers.page(await list_page(world.agent, list_request()), world.agent)
     answer = await world.recall.search(world.agent, search_request(vector=vector_of("it failed"), explain=True))
-    [found] = answers.search(answer, world.agent)["results"]
+    [found] = answers.search(answer, world.agent, answers.WHOLE)["results"]
     world.rank_by(replace(EVERYTHING, types=COGNITIVE.types))
     [record] = await world.rows()
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import uuid4
 
 from agentmemory_operator.entrypoints.api.app import create_app
 from agentmemory_operator.entrypoints.api.auth import OpenGuard
@@ -80,7 +81,9 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("GET", "/v1/agents/{agent}/keys"): lambda user: {"params": {"namespace": ["memories", user]}},
     ("GET", "/v1/agents/{agent}/namespaces"): asked_for,
     ("GET", "/v1/agents/{agent}/export"): asked_for,
-    ("POST", "/v1/agents/{agent}/import"): lambda user: asked_for(user) | {"content": line_of(INTRUDED)},
+    ("POST", "/v1/agents/{agent}/import"): lambda user: (
+        asked_for(user) | {"content": line_of(f"{INTRUDED}, {uuid4()}")}
+    ),
     ("POST", "/v1/agents/{agent}/forget"): lambda user: {"json": {"user_id": user}},
     ("GET", "/v1/agents/{agent}/receipts"): asked_for,
     ("GET", "/v1/agents/{agent}/changes"): asked_for,

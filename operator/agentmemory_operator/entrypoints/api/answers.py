@@ -116,9 +116,10 @@ class View:
         rendered = memory(record, agent)
         return {name: rendered[name] for name in self.fields} if self.fields else rendered
 
-    def shown(self, answer: Json) -> Json:
-        """The answer in the form that is asked for."""
-        return _compact(answer) if self.is_compact else answer
+    def shown(self, memory: Json) -> Json:
+        """A memory, with what an answer says beside it, in the form that is asked for."""
+        shown: Json = _compact(memory) if self.is_compact else memory
+        return shown
 
 
 WHOLE = View()
@@ -142,17 +143,15 @@ def _compact(value: Any) -> Any:
 
 def search(answer: SearchAnswer, agent: Agent, view: View) -> Json:
     """`SearchOut`."""
-    return view.shown(
-        {
-            "results": [_found(found, answer, agent, view) for found in answer.results],
-            "generation": answer.generation,
-            "total_candidates": answer.total_candidates,
-            "removed_by_threshold": answer.removed_by_threshold,
-            "candidates": _candidates(answer),
-            "took_ms": round(answer.took_ms, 3),
-            "warnings": answer.warnings,
-        }
-    )
+    return {
+        "results": [view.shown(_found(found, answer, agent, view)) for found in answer.results],
+        "generation": answer.generation,
+        "total_candidates": answer.total_candidates,
+        "removed_by_threshold": answer.removed_by_threshold,
+        "candidates": _candidates(answer),
+        "took_ms": round(answer.took_ms, 3),
+        "warnings": answer.warnings,
+    }
 
 
 def stored(result: StoredMemory) -> Json:
@@ -175,9 +174,8 @@ def item_stored(put: Put) -> Json:
 
 def page(found: MemoryPage, agent: Agent, view: View = WHOLE) -> Json:
     """`PageOut`."""
-    return view.shown(
-        {"results": [view.of(record, agent) for record in found.records], "next_cursor": found.next_cursor}
-    )
+    results = [view.shown(view.of(record, agent)) for record in found.records]
+    return {"results": results, "next_cursor": found.next_cursor}
 
 
 def history(found: History, agent: Agent) -> Json:
