@@ -60,7 +60,7 @@ VERBS = [
     ("takeover", "bot"),
     ("cleanup", "bot", "--dry-run"),
     ("approve", "bot"),
-    ("plan", "-f", "examples/quickstart", "--context", "admin"),
+    ("plan", "-f", "examples/quickstart/20-support-bot.yaml", "--context", "admin"),
 ]
 
 

@@ -75,7 +75,7 @@ class Said:
             "context": {self.name(f"{what}: context key"): self.text(f"{what}: context value")},
             "author": self.text(f"{what}: author"),
             "speaker": self.text(f"{what}: speaker"),
-            "source": self.text(f"{what}: source"),
+            "source": "conversation",
             "domain": self.text(f"{what}: domain"),
             "event_type": "user_interaction",
             "session_id": "s1",
