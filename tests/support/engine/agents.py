@@ -11,6 +11,7 @@ import aiohttp
 
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
+from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import (
     KEYWORD_VECTOR,
@@ -41,6 +42,7 @@ from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.search.search import Recall, SearchRequest
+from agentmemory_operator.spec.access import ANYBODY, Verb, scopes_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, Ranking
 from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL_INDEXES
@@ -94,6 +96,11 @@ def settings_of(slug: str, *, ranking: Ranking = EVERYTHING, size: int = SIZE, g
         ranking=ranking,
         embedding=EmbeddingSettings(provider="none", model=None, dimensions=size),
     )
+
+
+def every_right(settings: AgentSettings) -> AgentRights:
+    """The rights of whoever calls where there are no identities."""
+    return AgentRights(ANYBODY, settings, scopes_of(ANYBODY, ()), frozenset(Verb))
 
 
 def agent_of(
