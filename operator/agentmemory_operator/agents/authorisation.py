@@ -91,6 +91,8 @@ class AgentRights:
         agent = f"of agent {self.settings.slug!r}"
         if self.caller.delegation is not None:
             return f"{self.caller} may not act for {user_id!r} {agent}: ask for a token of that user"
+        if self.caller.hook:
+            return f"{self.caller} may not use scope {user_id!r} {agent}: a hook stores what is of one user"
         what, where = ("use scope", "scopes") if is_shared(user_id) else ("act for user", "users")
         subjects = "in the object's spec.access.subjects"
         return f"{self.caller} may not {what} {user_id!r} {agent}: add it to its {where} {subjects}"

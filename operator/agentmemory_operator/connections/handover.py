@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.connections.probe import Connections, ServerAccess
 from agentmemory_operator.connections.rules.handover import (
-    EmbeddingKey,
     HandedOver,
+    KeyToHand,
     Owner,
     Reference,
     embedding_key,
@@ -47,7 +47,7 @@ class _InForce:
     uid: str
     source: EmbeddingSource | None
 
-    def key(self) -> EmbeddingKey | None:
+    def key(self) -> KeyToHand | None:
         """The key that it sends, None where it sends none, or to nowhere."""
         with suppress(SpecInvalid):
             return embedding_key(self.source) if self.source else None
@@ -59,7 +59,7 @@ class Handover:
     """The operator's side.
 
     Attributes:
-        secrets: where embedding keys are read.
+        secrets: where the keys for embedding and of hooks are read.
         notices: who is told of an embedding in force whose Secret is not for its service; None logs it.
         keeps_older: values are handed over as an API of before expects them too, which did not ask where they go.
         given: slugs of the agents that have a Secret, by what is known.
@@ -95,7 +95,7 @@ class Handover:
             return None
         held = await self.store.read(memory.slug)
         before = dict(held.values) if held else {}
-        keys, trouble = await self._embedding_keys(memory)
+        keys, trouble = await self._keys(memory)
         opened_by, qdrant = self._qdrant_values(access, alias_of(memory.slug), before)
         wanted = keys | qdrant
         values = self._kept(memory, before, wanted) | wanted
@@ -210,8 +210,8 @@ class Handover:
         older = {slot_of(reference, NOWHERE): value} if self.keeps_older else {}
         return {slot_of(reference, to): value} | older
 
-    async def _embedding_keys(self, memory: AgentMemory) -> tuple[dict[str, str | None], SpecInvalid | None]:
-        """The keys for embedding, None where one is taken back, and what is wrong with the object's own."""
+    async def _keys(self, memory: AgentMemory) -> tuple[dict[str, str | None], SpecInvalid | None]:
+        """The keys that the API needs, None where one is taken back, and what is wrong with the object's own."""
         values: dict[str, str | None] = {}
         trouble: SpecInvalid | None = None
         for key, is_in_force_only in self._references(memory):
@@ -229,15 +229,17 @@ class Handover:
                 values[slot] = values.get(slot) or placed
         return values, trouble
 
-    async def _tell(self, memory: AgentMemory, key: EmbeddingKey, exc: SecretNotUsable) -> None:
+    async def _tell(self, memory: AgentMemory, key: KeyToHand, exc: SecretNotUsable) -> None:
         if self.notices is None:
             log.warning("agent %s: %s", memory.slug, exc)
             return
         with used_by(key_of_memory(memory)):
             await self.notices.tell(f"{memory.metadata.namespace}/{key.name}", key.to, str(exc))
 
-    def _references(self, memory: AgentMemory) -> Iterator[tuple[EmbeddingKey, bool]]:
-        """Yield the object's own key, then the one of the embedding in force, which a held Rebuild keeps."""
+    def _references(self, memory: AgentMemory) -> Iterator[tuple[KeyToHand, bool]]:
+        """Yield the object's own keys, then the one of the embedding in force, which a held Rebuild keeps."""
+        for hook in memory.spec.hooks or ():
+            yield KeyToHand(hook.secret_ref.name, hook.secret_ref.key, NOWHERE), False
         own = embedding_key(embedding_source(effective_embedding(memory)))
         if own:
             yield own, False

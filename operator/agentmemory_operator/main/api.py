@@ -57,6 +57,7 @@ from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.webhooks.receive import Hooks
 
 API_SERVICE = "agentmemory-api"
 # Where two find the same, the library's says of which kind it is.
@@ -133,7 +134,9 @@ class Api:
         )
         self.feed = ApiFeed(table, directory, stores.forget_agent)
         reranker = FastEmbedReranker(self._embedders.files)
-        self.services = compose(directory, reranker, clock=clock, meter=meter, writer=uuid4().hex[:8])
+        self.services = compose(
+            *(directory, reranker, Hooks(directory, self._secrets_of, clock)), meter=meter, writer=uuid4().hex[:8]
+        )
         claimed = (CLAIMS,) if in_cluster else ()
         self.standing = Readiness(
             [*sources(namespaces), *claimed],

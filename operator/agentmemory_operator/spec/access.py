@@ -106,16 +106,20 @@ class Caller:
         namespace, name: of the ServiceAccount; with a user token, of the one that minted it.
         is_unbounded: may do everything, for every agent: the modes without identities.
         delegation: what is left of that with a user token.
+        hook: whose key has signed the request.
     """
 
     namespace: str = ""
     name: str = ""
     is_unbounded: bool = False
     delegation: Delegation | None = None
+    hook: str = ""
 
     @property
     def account(self) -> str:
-        """The ServiceAccount as authors are written; empty where there are no identities."""
+        """The ServiceAccount or hook as authors are written; empty where there are no identities."""
+        if self.hook:
+            return f"hook:{self.hook}"
         return f"{self.namespace}/{self.name}" if self.name else ""
 
     def __str__(self) -> str:
@@ -124,7 +128,7 @@ class Caller:
         return f"a user token of {self.account}" if self.account else "a user token"
 
 
-ANYBODY = Caller(is_unbounded=True)
+ANYBODY, NOBODY = Caller(is_unbounded=True), Caller()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,7 +35,9 @@ from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings, effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import KEYWORD_INDEXES, RETRIEVAL_INDEXES
+from agentmemory_operator.webhooks.receive import Hooks
 from qdrant_devserver.server import create_app as create_devserver
+from tests.support.engine.fakes import FakeSecrets
 from tests.support.spec.documents import Document, cluster_id, marker_for
 from tests.support.web.http_server import ServerFiles, serve, well
 
@@ -118,6 +120,7 @@ def build_services(
     times: Times = TIMES,
     embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
     clock: Clock | None = None,
+    secrets: Mapping[tuple[str, str, str], str] | None = None,
 ) -> Services:
     """Return the use cases over one Qdrant server, knowing these objects."""
     meter = meter or ApiMeter()
@@ -149,7 +152,8 @@ def build_services(
         settings = effective_settings(parse_agent_memory(document))
         directory.put(AgentClaim(uid=metadata["uid"], created=metadata["creationTimestamp"], settings=settings))
     reranker = FastEmbedReranker(ModelFiles(folder=models))
-    return compose(directory, reranker, clock=clock, meter=meter, writer="test")
+    hooks = Hooks(directory, lambda slug: FakeSecrets(secrets or {}), clock)
+    return compose(directory, reranker, hooks, meter=meter, writer="test")
 
 
 @contextlib.contextmanager
@@ -164,10 +168,17 @@ def running_api(
     times: Times = TIMES,
     embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
     clock: Clock | None = None,
+    secrets: Mapping[tuple[str, str, str], str] | None = None,
 ) -> Iterator[Stack]:
     """Serve the API for agents whose collections exist."""
     services = build_services(
-        qdrant_url, *documents, meter=meter, models=models, times=times, embedder_of=embedder_of, clock=clock
+        *(qdrant_url, *documents),
+        meter=meter,
+        models=models,
+        times=times,
+        embedder_of=embedder_of,
+        clock=clock,
+        secrets=secrets,
     )
     guard = guard or OpenGuard()
     tokens = UserTokens(

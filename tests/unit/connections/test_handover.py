@@ -274,6 +274,32 @@ async def test_a_key_in_force_that_is_gone_holds_nothing_up_and_the_objects_own_
         await bench.hand_over(embedding={"provider": "openai", "secretRef": {"name": "gone", "key": "key"}})
 
 
+async def test_the_key_of_a_hook_is_handed_over_for_nowhere_and_goes_with_the_hook() -> None:
+    """No annotation has to let it go, and nothing that is sent to a service finds it."""
+    bench, slot = Bench(), slot_of(("agents", "crm", "key"), NOWHERE)
+    bench.secrets.values = {**bench.secrets.values, ("agents", "crm", "key"): "signs"}
+    api = HandedOverSecrets(bench.store, "probe")
+    bench.learn(None)
+
+    await bench.hand_over(hooks=[{"name": "crm", "secretRef": {"name": "crm", "key": "key"}}])
+    assert bench.values[slot] == "signs"
+    assert await api.read("agents", "crm", "key", to=NOWHERE) == "signs"
+    with pytest.raises(TransientError):
+        await api.read("agents", "crm", "key", to=SERVICE)
+
+    await bench.hand_over()
+    assert slot not in bench.values
+
+
+async def test_a_hook_whose_key_is_gone_says_so_and_the_rest_is_handed_over() -> None:
+    bench = Bench()
+
+    with pytest.raises(SecretMissing, match="agents/gone"):
+        await bench.hand_over(hooks=[{"name": "crm", "secretRef": {"name": "gone", "key": "key"}}])
+
+    assert KEY_SLOT in bench.values
+
+
 class TestWhereItGoes:
     """`agentmemory.dev/hosts` is asked at every handover."""
 

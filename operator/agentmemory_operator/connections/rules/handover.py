@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, Exempt, GoesTo, goes_to
+from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, Exempt, goes_to
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.cel import OPENAI_URL
 
@@ -37,15 +37,15 @@ class HandedOver:
 
 
 @dataclass(frozen=True, slots=True)
-class EmbeddingKey:
-    """The key of an embedding service: where it lies, and where it goes."""
+class KeyToHand:
+    """A key that the API needs: of an embedding service, or of what is signed with it; and where it goes."""
 
     name: str
     key: str
-    to: GoesTo
+    to: Destination
 
 
-def embedding_key(source: EmbeddingSource) -> EmbeddingKey | None:
+def embedding_key(source: EmbeddingSource) -> KeyToHand | None:
     """The key that embedding sends to a service, None where it sends none.
 
     Raises:
@@ -53,7 +53,7 @@ def embedding_key(source: EmbeddingSource) -> EmbeddingKey | None:
     """
     if source.provider != "openai" or not source.secret_name or not source.secret_key:
         return None
-    return EmbeddingKey(source.secret_name, source.secret_key, goes_to(source.base_url or OPENAI_URL))
+    return KeyToHand(source.secret_name, source.secret_key, goes_to(source.base_url or OPENAI_URL))
 
 
 def slot_of(reference: Reference, to: Destination) -> str:

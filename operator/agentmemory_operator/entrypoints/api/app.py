@@ -18,6 +18,7 @@ from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api import (
     changes,
     forgetting,
+    hooks,
     identity,
     item_routes,
     lineage,
@@ -58,6 +59,7 @@ ROUTERS = (
     identity.router,
     transfers.router,
     changes.router,
+    hooks.router,
 )
 METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 

@@ -26,7 +26,7 @@ from agentmemory_operator.entrypoints.api.receiving import Receiving, Timed, has
 from agentmemory_operator.entrypoints.api.rights import CALLER
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
-from agentmemory_operator.spec.access import Caller
+from agentmemory_operator.spec.access import ANYBODY, NOBODY, Caller
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,7 @@ STALE_S = 60.0
 # What is echoed into headers and logs: visible, short.
 _GOOD_ID = re.compile(rb"[A-Za-z0-9._:/+=-]{1,128}")
 _TRACE_HEADERS = (b"traceparent", b"tracestate")
+_HOOK = re.compile(r"/v1/agents/[^/]+/hooks/[^/]+")
 SHOWN_PATH = 256
 
 
@@ -124,7 +125,10 @@ class Edge:
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         """Find out who calls, before anything of the body is asked for; then answer within that caller's share."""
-        scope[CALLER] = caller = await self._identify(headers.get(b"authorization", b""))
+        # Who has signed is known once the body has come: until then the share is that of the address.
+        is_signed = scope["method"] == "POST" and _HOOK.fullmatch(scope["path"])
+        caller = ANYBODY if is_signed else await self._identify(headers.get(b"authorization", b""))
+        scope[CALLER] = NOBODY if is_signed else caller
         client = scope.get("client")
         key = key_of(caller, client[0] if client else None)
         self._pressure.check_rate(key)

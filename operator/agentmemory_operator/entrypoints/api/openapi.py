@@ -22,6 +22,7 @@ from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import (
     change_requests,
     forget_requests,
+    hook_requests,
     identity_requests,
     item_requests,
     requests,
@@ -49,6 +50,7 @@ _BODIES = (
     item_requests.ItemIn,
     forget_requests.ForgetIn,
     identity_requests.TokenIn,
+    hook_requests.HookIn,
     transfer_requests.LineIn,
 )
 _ANSWERS = (

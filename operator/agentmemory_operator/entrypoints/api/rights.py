@@ -55,6 +55,8 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("GET", "/v1/agents/{agent}/receipts"): Verb.ADMIN,
         ("GET", "/v1/agents/{agent}/users"): Verb.ADMIN,
         ("POST", "/v1/agents/{agent}/tokens"): Verb.DELEGATE,
+        # Who calls is who has signed.
+        ("POST", "/v1/agents/{agent}/hooks/{name}"): None,
         # Of every user together it is ADMIN.
         ("GET", "/v1/agents/{agent}/changes"): Verb.READ,
     }

@@ -14,11 +14,11 @@ from agentmemory_operator.memories.items import Items
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.ids import is_id
 from agentmemory_operator.memories.working import WorkingMemory
-from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.embedding import Reranker
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 from agentmemory_operator.search.rerank import MeteredReranker
 from agentmemory_operator.search.search import Recall
+from agentmemory_operator.webhooks.receive import Hooks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,15 +32,17 @@ class Services:
     working: WorkingMemory
     forgetting: Forgetting
     access_counts: AccessCounts
+    hooks: Hooks
     meter: ApiMeter = field(default_factory=ApiMeter)
 
 
-def compose(directory: AgentDirectory, reranker: Reranker, *, clock: Clock, meter: ApiMeter, writer: str) -> Services:
+def compose(directory: AgentDirectory, reranker: Reranker, hooks: Hooks, *, meter: ApiMeter, writer: str) -> Services:
     """The use cases over the agents of a directory.
 
     Args:
         writer: names this process in the access counts that it writes; no other process has it.
     """
+    clock = hooks.clock
     access_counts = AccessCounts(directory.open, clock, writer=writer)
     return Services(
         directory=directory,
@@ -50,6 +52,7 @@ def compose(directory: AgentDirectory, reranker: Reranker, *, clock: Clock, mete
         working=WorkingMemory(access_counts),
         forgetting=Forgetting(clock, Erasing(clock, access_counts.forget)),
         access_counts=access_counts,
+        hooks=hooks,
         meter=meter,
     )
 

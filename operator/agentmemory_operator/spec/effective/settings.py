@@ -21,6 +21,7 @@ from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
 from agentmemory_operator.spec.kinds.agent_memory import Access, AgentMemory, TypeSpec
 from agentmemory_operator.spec.kinds.parse import parse_access
 from agentmemory_operator.spec.kinds.spec_index import Index
+from agentmemory_operator.spec.kinds.spec_webhooks import Hook
 from agentmemory_operator.spec.kinds.status_agent_memory import RankingStatus
 from agentmemory_operator.spec.memory_types import SESSION_USED_KEY, WORKING, MemoryType, Ttl, ending_with_session
 from agentmemory_operator.spec.naming import alias_of
@@ -121,6 +122,7 @@ class AgentSettings:
         knowledge_category: of a memory that is stored without one; None leaves it without.
         max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
         keep_versions: of an item: how many of those that puts replaced.
+        hooks: paths that take signed memories.
     """
 
     slug: str
@@ -147,6 +149,7 @@ class AgentSettings:
     deduplicate: bool = False
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     keep_versions: int = 0
+    hooks: tuple[Hook, ...] = ()
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -198,6 +201,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         working_memory_slots=effective_lifecycle(memory).working_memory_slots,
         lifecycle=effective_lifecycle(memory),
         keep_versions=(memory.spec.items and memory.spec.items.keep_versions) or 0,
+        hooks=memory.spec.hooks or (),
     )
 
 

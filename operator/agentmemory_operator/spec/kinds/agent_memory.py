@@ -25,7 +25,7 @@ from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
 from agentmemory_operator.spec.kinds.spec_snapshot import MemorySnapshotSpec, SnapshotsSpec
-from agentmemory_operator.spec.kinds.spec_webhooks import Webhook
+from agentmemory_operator.spec.kinds.spec_webhooks import Hook, Webhook
 
 GROUP = "agentmemory.dev"
 VERSION = "v1alpha1"
@@ -260,6 +260,14 @@ class AgentMemorySpec(Model):
         strict=False,
         max_length=8,
         description="URLs that are told what happens to the memories, at most 8, each name once (docs/webhooks.md)."
+        " Default: none.",
+        json_schema_extra=keyed_by("name"),
+    )
+    hooks: tuple[Hook, ...] | None = Field(
+        default=None,
+        strict=False,
+        max_length=8,
+        description="Paths of the API that take signed memories, at most 8, each name once (docs/webhooks.md)."
         " Default: none.",
         json_schema_extra=keyed_by("name"),
     )

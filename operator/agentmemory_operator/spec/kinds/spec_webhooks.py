@@ -1,4 +1,4 @@
-"""Whom to tell what happened to the memories of an agent."""
+"""Whom to tell what happened to the memories of an agent, and who may send memories without a token."""
 
 from typing import Annotated, Literal
 
@@ -16,11 +16,25 @@ EventName = Annotated[
     Literal["memory_superseded", "cleanup_done", "erased", "restored"], Field(description="One kind of event.")
 ]
 
+HookName = Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$")]
+
+
+class Hook(Model):
+    """A path of the API that takes signed memories."""
+
+    name: HookName = Field(
+        description="Last part of the path, and the author of what it stores (hook:NAME): lower-case letters, digits"
+        " and single hyphens; at most 48."
+    )
+    secret_ref: SecretKeyRef = Field(
+        description="The key that senders sign with (HMAC-SHA256): whsec_ and Base64, or any text of 24 bytes or more."
+    )
+
 
 class Webhook(Model):
     """A URL that is told of events."""
 
-    name: Annotated[str, Field(min_length=1, max_length=48, pattern=r"^[a-z][a-z0-9]*(-[a-z0-9]+)*$")] = Field(
+    name: HookName = Field(
         description="Name of the webhook, under which status tells of it: lower-case letters, digits and single"
         " hyphens; at most 48. Another name begins with what happens from then on."
     )

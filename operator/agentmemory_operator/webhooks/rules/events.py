@@ -8,6 +8,7 @@ import binascii
 import hashlib
 import hmac
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,11 @@ KEPT_MS = 72 * 3_600_000
 
 FIRST_RETRY_S, LAST_RETRY_S = 10.0, 3_600.0
 LEAST_KEY_BYTES = 24
+REPLAYED_S = 300
+# Room for the signatures by several keys, of which senders make some while they change theirs.
+MAX_SIGNATURES_CHARS = 1024
+_ID = re.compile(r"[!-~]{1,128}")
+_SECONDS = re.compile(r"[0-9]{1,12}")
 SECRET_PREFIX = "whsec_"  # what a secret begins with, and none
 
 _EVENTS: Mapping[Kind, str] = {"superseded": "memory_superseded", "forgotten": "erased", "restored": "restored"}
@@ -47,13 +53,11 @@ class Event:
 
     def headers(self, key: bytes, now_s: int) -> dict[str, str]:
         """What says that it is ours, and sent now."""
-        signed = b".".join((self.id.encode(), str(now_s).encode(), self.body))
-        signature = base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()
         return {
             "Content-Type": "application/json",
             "webhook-id": self.id,
             "webhook-timestamp": str(now_s),
-            "webhook-signature": f"v1,{signature}",
+            "webhook-signature": signature_of(key, self.id, str(now_s), self.body),
         }
 
 
@@ -88,6 +92,22 @@ def key_of(secret: str) -> bytes | None:
     except (binascii.Error, ValueError):
         return None
     return key if len(key) >= LEAST_KEY_BYTES else None
+
+
+def signature_of(key: bytes, id_: str, time_s: str, body: bytes) -> str:
+    """The signature of a message, as its header has it."""
+    signed = b".".join((id_.encode(), time_s.encode(), body))
+    return f"v1,{base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()).decode()}"
+
+
+def is_signed(key: bytes, headers: Mapping[str, str], body: bytes, now_s: int) -> bool:
+    """Whether a message was signed with the key, less than five minutes before or after now."""
+    id_, time_s = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not _ID.fullmatch(id_) or not _SECONDS.fullmatch(time_s) or abs(int(time_s) - now_s) > REPLAYED_S:
+        return False
+    wanted = signature_of(key, id_, time_s, body).encode()
+    sent = headers.get("webhook-signature", "").encode()[:MAX_SIGNATURES_CHARS].split(b" ")
+    return any(hmac.compare_digest(one, wanted) for one in sent)
 
 
 def retry_s(attempts: int) -> float:

@@ -1,0 +1,162 @@
+"""One memory from its first word to its last: whatever is done in between, it is there once, and in the end nowhere."""
+
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.agents.directory import Agent, open_collection
+from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.entrypoints.api.transfer_requests import read_line, render_line
+from agentmemory_operator.errors import Conflict
+from agentmemory_operator.lifecycle.forget import ForgetRequest
+from agentmemory_operator.lifecycle.rules.erasure import Scope
+from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
+from agentmemory_operator.memories.exports import export_memories
+from agentmemory_operator.memories.imports import Outcome, import_lines
+from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.webhooks.deliver import Webhooks
+from tests.support.engine.agents import World, every_right
+from tests.support.engine.fakes import FakeSecrets
+from tests.support.job.job_world import SIZE
+from tests.support.job.rebuild_world import TIMEOUT_S, FullWorld
+from tests.support.spec.documents import connection_document
+
+SAID, KEPT, SECRET = "Ada's password: hunter2", "Ada's password: [REDACTED:password]", "hunter2"
+VECTOR = (1.0, 0.0, 0.0, 1.0)
+HOOK = {
+    "name": "ops",
+    "url": "https://hooks.example.com/memories",
+    "events": ["memory_superseded", "erased", "restored"],
+    "secretRef": {"name": "ops-webhook", "key": "secret"},
+}
+
+
+@dataclass(slots=True)
+class Listener:
+    """Takes whatever a webhook is sent."""
+
+    bodies: list[bytes] = field(default_factory=list)
+
+    async def send(self, field: str, url: str, body: bytes, headers: Mapping[str, str]) -> str | None:
+        self.bodies.append(body)
+        return None
+
+
+class Life(FullWorld):
+    """An agent whose object scrubs secrets and has a webhook, and everything that is done with what it remembers."""
+
+    async def begin_empty(self) -> None:
+        self.table.put(connection_document(url=self.url, timeoutSeconds=TIMEOUT_S))
+        await self.create_agent(0, changePolicy="Apply", webhooks=[HOOK])
+        self.listener = Listener()
+        secrets = FakeSecrets({("agents", "ops-webhook", "secret"): "x" * 32})
+        self.webhooks = Webhooks(
+            *(self.table, self.open_agent, secrets, self.listener, self.clock), request=lambda key, after_s=0.0: None
+        )
+        await self.webhooks._look(self.memory)
+
+    async def open_agent(self, settings: Any = None) -> Agent:
+        """Open the collection that the alias leads to now."""
+        settings = settings or effective_settings(parse_agent_memory(self.must_get(self.memory)))
+
+        async def work(server: Server) -> Agent:
+            embedder, identity = CallerVectors(SIZE), self.cluster.cluster_id
+            return await open_collection(server.points, settings, embedder, self.clock, cluster_id=identity)
+
+        return replace(await self.with_server(work), secret_rules=OWN_RULES)
+
+    async def now(self) -> World:
+        """Return the use cases over it, a while later."""
+        self.clock.move(ms=60_000)
+        return World(await self.open_agent(), clock=self.clock)
+
+    async def log(self) -> list[tuple[str, str]]:
+        """Return what the whole log tells, as kinds and ids."""
+        page = await read_changes((await self.now()).agent, ChangesRequest(limit=100))
+        return [(change.kind, change.id) for change in page.changes]
+
+    async def heard(self) -> list[tuple[str, str]]:
+        """Return what the webhook has been told so far, as types and users."""
+        await self.now()
+        await self.webhooks._look(self.memory)
+        events = [json.loads(body) for body in self.listener.bodies]
+        return [(event["type"], event["data"].get("user_id")) for event in events]
+
+    async def exported(self) -> list[bytes]:
+        pages = export_memories((await self.now()).agent, "u", has_vectors=True)
+        return [render_line(each, embedding=f"none/{SIZE}") async for page in pages for each in page]
+
+    async def imported(self, lines: Sequence[bytes]) -> list[Outcome]:
+        agent = (await self.now()).agent
+        rights = every_right(agent.settings)
+        read = [read_line(line, user_id="u", default_type="fact", rights=rights) for line in lines]
+        return await import_lines(agent, [line for line in read if line], brings_back_erased=False)
+
+    def kept(self) -> list[dict[str, Any]]:
+        """Return every point of every collection there is, those that were replaced too."""
+        return [row for name in self.collections() for row in self.rows(name).values()]
+
+
+@pytest.fixture
+async def life(qdrant_url: str) -> AsyncIterator[Life]:
+    made = Life(qdrant_url)
+    await made.begin_empty()
+    yield made
+    await made.close()
+
+
+async def test_what_is_done_with_a_memory_leaves_it_there_once_and_forget_leaves_nothing(life: Life) -> None:
+    old = await (await life.now()).add(SAID, vector=VECTOR)
+    new = await (await life.now()).add("Ada changed it", vector=VECTOR, supersedes=old)
+    versions = {old: KEPT, new: "Ada changed it"}
+    changes = [("superseded", old), ("stored", new)]
+
+    def check(collection: str) -> None:
+        assert life.aliases() == {life.alias: collection}
+        assert {row["id"]: row["content"] for row in life.rows(collection).values()} == versions
+        assert len(life.rows(collection)) == len(versions)
+
+    check(f"{life.alias}__1")
+    assert sorted(await life.log()) == sorted(changes)
+    assert await life.heard() == [("memory_superseded", "u")]
+
+    lines = await life.exported()
+    assert await life.imported(lines) == ["present"] * len(lines)
+    check(f"{life.alias}__1")
+
+    await life.snapshot()
+    await life.run(restore := life.restore())
+    assert life.condition(restore, "Succeeded") == "True/Restored"
+    check(f"{life.alias}__2")
+    assert await life.heard() == [("memory_superseded", "u"), ("restored", None)]
+
+    life.change(index={"distance": "Dot"})
+    await life.rebuild()
+    check(f"{life.alias}__3")
+    assert sorted(await life.log()) == sorted(changes)
+    told = await life.heard()
+    assert told == [("memory_superseded", "u"), ("restored", None)]
+    assert SECRET not in repr((life.kept(), lines, life.listener.bodies))
+
+    # The one from before the rebuild fits no more.
+    await life.snapshot("after")
+    world = await life.now()
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    assert await life.heard() == [*told, ("erased", None)]
+    await life.with_server(life.sweeper().sweep)
+    await life.run(again := life.restore("again", source={"snapshotRef": {"name": "after"}}))
+    await life.with_server(life.sweeper().sweep)
+
+    assert life.condition(again, "Succeeded") == "True/Restored"
+    assert await life.exported() == []
+    assert all(isinstance(outcome, Conflict) for outcome in await life.imported(lines))
+    assert len(life.collections()) == 4
+    assert not [row for row in life.kept() if row.get("userId") == "u" or "Ada" in repr(row)]
+    assert await life.log() == [("forgotten", receipt.id)]
+    assert await life.heard() == [*told, ("erased", None), ("restored", None)]
