@@ -33,7 +33,14 @@ from tests.support.web.http_server import well
 
 DESIRED = desired_of({"embedding": {"provider": "none", "dimensions": 4}})
 # What a server decides where nobody does.
-BARE = replace(DESIRED, indexes=(), shard_number=1, replication_factor=1, strict_mode=DESIRED.strict_mode or ())
+BARE = replace(
+    DESIRED,
+    indexes=(),
+    payload_on_disk=True,
+    shard_number=1,
+    replication_factor=1,
+    strict_mode=DESIRED.strict_mode or (),
+)
 assert DESIRED.marker is not None
 OTHER = replace(DESIRED.marker, name="other", uid="uid-other")
 

@@ -137,12 +137,10 @@ class FakeCollectionStore(Plantable):
     def _create(self, physical: str, collection: Collection) -> None:
         if physical in self.aliases:
             raise StoreRejected(400, f"there is an alias {physical}")
-        # What the plan leaves to it, the engine keeps on disk.
-        made = collection if collection.payload_on_disk is not None else replace(collection, payload_on_disk=True)
-        known = self.collections.setdefault(physical, made)
+        known = self.collections.setdefault(physical, collection)
         ours, theirs = collection.marker, known.marker
         # One that an attempt made whose answer was lost is no error.
-        if known is not made and (ours is None or theirs is None or not theirs.is_same_object(ours)):
+        if known is not collection and (ours is None or theirs is None or not theirs.is_same_object(ours)):
             raise StoreRejected(409, f"there is a collection {physical}")
 
     def _must_be_there(self, physical: str) -> None:
