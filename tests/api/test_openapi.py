@@ -41,6 +41,7 @@ PATHS = {
     "/v1/agents/{agent}/export": {"get"},
     "/v1/agents/{agent}/import": {"post"},
     "/v1/agents/{agent}/forget": {"post"},
+    "/v1/agents/{agent}/hooks/{name}": {"post"},
     "/v1/agents/{agent}/receipts": {"get"},
     "/v1/agents/{agent}/users": {"get"},
     "/v1/agents/{agent}/tokens": {"post"},
@@ -104,6 +105,7 @@ def test_every_body_is_described(document: dict[str, Any]) -> None:
         ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
         ("post", "/v1/agents/{agent}/forget"): "ForgetIn",
         ("post", "/v1/agents/{agent}/tokens"): "TokenIn",
+        ("post", "/v1/agents/{agent}/hooks/{name}"): "HookIn",
         ("post", "/v1/agents/{agent}/import"): "LineIn",
     }
 
