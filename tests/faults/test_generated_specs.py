@@ -24,7 +24,7 @@ from tests.support.spec.generator import SECRET, SpecGenerator
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
 
-SPECS, SEED, SPOILED = 10_000, 4, 0.5
+SPECS, SEED, SPOILED = 10_000, 4, 0.4
 LEAST_VALID, LEAST_INVALID = 2_000, 5_000
 WORKERS = 8
 # Hundreds of segments in several shards are more memory maps than a process may have.
