@@ -15,8 +15,8 @@ import pytest
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.agents.callers import Callers
 from agentmemory_operator.agents.directory import AgentClaim
-from agentmemory_operator.entrypoints.api.auth import IdentityGuard
-from agentmemory_operator.entrypoints.api.limits import Limits
+from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
+from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.spec.access import Caller, Reviewed
 from agentmemory_operator.spec.effective.settings import effective_settings

@@ -10,8 +10,8 @@ import typer
 import yaml
 from typer.testing import CliRunner, Result
 
-from agentmemory_operator.entrypoints.cli.ask import add_asking
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.entrypoints.cli.memories.ask import add_asking
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.main import open_client
 from tests.support.web.api_stack import Stack

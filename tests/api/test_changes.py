@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from agentmemory_operator.agents.callers import Callers
-from agentmemory_operator.entrypoints.api import changes
-from agentmemory_operator.entrypoints.api.auth import IdentityGuard
-from agentmemory_operator.entrypoints.api.limits import Limits
+from agentmemory_operator.entrypoints.api.identity.auth import IdentityGuard
+from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.transfer import changes
 from tests.api.conftest import PROBE
 from tests.api.test_access import PROBE as GUARDED
 from tests.api.test_access import Reviews, ask

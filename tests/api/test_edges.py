@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from agentmemory_operator.entrypoints.api import routes
-from agentmemory_operator.entrypoints.api.auth import OpenGuard, TokenGuard, build_guard
+from agentmemory_operator.entrypoints.api.identity.auth import OpenGuard, TokenGuard, build_guard
+from agentmemory_operator.entrypoints.api.memories import routes
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
 from agentmemory_operator.settings import SettingInvalid, Settings
 from tests.support.web.api_stack import Settled, Stack, running_api

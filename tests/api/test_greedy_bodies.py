@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.entrypoints.api.json_limits import ITEM_MAX_PARTS, PART_BYTES
+from agentmemory_operator.entrypoints.api.load.json_limits import ITEM_MAX_PARTS, PART_BYTES
 from tests.api.test_processes import JSON, PLAIN, VECTOR, WORDS, peak_mib, probe_while, serving
 from tests.support.programs import Program
 from tests.support.web.api_stack import create_collection, dev_qdrant

@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from agentmemory_operator.entrypoints.api.auth import TokenGuard
+from agentmemory_operator.entrypoints.api.identity.auth import TokenGuard
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import create_collection, running_api
 from tests.support.web.endpoints import VECTOR

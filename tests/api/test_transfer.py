@@ -14,7 +14,7 @@ import pytest
 
 from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
-from agentmemory_operator.entrypoints.cli.transfer import add_transferring
+from agentmemory_operator.entrypoints.cli.memories.transfer import add_transferring
 from agentmemory_operator.main import open_client
 from tests.api.test_asking import open_cluster
 from tests.support.patience import wait_until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints.api import routes
+from agentmemory_operator.entrypoints.api.memories import routes
 from tests.chart.rendering import COMBINATIONS, DASHBOARD, RATE_INTERVAL, of_kind, render
 from tests.controlplane.build import ALERTS
 from tests.support.pages import DOCS

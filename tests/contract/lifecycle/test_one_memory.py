@@ -10,7 +10,7 @@ import pytest
 from agentmemory_operator.adapters.embedding.choice import CallerVectors
 from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.entrypoints.api.transfer_requests import read_line, render_line
+from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line, render_line
 from agentmemory_operator.errors import Conflict
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope

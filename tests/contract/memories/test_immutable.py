@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.entrypoints.api.transfer_requests import read_line
+from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line
 from agentmemory_operator.errors import Conflict, Forbidden, NotFound
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.collections.rules.collection import KeywordSource
-from agentmemory_operator.entrypoints.api.transfer_requests import read_line, render_line
+from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read_line, render_line
 from agentmemory_operator.errors import AgentMemoryError, Conflict, TransientError
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope

@@ -21,8 +21,8 @@ from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
 from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, MeteredEmbedder
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
-from agentmemory_operator.entrypoints.api.auth import Guard, IdentityGuard, OpenGuard
-from agentmemory_operator.entrypoints.api.limits import Limits
+from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGuard, OpenGuard
+from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, compose
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES

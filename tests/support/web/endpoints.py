@@ -7,7 +7,7 @@ from typing import Any, cast
 from uuid import uuid4
 
 from agentmemory_operator.entrypoints.api.app import create_app
-from agentmemory_operator.entrypoints.api.auth import OpenGuard
+from agentmemory_operator.entrypoints.api.identity.auth import OpenGuard
 from agentmemory_operator.runtime.metrics_api import ApiMeter
 
 Json = dict[str, Any]

@@ -14,8 +14,8 @@ from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.connections.capacity import Capacity
 from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, gauges_of
 from agentmemory_operator.entrypoints.api.edge import STALE_HEADER, STALE_S
-from agentmemory_operator.entrypoints.api.limits import Limits
-from agentmemory_operator.entrypoints.api.pressure import Pressure
+from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.pressure import Pressure
 from agentmemory_operator.entrypoints.cli.commands import build_cli
 from agentmemory_operator.entrypoints.cli.composition import Verbs
 from agentmemory_operator.lifecycle.cleanup_schedule import CleaningMeter

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from agentmemory_operator.entrypoints.cli.validate import checked
+from agentmemory_operator.entrypoints.cli.look.validate import checked
 from agentmemory_operator.spec.expression.syntax import MAX_DEPTH, MAX_LENGTH, MAX_TOKENS
 from agentmemory_operator.spec.expression.typing import ARITIES, LARGEST_SCORE, checked_expression
 from agentmemory_operator.spec.expression.variables import NAMES, RANGES, SIMILARITIES

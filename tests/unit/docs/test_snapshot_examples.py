@@ -6,7 +6,7 @@ import re
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints.cli.validate import checked
+from agentmemory_operator.entrypoints.cli.look.validate import checked
 from agentmemory_operator.spec.kinds.parse import errors_of
 from tests.support.pages import DOCS
 

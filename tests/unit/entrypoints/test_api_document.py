@@ -4,8 +4,8 @@ import pathlib
 import re
 
 from agentmemory_operator.entrypoints.api.app import ROUTERS
+from agentmemory_operator.entrypoints.api.identity.rights import VERBS
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
-from agentmemory_operator.entrypoints.api.rights import VERBS
 
 DOCS = pathlib.Path(__file__).parents[3] / "docs"
 DOCUMENT, ACCESS = (DOCS / "http-api.md").read_text(), (DOCS / "access.md").read_text()

@@ -16,7 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from agentmemory_operator.entrypoints.cli.commands import VERBS
-from agentmemory_operator.entrypoints.cli.prints import Shell
+from agentmemory_operator.entrypoints.cli.install.prints import Shell
 from tests.support.command_line import command_line
 from tests.support.programs import clean_environment
 from tests.support.spec.golden import ManifestCase, load_cases

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentmemory_operator.entrypoints.api.json_limits import (
+from agentmemory_operator.entrypoints.api.load.json_limits import (
     BATCH_MAX_PARTS,
     ITEM_MAX_BYTES,
     ITEM_MAX_PARTS,

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from agentmemory_operator.entrypoints.api import in_flight as module
-from agentmemory_operator.entrypoints.api.in_flight import MOST_RUNNING, SMALL_BYTES, Hold
-from agentmemory_operator.entrypoints.api.limits import Limits
-from agentmemory_operator.entrypoints.api.pressure import Pressure, key_of
+from agentmemory_operator.entrypoints.api.load import in_flight as module
+from agentmemory_operator.entrypoints.api.load.in_flight import MOST_RUNNING, SMALL_BYTES, Hold
+from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
+from agentmemory_operator.entrypoints.api.load.receiving import Receiving, Timed
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
-from agentmemory_operator.entrypoints.api.receiving import Receiving, Timed
 from agentmemory_operator.runtime.rules.fair_shares import Pace, TimeShares
 from agentmemory_operator.spec.access import ANYBODY, Caller, Delegation, Verb
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from agentmemory_operator.entrypoints.cli import jobs
-from agentmemory_operator.entrypoints.cli import rebuild as rebuilds
+from agentmemory_operator.entrypoints.cli.decide import rebuild as rebuilds
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
 from tests.support.job.job_folder import NAMESPACE, JobFolder, condition
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.entrypoints.cli import jobs
-from agentmemory_operator.entrypoints.cli import restore as restores
-from agentmemory_operator.entrypoints.cli.restore import last_restore
+from agentmemory_operator.entrypoints.cli.snapshots import restore as restores
+from agentmemory_operator.entrypoints.cli.snapshots.restore import last_restore
 from tests.support.job.job_folder import JobFolder, condition
 
 KIND = "MemoryRestore"

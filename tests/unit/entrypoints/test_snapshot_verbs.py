@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from agentmemory_operator.entrypoints.cli import jobs
-from agentmemory_operator.entrypoints.cli import snapshot_delete as snapshot_deletion
 from agentmemory_operator.entrypoints.cli.job_progress import outcome_of, stage_of
-from agentmemory_operator.entrypoints.cli.snapshot_list import places_of, state_of
+from agentmemory_operator.entrypoints.cli.snapshots import delete as snapshot_deletion
+from agentmemory_operator.entrypoints.cli.snapshots.listing import places_of, state_of
 from agentmemory_operator.snapshots.rules.facts import RETENTION_LABEL, UNDER_RETENTION
 from tests.support.job.job_folder import JobFolder, condition
 
@@ -107,7 +107,7 @@ class TestCreate:
         async def interrupt(*_: Any) -> None:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("agentmemory_operator.entrypoints.cli.snapshot.follow", interrupt)
+        monkeypatch.setattr("agentmemory_operator.entrypoints.cli.snapshots.snapshot.follow", interrupt)
         done = folder.run("snapshot", "create", "bot", "--name", "one", "--wait")
 
         assert done.exit_code == 130

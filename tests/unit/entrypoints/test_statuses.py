@@ -10,7 +10,7 @@ from agentmemory_operator.collections.rules.outcome import Reconciled
 from agentmemory_operator.collections.rules.plan import Plan, plan_changes
 from agentmemory_operator.collections.rules.refusals import refuse
 from agentmemory_operator.controllers.rules.status import converged_status, failed_status
-from agentmemory_operator.entrypoints.cli.status_view import status_document, status_sections
+from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
 from agentmemory_operator.entrypoints.cli.tables import plain
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from agentmemory_operator.controllers import uninstall as uninstalling
 from agentmemory_operator.controllers.uninstall import Installation
-from agentmemory_operator.entrypoints.cli.uninstall import CatalogueFile, add_uninstall, found_sections
+from agentmemory_operator.entrypoints.cli.install.uninstall import CatalogueFile, add_uninstall, found_sections
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 
 SNAPSHOT = {

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from agentmemory_operator.adapters.folder.manifests import MAX_BYTES
 from agentmemory_operator.connections.rules.allowed_namespaces import allowed_namespaces
-from agentmemory_operator.entrypoints.cli.validate import checked, warnings_in
+from agentmemory_operator.entrypoints.cli.look.validate import checked, warnings_in
 from agentmemory_operator.spec.kinds.parse import parse_connection
 from tests.support.command_line import command_line
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from agentmemory_operator.entrypoints.cli.crds import main, render_files
+from agentmemory_operator.entrypoints.cli.install.crds import main, render_files
 from agentmemory_operator.spec.kinds.crds import KINDS, editor_schema
 from tests.support.spec.golden import ManifestCase, load_cases, manifest
 

@@ -3,7 +3,7 @@
 What Kubernetes would keep of an object (uid, generation, creation time, finalizers, status) lies in `.status/` beside
 the manifests, so that a restart goes on where it stopped; what the operator creates itself lies in `.status/created/`.
 A file that cannot be read keeps its last good content, `spec.access` included: callers have no identity here that
-it could name (`entrypoints/api/auth.py: build_guard`).
+it could name (`entrypoints/api/identity/auth.py: build_guard`).
 """
 
 import asyncio

@@ -15,25 +15,16 @@ from starlette.routing import Match
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
-from agentmemory_operator.entrypoints.api import (
-    changes,
-    forgetting,
-    hooks,
-    identity,
-    item_routes,
-    lineage,
-    openapi,
-    routes,
-    sessions,
-    transfers,
-)
+from agentmemory_operator.entrypoints.api import openapi
 from agentmemory_operator.entrypoints.api.answers import json_response
-from agentmemory_operator.entrypoints.api.auth import Guard, UserTokenGuard
 from agentmemory_operator.entrypoints.api.bodies import invalid
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID, Edge
-from agentmemory_operator.entrypoints.api.limits import Limits
+from agentmemory_operator.entrypoints.api.identity import routes as identity
+from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenGuard
+from agentmemory_operator.entrypoints.api.load.limits import Limits
+from agentmemory_operator.entrypoints.api.load.pressure import Pressure
+from agentmemory_operator.entrypoints.api.memories import forgetting, item_routes, lineage, routes, sessions
 from agentmemory_operator.entrypoints.api.openapi import add_docs, describe
-from agentmemory_operator.entrypoints.api.pressure import Pressure
 from agentmemory_operator.entrypoints.api.problems import (
     PROBLEMS,
     UNAVAILABLE,
@@ -43,6 +34,7 @@ from agentmemory_operator.entrypoints.api.problems import (
     problem_of_status,
 )
 from agentmemory_operator.entrypoints.api.schemas import HealthOut, ProblemTypeOut
+from agentmemory_operator.entrypoints.api.transfer import changes, hooks, transfers
 from agentmemory_operator.entrypoints.api.use_cases import Services
 from agentmemory_operator.errors import AgentMemoryError, NotFound
 from agentmemory_operator.runtime.metrics import CONTENT_TYPE, Gauge, Metric, render

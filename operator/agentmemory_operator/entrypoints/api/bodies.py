@@ -18,9 +18,11 @@ from starlette.requests import Request
 
 from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
-from agentmemory_operator.entrypoints.api.in_flight import HOLD
-from agentmemory_operator.entrypoints.api.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
-from agentmemory_operator.entrypoints.api.limits import MIB
+from agentmemory_operator.entrypoints.api.identity.rights import rights_of
+from agentmemory_operator.entrypoints.api.load.in_flight import HOLD
+from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
+from agentmemory_operator.entrypoints.api.load.limits import MIB
+from agentmemory_operator.entrypoints.api.load.receiving import has_body
 from agentmemory_operator.entrypoints.api.problems import (
     BODY_TOO_LARGE,
     INVALID_JSON,
@@ -28,8 +30,6 @@ from agentmemory_operator.entrypoints.api.problems import (
     Problem,
     ProblemRaised,
 )
-from agentmemory_operator.entrypoints.api.receiving import has_body
-from agentmemory_operator.entrypoints.api.rights import rights_of
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.runtime.slices import in_slices
 

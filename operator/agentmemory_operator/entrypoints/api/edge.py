@@ -12,9 +12,11 @@ from uuid import uuid4
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentmemory_operator.entrypoints.api.auth import Guard
-from agentmemory_operator.entrypoints.api.in_flight import HOLD, Hold
-from agentmemory_operator.entrypoints.api.pressure import Pressure, key_of
+from agentmemory_operator.entrypoints.api.identity.auth import Guard
+from agentmemory_operator.entrypoints.api.identity.rights import CALLER
+from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
+from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
+from agentmemory_operator.entrypoints.api.load.receiving import Receiving, Timed, has_body
 from agentmemory_operator.entrypoints.api.problems import (
     CROSS_ORIGIN,
     INTERNAL_ERROR,
@@ -22,8 +24,6 @@ from agentmemory_operator.entrypoints.api.problems import (
     ProblemRaised,
     problem_of,
 )
-from agentmemory_operator.entrypoints.api.receiving import Receiving, Timed, has_body
-from agentmemory_operator.entrypoints.api.rights import CALLER
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
 from agentmemory_operator.spec.access import ANYBODY, NOBODY, Caller

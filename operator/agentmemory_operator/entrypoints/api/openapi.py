@@ -19,17 +19,11 @@ from pydantic.json_schema import models_json_schema
 from starlette.responses import HTMLResponse
 
 from agentmemory_operator import __version__
-from agentmemory_operator.entrypoints.api import (
-    change_requests,
-    forget_requests,
-    hook_requests,
-    identity_requests,
-    item_requests,
-    requests,
-    schemas,
-    transfer_requests,
-)
+from agentmemory_operator.entrypoints.api import requests, schemas
+from agentmemory_operator.entrypoints.api.identity import requests as identity_requests
+from agentmemory_operator.entrypoints.api.memories import forget_requests, item_requests
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
+from agentmemory_operator.entrypoints.api.transfer import change_requests, hook_requests, transfer_requests
 
 REF = "#/components/schemas/{model}"
 TITLE = "AgentMemory retrieval API"

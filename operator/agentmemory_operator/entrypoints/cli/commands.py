@@ -32,10 +32,10 @@ class Verb:
 
 
 _SERVERS = "servers.add_servers", ("servers",)
-_ASKING = "ask.add_asking", ("asking", "inspection")
-_TRANSFER = "transfer.add_transferring", ("asking", "inspection")
+_ASKING = "memories.ask.add_asking", ("asking", "inspection")
+_TRANSFER = "memories.transfer.add_transferring", ("asking", "inspection")
 _JOBS = ("open_jobs",)
-PRINTERS = "prints.add_printers"
+PRINTERS = "install.prints.add_printers"
 VERBS = {
     "operator": Verb(
         "Run",
@@ -50,27 +50,27 @@ VERBS = {
     "validate": Verb(
         "Look",
         "Check manifests as strictly as the API server would; exit 1 where something is wrong.",
-        "look.add_checks",
+        "look.validate.add_checks",
     ),
     "plan": Verb(
         "Look",
         "Show what applying manifests would do to their collections; change nothing.",
-        "plan.add_plan",
+        "look.plan.add_plan",
         ("inspection",),
     ),
     "orphans": Verb(
         "Look",
         "List the collections that no AgentMemory owns, with the commands to adopt or delete each; change nothing.",
-        "orphans.add_orphans",
+        "look.orphans.add_orphans",
         ("inspection",),
     ),
     "status": Verb(
         "Look",
         "Show an AgentMemory: its conditions, a held plan with the way out, its collection.",
-        "status.add_status",
+        "look.status.add_status",
         _JOBS,
     ),
-    "preset": Verb("Look", "List the presets, or print one in full.", "preset.add_presets"),
+    "preset": Verb("Look", "List the presets, or print one in full.", "look.preset.add_presets"),
     "search": Verb("Memories", "Search an agent's memories of a user, ranked as the object declares.", *_ASKING),
     "remember": Verb("Memories", "Store a memory of a user, durably.", *_ASKING),
     "forget": Verb(
@@ -86,47 +86,47 @@ VERBS = {
     "approve": Verb(
         "Decide",
         "Let a held plan be carried out; with --all those of a preset's newer revision, a few objects at a time.",
-        "approve.add_approve",
+        "decide.approve.add_approve",
         _JOBS,
     ),
     "cleanup": Verb(
         "Decide",
         "Ask the operator for a cleanup now; with --dry-run list what it would remove and why, and change nothing.",
-        "cleanup.add_cleanup",
+        "decide.cleanup.add_cleanup",
         ("inspection",),
     ),
     "rebuild": Verb(
         "Decide",
         "Show where a rebuild of an agent's collection stands; watch, pause, resume, cancel it, or take it back.",
-        "rebuild.add_rebuild",
+        "decide.rebuild.add_rebuild",
         _JOBS,
     ),
     "takeover": Verb(
         "Decide",
         "Let objects take over collections that a rebuilt cluster, or another object, left behind.",
-        "takeover.add_takeover",
+        "decide.takeover.add_takeover",
         _JOBS,
     ),
     "snapshot": Verb(
         "Snapshots",
         "Make snapshots of an agent's memories, and see what there is.",
-        "snapshot.add_snapshots",
+        "snapshots.snapshot.add_snapshots",
         ("open_jobs", "downloads"),
     ),
     "restore": Verb(
         "Snapshots",
         "Restore an agent's memories from a snapshot, or take its last restore back; or all that a Qdrant has lost.",
-        "restore.add_restore",
+        "snapshots.restore.add_restore",
         _JOBS,
     ),
     "uninstall": Verb(
         "Install",
         "Delete every object and the definitions, once the catalogue of what they say is kept in a file.",
-        "uninstall.add_uninstall",
+        "install.uninstall.add_uninstall",
         ("open_installed",),
     ),
-    "crds": Verb("Install", "Print the CustomResourceDefinitions.", "crds.add_crds"),
-    "schema": Verb("Install", "Print the JSON Schema of the kinds, for editors.", "crds.add_crds"),
+    "crds": Verb("Install", "Print the CustomResourceDefinitions.", "install.crds.add_crds"),
+    "schema": Verb("Install", "Print the JSON Schema of the kinds, for editors.", "install.crds.add_crds"),
     "completion": Verb(
         "Install",
         "Print what a shell has to read to complete this command: source <(agentmemory completion bash).",
@@ -144,7 +144,7 @@ class LazyVerbs(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         verb = VERBS[name]
-        module, adder = verb.adder.split(".")
+        module, _, adder = verb.adder.rpartition(".")
         app = typer.Typer(callback=lambda: None)
         add = getattr(import_module(f"{__package__}.{module}"), adder)
         add(app, *(getattr(self._verbs, need) for need in verb.needs))

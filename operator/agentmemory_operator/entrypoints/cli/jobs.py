@@ -13,9 +13,9 @@ import yaml
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress, outcome_of
+from agentmemory_operator.entrypoints.cli.look.status_view import status_document
 from agentmemory_operator.entrypoints.cli.options import Context, Manifests, Namespace, TableJsonOrYaml, print_json
 from agentmemory_operator.entrypoints.cli.run import run_verb
-from agentmemory_operator.entrypoints.cli.status_view import status_document
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects

@@ -8,7 +8,7 @@ import pytest
 from openai.types.chat import ChatCompletionToolParam
 from pydantic import TypeAdapter
 
-from agentmemory_operator.entrypoints.api.item_requests import ItemIn, PutParameters
+from agentmemory_operator.entrypoints.api.memories.item_requests import ItemIn, PutParameters
 from agentmemory_operator.entrypoints.api.requests import MemoryIn, SearchIn
 from agentmemory_operator.memories.rules.tools import in_mcp_form, in_openai_form, tools_for
 from agentmemory_operator.spec.memory_types import MemoryType

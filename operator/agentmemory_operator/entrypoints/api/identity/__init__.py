@@ -1,0 +1,1 @@
+"""Who calls, what it may do, and the routes about both."""

@@ -1,0 +1,352 @@
+"""What one request takes up of what all may, from its first byte to its answer, and what it waits for meanwhile."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Hashable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from types import TracebackType
+
+from agentmemory_operator.entrypoints.api.load.limits import MIB, Limits, overloaded
+from agentmemory_operator.runtime.rules.fair_shares import Flow, Pace, TimeShares, has_place
+
+HOLD = "hold"
+# So much of each body counts for nothing: large bodies keep no small one out.
+SMALL_BYTES = 1 << 15
+# Of a caller that takes too much of the process's time.
+MOST_RUNNING = 8
+# How long a request waits for others of its caller to end.
+TURN_S = 10.0
+# How often one looks again that waits for its turn between pieces.
+LOOK_S = 0.05
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """What one caller takes up."""
+
+    key: Hashable
+    under_way: int = 0
+    running: int = 0
+    exports: int = 0
+    large_bytes: int = 0
+    large_under_way: int = 0
+    receiving: "set[Hold]" = field(default_factory=set)
+    turns: "deque[asyncio.Event]" = field(default_factory=deque)
+
+    def is_idle(self) -> bool:
+        """Whether nothing of it is left to know."""
+        return not (self.under_way or self.receiving)
+
+
+class InFlight:
+    """What all requests take up together, and each caller; who has nothing under way is not known."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.requests = 0
+        self.receiving = 0
+        self.body_bytes = 0
+        self.large_bytes = 0
+        self.exports = 0
+        self.times = TimeShares()
+        self.shares: dict[Hashable, Share] = {}
+
+
+class Hold:
+    """What one request takes up, until it is answered.
+
+    Attributes:
+        body_bytes: that are kept of its body.
+        wait: under way.
+        waited_s: how long the caller kept it waiting for them.
+        is_in_pieces: is worked on while its body comes.
+    """
+
+    def __init__(self, pressure: InFlight, share: Share) -> None:
+        self._pressure = pressure
+        self._share = share
+        self.body_bytes = 0
+        self._flow = Flow()
+        self.waited_s = 0.0
+        self.is_in_pieces = False
+        self._large = 0
+        self._is_under_way = False
+        self._is_running = False
+        self._is_export = False
+        self.wait: _Waiting | None = None
+        self._dropped: str | None = None
+
+    @property
+    def pace(self) -> Pace:
+        """At which the body has to come."""
+        return self._pressure.limits.pace
+
+    def begin_receiving(self) -> None:
+        """Take a place among those whose bodies come; without one, the slowest of who has most loses its own.
+
+        Raises:
+            ProblemRaised: there is none.
+        """
+        pressure, share = self._pressure, self._share
+        if not has_place(len(share.receiving), pressure.receiving, pressure.limits.receiving):
+            most = max(pressure.shares.values(), key=lambda other: len(other.receiving))
+            loses = most if len(most.receiving) > len(share.receiving) + 1 else share
+            slowest = _slowest(loses)
+            if slowest is None:
+                raise overloaded(f"{len(share.receiving)} bodies of this caller are on their way")
+            slowest.drop(f"{len(loses.receiving)} bodies of this caller are on their way, and this is the slowest")
+        share.receiving.add(self)
+        pressure.receiving += 1
+
+    async def is_complete(self) -> None:
+        """Be under way, now that the body is there; one that is worked on in pieces takes a turn for each.
+
+        Raises:
+            ProblemRaised: the caller has too much under way.
+        """
+        if not self.is_in_pieces:
+            await self.enter()
+
+    async def enter(self) -> None:
+        """Be under way from now on, when it is this caller's turn.
+
+        Raises:
+            ProblemRaised: the caller has too much under way.
+        """
+        self._take_place()
+        share = self._share
+        if self._must_wait():
+            turn = asyncio.Event()
+            share.turns.append(turn)
+            try:
+                await self._wait_for(turn)
+            finally:
+                share.turns.remove(turn)
+        self._leave_receiving()
+        self._run()
+
+    def _run(self) -> None:
+        self._share.large_under_way += self._large
+        self._share.running += 1
+        self._is_running = True
+
+    async def _wait_for(self, turn: asyncio.Event) -> None:
+        try:
+            async with self.waiting(TURN_S, is_awaited=False):
+                while self._must_wait():
+                    turn.clear()
+                    await turn.wait()
+        except TimeoutError:
+            self.check()
+            raise overloaded(f"other requests of this caller took {TURN_S:.0f} s") from None
+
+    def _take_place(self) -> None:
+        pressure, share = self._pressure, self._share
+        if not self._has_place():
+            raise overloaded(f"{share.under_way} requests of this caller, {pressure.requests} in all, are under way")
+        self._is_under_way = True
+        share.under_way += 1
+        pressure.requests += 1
+
+    def _has_place(self) -> bool:
+        return has_place(self._share.under_way, self._pressure.requests, self._pressure.limits.requests)
+
+    def _must_wait(self) -> bool:
+        """Whether others of the caller have to end before."""
+        share, pressure = self._share, self._pressure
+        if share.running >= MOST_RUNNING and pressure.times.takes_too_much(share.key, time.perf_counter()):
+            return True
+        held = share.large_under_way
+        return bool(self._large and held) and held + self._large > pressure.limits.body_bytes // 2
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Be under way while the context is open, between pieces of a body; wait where the caller has too much."""
+        until_s = time.monotonic() + TURN_S
+        while self._must_wait() or not self._has_place():
+            if time.monotonic() >= until_s:
+                raise overloaded(f"other requests of this caller took {TURN_S:.0f} s")
+            await asyncio.sleep(LOOK_S)
+        self._take_place()
+        self._run()
+        try:
+            yield
+        finally:
+            self._stop_running()
+            self._give_place()
+
+    def begin_export(self) -> None:
+        """Take a place among exports, which are under way for long and do little at a time.
+
+        Raises:
+            ProblemRaised: there is none.
+        """
+        if self._is_export:
+            return
+        pressure, share = self._pressure, self._share
+        if not has_place(share.exports, pressure.exports, pressure.limits.exports):
+            raise overloaded(f"{share.exports} exports of this caller, {pressure.exports} in all, are under way")
+        self._stop_running()
+        self._is_export = True
+        share.exports += 1
+        pressure.exports += 1
+
+    def take(self, body_bytes: int) -> None:
+        """Count so many more bytes of the body.
+
+        Raises:
+            ProblemRaised: there is no room, and the caller has most of it; alone, a body always has.
+        """
+        self.check()
+        self._flow.add(body_bytes, self.waited_s)
+        self._keep(self.body_bytes + body_bytes)
+        pressure = self._pressure
+        while self._large and pressure.large_bytes > max(pressure.limits.body_bytes, self._large):
+            self._make_room()
+
+    def give_back(self, body_bytes: int) -> None:
+        """Count so many bytes of the body no more."""
+        self._keep(self.body_bytes - body_bytes)
+
+    def _make_room(self) -> None:
+        pressure, mine = self._pressure, self._share
+        victim = self
+        for share in sorted(pressure.shares.values(), key=lambda share: share.large_bytes, reverse=True):
+            if share is mine or share.large_bytes < mine.large_bytes:
+                victim = _slowest(mine, large=True, beside=self) or self
+                break
+            if slowest := _slowest(share, large=True):
+                victim = slowest
+                break
+        why = f"bodies of {pressure.large_bytes // MIB} MiB are on their way or being worked on"
+        if victim is self:
+            self._keep(0)
+            raise overloaded(why)
+        victim.drop(f"{why}, and this is the slowest of who has most of it")
+
+    def _keep(self, body_bytes: int) -> None:
+        large = max(body_bytes - SMALL_BYTES, 0)
+        more, self._large = large - self._large, large
+        self._pressure.body_bytes += body_bytes - self.body_bytes
+        self.body_bytes = body_bytes
+        if more:
+            self._share.large_bytes += more
+            self._pressure.large_bytes += more
+            if self._is_running:
+                self._share.large_under_way += more
+
+    def waiting(self, seconds: float, *, is_awaited: bool = True) -> "_Waiting":
+        """Let it be dropped while the context is open.
+
+        Args:
+            seconds: at most; beyond, or where it is dropped, which `check` tells, the context raises TimeoutError.
+            is_awaited: it waits for its body, and not for its turn.
+        """
+        return _Waiting(self, seconds, is_awaited)
+
+    @property
+    def liveliness(self) -> float:
+        """How lively its body comes, in the time that it was waited for."""
+        return self._flow.level(self.waited_s + (self.wait.so_far_s if self.wait else 0.0))
+
+    @property
+    def may_be_dropped(self) -> bool:
+        """Whether it waits for its caller."""
+        return self.wait is not None and self._dropped is None
+
+    @property
+    def is_large(self) -> bool:
+        """Whether its bytes count."""
+        return self._large > 0
+
+    def drop(self, why: str) -> None:
+        """Take everything from it; whoever waits for its body learns why."""
+        self._dropped = why
+        if self.wait is not None:
+            self.wait.end()
+        self._keep(0)
+        self._leave_receiving()
+
+    def check(self) -> None:
+        """Pass where it was not dropped.
+
+        Raises:
+            ProblemRaised: it was.
+        """
+        if self._dropped is not None:
+            raise overloaded(self._dropped)
+
+    def end(self) -> None:
+        """Take up nothing any more."""
+        self._stop_running()
+        self._keep(0)
+        self._leave_receiving()
+        if self._is_export:
+            self._is_export = False
+            self._share.exports -= 1
+            self._pressure.exports -= 1
+        if self._is_under_way:
+            self._give_place()
+
+    def _give_place(self) -> None:
+        self._is_under_way = False
+        self._share.under_way -= 1
+        self._pressure.requests -= 1
+
+    def _stop_running(self) -> None:
+        if self._is_running:
+            self._is_running = False
+            self._share.running -= 1
+            self._share.large_under_way -= self._large
+            for turn in self._share.turns:
+                turn.set()
+
+    def _leave_receiving(self) -> None:
+        if self in self._share.receiving:
+            self._share.receiving.remove(self)
+            self._pressure.receiving -= 1
+
+
+class _Waiting:
+    """What a request waits for, that may be ended from outside. A class of its own, because it is made for each."""
+
+    __slots__ = ("_hold", "_is_awaited", "_since_s", "_timeout")
+
+    def __init__(self, hold: Hold, seconds: float, is_awaited: bool) -> None:
+        self._hold = hold
+        self._is_awaited = is_awaited
+        self._since_s = time.monotonic()
+        self._timeout = asyncio.timeout(seconds)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._hold.wait = self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._hold.wait = None
+        self._hold.waited_s += self.so_far_s
+        await self._timeout.__aexit__(kind, error, trace)
+
+    @property
+    def so_far_s(self) -> float:
+        """How long the caller kept it waiting."""
+        return time.monotonic() - self._since_s if self._is_awaited else 0.0
+
+    def end(self) -> None:
+        """Wait no longer."""
+        self._timeout.reschedule(0)
+
+
+def _slowest(share: Share, *, large: bool = False, beside: Hold | None = None) -> Hold | None:
+    """Who waits of a caller's requests and whose body comes slowest.
+
+    Args:
+        large: only of those whose bytes count.
+        beside: may be it too, though it does not wait.
+    """
+    able = [hold for hold in share.receiving if hold.may_be_dropped and (hold.is_large or not large)]
+    return min([*able, *([beside] if beside else [])], key=lambda hold: hold.liveliness, default=None)

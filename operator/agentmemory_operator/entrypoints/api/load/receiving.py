@@ -1,0 +1,120 @@
+"""The body of a request while it comes: counted, held to a pace, and only then under way."""
+
+import time
+from collections.abc import Awaitable, Generator, Hashable, Mapping
+from typing import Any
+
+from starlette.types import Message, Receive
+
+from agentmemory_operator.entrypoints.api.load.in_flight import Hold
+from agentmemory_operator.entrypoints.api.problems import TOO_SLOW, Problem, ProblemRaised
+from agentmemory_operator.runtime.rules.fair_shares import TimeShares
+
+KIB = 1 << 10
+# Work that goes on is counted in parts of about so much.
+TOLD_S = 0.01
+
+
+def has_body(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a request says that a body comes with it."""
+    return headers.get(b"content-length", b"0") != b"0" or b"transfer-encoding" in headers
+
+
+class Receiving:
+    """Wraps what a request is received from; has a place among those whose bodies come until the body is complete.
+
+    Only the time counts in which the application waits for the caller, not that in which the caller waits for it.
+    """
+
+    def __init__(self, receive: Receive, hold: Hold) -> None:
+        self._receive = receive
+        self._hold = hold
+        self._pace = hold.pace
+        self._is_complete = False
+        # Of the window in which the pace is judged.
+        self._began_waited_s = 0.0
+        self._came = 0
+        hold.begin_receiving()
+
+    async def __call__(self) -> Message:
+        """The next message.
+
+        Raises:
+            ProblemRaised: the body comes too slowly, was dropped, or the caller has too much under way.
+        """
+        if self._is_complete:
+            return await self._receive()
+        message = await self._next()
+        if message["type"] != "http.request":
+            return message
+        size = len(message.get("body", b""))
+        self._came += size
+        self._hold.take(size)
+        if not message.get("more_body", False):
+            self._is_complete = True
+            await self._hold.is_complete()
+        return message
+
+    async def _next(self) -> Message:
+        hold, pace = self._hold, self._pace
+        while True:
+            left_s = pace.window_s - (hold.waited_s - self._began_waited_s)
+            if left_s <= 0:
+                self._judge()
+                continue
+            try:
+                async with hold.waiting(left_s):
+                    return await self._receive()
+            except TimeoutError:
+                hold.check()
+
+    def _judge(self) -> None:
+        """Begin another window.
+
+        Raises:
+            ProblemRaised: too little came in the last one.
+        """
+        if self._came < self._pace.least_bytes:
+            detail = (
+                f"{self._came} bytes of the body came in {self._pace.window_s:.0f} s: send at least"
+                f" {self._pace.least_bytes / KIB:.0f} KiB, or all of it"
+            )
+            # What else comes on this connection is not waited for.
+            raise ProblemRaised(Problem(type=TOO_SLOW, detail=detail, headers={"Connection": "close"}))
+        self._came, self._began_waited_s = 0, self._hold.waited_s
+
+
+class Timed:
+    """Awaits something, and counts the time that the process spends on it, but not the time in between."""
+
+    __slots__ = ("_key", "_times", "_work")
+
+    def __init__(self, work: Awaitable[None], times: TimeShares, key: Hashable) -> None:
+        self._work = work
+        self._times = times
+        self._key = key
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        """Do it, step by step."""
+        work, clock, took_s = self._work.__await__(), time.perf_counter, 0.0
+        began_s = clock()
+        try:
+            awaited = work.send(None)
+            while True:
+                took_s += clock() - began_s
+                if took_s > TOLD_S:
+                    self._times.add(self._key, took_s, clock())
+                    took_s = 0.0
+                try:
+                    yield awaited
+                except BaseException as error:  # noqa: BLE001  # handed on to the work, which knows what to do
+                    began_s = clock()
+                    awaited = work.throw(error)
+                else:
+                    began_s = clock()
+                    awaited = work.send(None)
+        except StopIteration:
+            return
+        finally:
+            now_s = clock()
+            self._times.add(self._key, took_s + now_s - began_s, now_s)

@@ -1,0 +1,1 @@
+"""The routes of memories: store, search, change, forget; items, sessions and lineage."""

@@ -1,0 +1,97 @@
+"""The routes of items: memories under keys of namespaces."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.bodies import read_model
+from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
+from agentmemory_operator.entrypoints.api.memories.item_requests import (
+    ItemIn,
+    ItemParameters,
+    KeysParameters,
+    NamespacesParameters,
+    PutParameters,
+)
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut, VersionsOut
+from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.memories.rules.items import Address
+
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+
+
+@router.put("/{agent}/items", summary="Put an item", **describe(ItemStoredOut, problems=WRITE_PROBLEMS, body=ItemIn))
+async def put_item(
+    agent: str,
+    request: Request,
+    parameters: Annotated[PutParameters, Query()],
+    idempotency_key: Annotated[Id | None, Header()] = None,
+) -> Response:
+    """Store an item under a key of a namespace, durably, in the place of what lies there; the last write wins.
+
+    The same Idempotency-Key and body again is the same write: it replaces nothing that came after it.
+    """
+    services, owner = services_of(request), parameters.owner
+    key = parameters.key or services.items.new_key(idempotency_key)
+    sent = await read_model(request, ItemIn)
+    address = Address(user_id=owner, namespace=tuple(parameters.namespace), key=key)
+    item = sent.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
+    put = await services.items.put(await services.directory.open(agent), address, item)
+    return answers.json_response(answers.item_stored(put))
+
+
+@router.get("/{agent}/items", summary="Read an item", **describe(MemoryOut, problems=READ_PROBLEMS))
+async def get_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
+    """The item under a key; another user's is not found."""
+    services, address = services_of(request), parameters.address
+    opened = await services.directory.open(agent)
+    return answers.json_response(answers.memory(await services.items.get(opened, address), opened))
+
+
+@router.get(
+    "/{agent}/items/versions", summary="List the versions of an item", **describe(VersionsOut, problems=READ_PROBLEMS)
+)
+async def list_versions(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
+    """What later writes replaced under a key, newest first, as many as the object's `items.keepVersions`."""
+    services, address = services_of(request), parameters.address
+    opened = await services.directory.open(agent)
+    found = await services.items.versions(opened, address)
+    return answers.json_response({"results": [answers.memory(record, opened) for record in found]})
+
+
+@router.delete("/{agent}/items", summary="Delete an item", **describe(None, problems=(*READ_PROBLEMS, 504), status=204))
+async def delete_item(agent: str, request: Request, parameters: Annotated[ItemParameters, Query()]) -> Response:
+    """Delete the item under a key."""
+    services, address = services_of(request), parameters.address
+    await services.items.delete(await services.directory.open(agent), address)
+    return Response(status_code=204)
+
+
+@router.get("/{agent}/keys", summary="List the keys of a namespace", **describe(KeysOut, problems=READ_PROBLEMS))
+async def list_keys(agent: str, request: Request, parameters: Annotated[KeysParameters, Query()]) -> Response:
+    """The keys of exactly one namespace, page by page."""
+    services, owner = services_of(request), parameters.owner
+    found = await services.items.keys(
+        await services.directory.open(agent),
+        owner,
+        namespace=tuple(parameters.namespace),
+        limit=parameters.limit,
+        cursor=parameters.cursor,
+    )
+    return answers.json_response({"results": found.keys, "next_cursor": found.next_cursor})
+
+
+@router.get("/{agent}/namespaces", summary="List namespaces", **describe(NamespacesOut, problems=READ_PROBLEMS))
+async def list_namespaces(
+    agent: str, request: Request, parameters: Annotated[NamespacesParameters, Query()]
+) -> Response:
+    """A user's namespaces that have items, by name."""
+    services, owner = services_of(request), parameters.owner
+    opened = await services.directory.open(agent)
+    found = await services.items.namespaces(opened, owner, prefix=tuple(parameters.namespace))
+    return answers.json_response({"results": [{"namespace": of.namespace, "items": of.items} for of in found]})

@@ -1,0 +1,235 @@
+"""The routes under `/v1`: each reads a request, calls one use case and renders its answer."""
+
+import asyncio
+from functools import partial
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Query
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentmemory_operator.agents.authorisation import readable_agents, rights_to
+from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_model, take_room
+from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
+from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.identity.rights import (
+    GuardedRoute,
+    PlainRoute,
+    caller_of,
+    rights_of,
+)
+from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.requests import (
+    BatchIn,
+    ListParameters,
+    MemoryIn,
+    MemoryParameters,
+    Parameters,
+    SearchIn,
+    StatsParameters,
+    UserParameters,
+)
+from agentmemory_operator.entrypoints.api.schemas import (
+    AgentDetailOut,
+    AgentsOut,
+    BatchOut,
+    MemoryOut,
+    PageOut,
+    SearchOut,
+    StatsOut,
+    StoredOut,
+    ToolsOut,
+)
+from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, services_of
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.rules.tools import in_mcp_form, in_openai_form, tools_for
+from agentmemory_operator.memories.stored import count_stored, delete_head, list_page, read_memory
+from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.search.counts import count_memories
+from agentmemory_operator.spec.access import Verb
+from agentmemory_operator.spec.effective.settings import AgentSettings
+
+GENERATION_HEADER = "X-AgentMemory-Generation"
+# Agents whose memories are counted at the same time, for the list of agents.
+COUNTED_AT_ONCE = 8
+PREFERRED_TYPE = "fact"
+
+searching = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=PlainRoute)
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+tools = APIRouter(prefix="/v1", redirect_slashes=False, route_class=GuardedRoute)
+
+
+@router.get("", summary="List agents", **describe(AgentsOut, problems=(401, 429, 500, 503)))
+async def list_agents(request: Request) -> Response:
+    """Every agent that the caller may read, by name."""
+    services, gate = services_of(request), asyncio.Semaphore(COUNTED_AT_ONCE)
+    readable = readable_agents(services.directory, caller_of(request))
+
+    async def line(settings: AgentSettings) -> dict[str, Any]:
+        async with gate:
+            return answers.agent_line(settings, memories=await _count(services, settings.slug))
+
+    return answers.json_response({"results": await asyncio.gather(*map(line, readable))})
+
+
+@router.get("/{agent}", summary="Read an agent's settings in force", **describe(AgentDetailOut, problems=READ_PROBLEMS))
+async def get_agent(agent: str, request: Request) -> Response:
+    """Types, weights, thresholds and embedding; 503 until the agent can be used."""
+    services = services_of(request)
+    opened = await services.directory.open(agent)
+    return answers.json_response(answers.agent_detail(opened, memories=await count_stored(opened)))
+
+
+@router.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
+async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
+    """Count the memories of a user, or of the whole agent, by type and state."""
+    services = services_of(request)
+    opened = await services.directory.open(agent)
+    found = await count_memories(opened, parameters.user_id)
+    return answers.json_response(answers.stats(found, parameters.user_id))
+
+
+@router.post(
+    "/{agent}/memories",
+    summary="Store a memory",
+    **describe(StoredOut, problems=WRITE_PROBLEMS, status=201, body=MemoryIn),
+)
+async def store_memory(
+    agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
+) -> Response:
+    """Store one memory, durably; the same Idempotency-Key and body again give the same memory."""
+    services = services_of(request)
+    rights = rights_of(request)
+    sent = await read_model(request, MemoryIn)
+    memory = sent.new_memory(
+        default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
+    )
+    [result] = await services.remember.store(await services.directory.open(agent), [memory])
+    if isinstance(result, AgentMemoryError):
+        raise result
+    return answers.json_response(answers.stored(result), 201)
+
+
+@router.post(
+    "/{agent}/memories/batch",
+    summary="Store memories",
+    **describe(BatchOut, problems=WRITE_PROBLEMS, body=BatchIn),
+)
+async def store_batch(agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None) -> Response:
+    """Store up to 1,000 memories; one bad item does not lose the others.
+
+    The same Idempotency-Key and body again give the same memories.
+    """
+    services = services_of(request)
+    rights = rights_of(request)
+    body = await read_body(request, max_bytes=BATCH_MAX_BYTES)
+
+    reader = BatchReader(
+        default_type=default_type_of(rights.settings),
+        rights=rights,
+        take_room=partial(take_room, request),
+        idempotency_key=idempotency_key,
+    )
+    items = await in_slices(reader.read(body))
+    memories = [item for item in items if isinstance(item, IncomingMemory)]
+    stored = await services.remember.store(await services.directory.open(agent), memories) if memories else []
+    return answers.json_response({"results": render_results(items, stored, request_id=request.scope[REQUEST_ID])})
+
+
+@router.get("/{agent}/memories", summary="List memories", **describe(PageOut, problems=READ_PROBLEMS))
+async def list_memories(agent: str, request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
+    """A user's memories, newest first, page by page."""
+    services = services_of(request)
+    opened = await services.directory.open(agent)
+    page = await list_page(opened, parameters.list_request())
+    return answers.json_response(answers.page(page, opened, parameters.view()))
+
+
+@router.get("/{agent}/memories/{id}", summary="Read a memory", **describe(MemoryOut, problems=READ_PROBLEMS))
+async def get_memory(
+    agent: str, id: str, request: Request, parameters: Annotated[MemoryParameters, Query()]
+) -> Response:
+    """One memory, superseded or not; another user's is not found."""
+    services = services_of(request)
+    memory_id = known_id(id)
+    opened = await services.directory.open(agent)
+    record = await read_memory(opened, memory_id, user_id=parameters.user_id)
+    if record.type in opened.settings.session_types:
+        await services.working.touch(opened, record)
+    view = parameters.view()
+    return answers.json_response(view.shown(view.of(record, opened)))
+
+
+@router.delete(
+    "/{agent}/memories/{id}",
+    summary="Delete a memory",
+    **describe(None, problems=(*READ_PROBLEMS, 409, 504), status=204),
+)
+async def delete_memory(
+    agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
+) -> Response:
+    """Delete the newest version of a memory; the one that it replaced answers again."""
+    services = services_of(request)
+    memory_id = known_id(id)
+    opened = await services.directory.open(agent)
+    is_admin = rights_of(request).may(Verb.ADMIN)
+    await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
+    return Response(status_code=204)
+
+
+@searching.post(
+    "/{agent}/search",
+    summary="Search memories",
+    **describe(
+        SearchOut,
+        problems=SEARCH_PROBLEMS,
+        body=SearchIn,
+        headers={GENERATION_HEADER: "Generation of the object whose settings ranked."},
+    ),
+)
+async def search_memories(agent: str, request: Request) -> Response:
+    """The memories that rank best by the agent's settings."""
+    services = services_of(request)
+    sent = await read_model(request, SearchIn)
+    opened = await services.directory.open(agent)
+    answer = await services.recall.search(opened, sent.search_request(default_scopes=rights_of(request).default_scopes))
+    services.meter.searched(answer.total_candidates)
+    content = answers.search(answer, opened, sent.view())
+    return answers.json_response(content, headers={GENERATION_HEADER: str(answer.generation)})
+
+
+def default_type_of(settings: AgentSettings) -> str | None:
+    """The type of a memory that names none; None leaves it to the use case, which takes the first."""
+    return PREFERRED_TYPE if any(type_.name == PREFERRED_TYPE for type_ in settings.ranking.types) else None
+
+
+async def _count(services: Services, slug: str) -> int | None:
+    """How many memories the agent holds, None while it cannot be used."""
+    try:
+        return await count_stored(await services.directory.open(slug, reads_ahead=False))
+    except AgentMemoryError:
+        return None
+
+
+class ToolsParameters(Parameters):
+    """Which form, and for which agent."""
+
+    format: Literal["openai", "mcp"] = Field(
+        default="openai", description="openai: `tools` of a chat completion. mcp: the answer of `tools/list`."
+    )
+    agent: Id | None = Field(default=None, description="With this agent's types; without, with those of every preset.")
+
+
+@tools.get("/tools", summary="Describe the tools for models", **describe(ToolsOut, problems=(401, 403, 404, 422, 429)))
+async def list_tools(request: Request, parameters: Annotated[ToolsParameters, Query()]) -> Response:
+    """The schemas of remember, search and upsertMemory, with how to recognise each type of memory."""
+    directory, types = services_of(request).directory, None
+    if parameters.agent is not None:
+        rights = rights_to(directory, parameters.agent, caller=caller_of(request), verb=Verb.READ)
+        types = rights.settings.ranking.types
+    render = in_openai_form if parameters.format == "openai" else in_mcp_form
+    return answers.json_response({"tools": render(tools_for(types))})

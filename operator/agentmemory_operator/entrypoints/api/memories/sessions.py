@@ -1,0 +1,63 @@
+"""The routes of one session: what it has in mind, and its end."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.bodies import read_model
+from agentmemory_operator.entrypoints.api.fields import Id
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.requests import UserParameters, WorkingIn
+from agentmemory_operator.entrypoints.api.schemas import EndedOut, KeptOut, WorkingOut
+from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.memories.working import Session
+
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+
+SessionId = Annotated[Id, Path()]
+User = Annotated[UserParameters, Query()]
+
+
+@router.get(
+    "/{agent}/sessions/{session_id:path}/working",
+    summary="Read a session's working memory",
+    **describe(WorkingOut, problems=READ_PROBLEMS),
+)
+async def get_working(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
+    """What the session has in mind, most recently used first."""
+    services = services_of(request)
+    opened = await services.directory.open(agent)
+    records = await services.working.read(opened, Session(parameters.user_id, session_id))
+    return answers.json_response(answers.working(records, opened))
+
+
+@router.put(
+    "/{agent}/sessions/{session_id:path}/working",
+    summary="Keep something in mind for a session",
+    **describe(KeptOut, problems=WRITE_PROBLEMS, body=WorkingIn),
+)
+async def put_working(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
+    """Keep one more memory in mind; where there is no room, the least recently used goes."""
+    services = services_of(request)
+    sent = await read_model(request, WorkingIn)
+    opened = await services.directory.open(agent)
+    author = rights_of(request).author
+    memory = sent.new_memory(user_id=parameters.user_id, session_id=session_id, stored_by=author)
+    return answers.json_response(answers.kept(await services.working.keep(opened, memory), opened))
+
+
+@router.post(
+    "/{agent}/sessions/{session_id:path}/end",
+    summary="End a session",
+    **describe(EndedOut, problems=(*READ_PROBLEMS, 504)),
+)
+async def end_session(agent: str, session_id: SessionId, request: Request, parameters: User) -> Response:
+    """Drop what was remembered for this session only; ending it again drops nothing more."""
+    services = services_of(request)
+    opened = await services.directory.open(agent)
+    ended = await services.working.end(opened, Session(parameters.user_id, session_id))
+    return answers.json_response(answers.ended(ended))

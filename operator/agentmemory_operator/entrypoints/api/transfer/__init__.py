@@ -1,0 +1,1 @@
+"""What carries memories in and out: export and import, the change log, hooks."""

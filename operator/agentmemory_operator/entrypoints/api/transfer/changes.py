@@ -1,0 +1,99 @@
+"""The route of the change log: page by page, or as server-sent events.
+
+A stream takes a place among exports and ends after some minutes; its reader comes again with `Last-Event-ID`, and is
+let in again or not.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Annotated
+
+import orjson
+from fastapi import APIRouter, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from agentmemory_operator.agents.authorisation import rights_to
+from agentmemory_operator.agents.fenced_store import again_if_moved
+from agentmemory_operator.entrypoints.api.answers import json_response
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, caller_of
+from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.transfer import change_requests
+from agentmemory_operator.entrypoints.api.transfer.change_requests import CURSOR_MAX, ChangesOut, ChangesParameters
+from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.memories.change_log import ChangePage, ChangesRequest, read_changes
+from agentmemory_operator.spec.access import Verb
+
+EVENTS = "text/event-stream"
+# Between two looks that found nothing.
+LOOK_S = 2.0
+BEAT_S = 15.0
+# Then its reader has to show again that it may read.
+STREAM_S = 300.0
+
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+
+ReadOn = Callable[[str], Awaitable[ChangePage]]
+"""Reads the log after a cursor."""
+
+
+@router.get("/{agent}/changes", summary="Read the change log", **describe(ChangesOut, problems=READ_PROBLEMS))
+async def list_changes(
+    agent: str,
+    request: Request,
+    parameters: Annotated[ChangesParameters, Query()],
+    last_event_id: Annotated[str | None, Header(max_length=CURSOR_MAX)] = None,
+) -> Response:
+    """What was changed, oldest first: ids and kinds, no text. With `Accept: text/event-stream` as it comes."""
+    services = services_of(request)
+
+    async def read(wanted: ChangesRequest) -> ChangePage:
+        verb = Verb.READ if parameters.user_id is not None else Verb.ADMIN
+        rights_to(services.directory, agent, caller=caller_of(request), verb=verb)
+        return await read_changes(await services.directory.open(agent), wanted)
+
+    is_stream = EVENTS in request.headers.get("accept", "")
+    if is_stream:
+        hold: Hold = request.scope[HOLD]
+        hold.begin_export()
+    first = await read(parameters.changes_request(cursor=last_event_id or parameters.cursor))
+    if not is_stream:
+        return json_response(change_requests.changes(first, agent))
+
+    async def read_on(cursor: str) -> ChangePage:
+        return await again_if_moved(lambda: read(parameters.changes_request(cursor=cursor)))
+
+    return StreamingResponse(_events(agent, first, read_on), media_type=EVENTS, headers={"Cache-Control": "no-store"})
+
+
+async def _events(agent: str, page: ChangePage, read_on: ReadOn) -> AsyncIterator[bytes]:
+    """Yield events until the stream is to end, or the log cannot be read: the reader comes again and is told why."""
+    until_s = time.monotonic() + STREAM_S
+    # What a proxy keeps back until something comes would look like an answer that does not begin.
+    yield _beat(page.next_cursor)
+    beat_s = time.monotonic()
+    while time.monotonic() < until_s:
+        if page.changes:
+            yield b"".join(_event(change_requests.change(change, agent)) for change in page.changes)
+        else:
+            if (now_s := time.monotonic()) - beat_s >= BEAT_S:
+                yield _beat(page.next_cursor)
+                beat_s = now_s
+            await asyncio.sleep(LOOK_S)
+        try:
+            page = await read_on(page.next_cursor)
+        except AgentMemoryError:
+            return
+
+
+def _event(change: change_requests.Json) -> bytes:
+    head = f"id: {change['cursor']}\nevent: {change['kind']}\ndata: ".encode()
+    return head + orjson.dumps(change) + b"\n\n"
+
+
+def _beat(cursor: str) -> bytes:
+    """What shows that the stream lives; it moves the reader on, though there is no event."""
+    return f": alive\nid: {cursor}\n\n".encode()

@@ -1,0 +1,52 @@
+"""The route that takes signed memories: the signature is who calls."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.bodies import (
+    BODY_MAX_BYTES,
+    check,
+    check_names,
+    hold_parts,
+    parse_json,
+    read_body,
+)
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
+from agentmemory_operator.entrypoints.api.openapi import WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.schemas import StoredOut
+from agentmemory_operator.entrypoints.api.transfer.hook_requests import HookIn
+from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.spec.access import Caller, Scopes, Verb
+
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+
+
+@router.post(
+    "/{agent}/hooks/{name}",
+    summary="Take a signed memory",
+    **describe(StoredOut, problems=WRITE_PROBLEMS, status=202, body=HookIn),
+)
+async def take_signed(agent: str, name: str, request: Request) -> Response:
+    """Store one memory, durably, that was signed with the key of the hook; the same webhook-id again stores nothing."""
+    services = services_of(request)
+    settings, hook = services.hooks.find(agent, name)
+    body = await read_body(request, max_bytes=BODY_MAX_BYTES)
+    await services.hooks.check(settings, hook, request.headers, body)
+    await hold_parts(request, body)
+    sent = check(HookIn, parse_json(body)).memory
+    rights = AgentRights(Caller(hook=name), settings, Scopes(), frozenset({Verb.WRITE}))
+    check_names(rights, sent)
+    memory = sent.new_memory(
+        default_type=default_type_of(settings),
+        stored_by=rights.author,
+        idempotency_key=f"hook:{name}:{request.headers['webhook-id']}",
+    )
+    [result] = await services.remember.store(await services.directory.open(agent), [memory])
+    if isinstance(result, AgentMemoryError):
+        raise result
+    return answers.json_response(answers.stored(result), 202)

@@ -1,0 +1,208 @@
+"""A line of an export: how a memory is told, and how it is read again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from pydantic import Field, StrictBool, model_validator
+from pydantic_core import PydanticCustomError
+
+from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.bodies import check, parse_json
+from agentmemory_operator.entrypoints.api.fields import (
+    Author,
+    Id,
+    Importance,
+    ItemText,
+    MemoryId,
+    Metadata,
+    Tags,
+    Time,
+    UserId,
+)
+from agentmemory_operator.entrypoints.api.load.json_limits import NoJson, TooMuch, count_parts
+from agentmemory_operator.entrypoints.api.problems import ProblemRaised
+from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
+from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
+from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.exports import Exported
+from agentmemory_operator.memories.imports import Line
+from agentmemory_operator.memories.rules.item_versions import ItemVersion
+from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.runtime.slices import at_once
+from agentmemory_operator.spec.access import Verb
+from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS
+from agentmemory_operator.spec.times import render_time
+
+Json = dict[str, Any]
+MEDIA_TYPE = "application/x-ndjson"
+ERRORS_MAX = 100
+_NEW = frozenset(MemoryIn.model_fields) - {"user_id"}
+
+
+class ExportParameters(UserParameters):
+    """What to export."""
+
+    vectors: bool = Field(default=False, description="With the vectors, which need not be made again then.")
+
+
+class ImportParameters(Parameters):
+    """For whom to import."""
+
+    user_id: UserId = Field(description="Whose memories they are: lines of another user are refused.")
+    include_erased: bool = Field(default=False, description="Also what `forget` erased.")
+
+
+class VersionIn(Body):
+    """An earlier version of an item."""
+
+    content: ItemText
+    metadata: Metadata = Field(default={})
+    importance: Importance = 0.5
+    tags: Tags = Field(default=[])
+    category: Id | None = None
+    valid_from: Time
+    valid_to: Time
+    updated_at: Time | None = None
+
+    def item_version(self) -> ItemVersion:
+        """What the use case takes."""
+        return ItemVersion(**dict(self) | {"tags": tuple(self.tags)})
+
+
+class LineIn(MemoryIn):
+    """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
+
+    user_id: UserId | None = Field(default=None, description="That of the request, where it is given.")  # type: ignore[assignment]
+    source: Id | None = Field(default=None, description="Where it came from; any name, as older memories have.")
+    id: MemoryId | None = Field(default=None, description="Default: made of what the line says.")
+    superseded_by: MemoryId | None = Field(default=None, description="Id of the version after it.")
+    superseded_at: Time | None = Field(default=None, description="Since when that is the newest.")
+    stated_valid_to: Time | None = Field(default=None, description="`valid_to` before a later version ended it.")
+    last_accessed_at: Time | None = Field(default=None, description="When a search returned it last.")
+    access_count: int = Field(default=0, ge=0, le=2**53, description="How often a search returned it.")
+    observed_by: list[Author] = Field(default=[], max_length=20, description="Who said it.")
+    observation_count: int = Field(default=1, ge=1, le=2**53, description="How many those are; not read.")
+    updated_at: Time | None = Field(
+        default=None, description="When somebody changed it last. Default: `created_at` of the line."
+    )
+    versions: list[VersionIn] = Field(
+        default=[], max_length=MAX_ITEM_VERSIONS, description="Of an item: what later writes replaced, newest first."
+    )
+    item: StrictBool = Field(default=False, description="It lies under `key` of its `namespace`.")
+    embedding: str | None = Field(default=None, max_length=1024, description="What made `vector`.")
+
+    @model_validator(mode="after")
+    def _is_found_by_its_key(self) -> "LineIn":
+        if self.item and (self.key is None or len(self.namespace) < 2):
+            message = "an item has a key, and a namespace of at least two parts"
+            raise PydanticCustomError("item", "{message}", {"message": message, "field": "item"})
+        return self
+
+    def line(self, user_id: str, *, default_type: str | None, rights: AgentRights) -> Line:
+        """What the use case takes.
+
+        Raises:
+            Forbidden: it is by another than the caller, who may not name another.
+            RequestInvalid: it is another user's.
+        """
+        rights.check_author(self.author)
+        for author in self.observed_by:
+            rights.check_author(author, field="observed_by")
+        if self.user_id not in (None, user_id):
+            raise RequestInvalid([FieldError("user_id", f"{self.user_id!r} is not the user of the request")])
+        said = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id}
+        # History that was nobody's stays nobody's, where the caller may tell that.
+        stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
+        memory = MemoryIn.model_construct(**said).new_memory(default_type=default_type, stored_by=stored_by)
+        return Line(
+            memory=memory,
+            id=self.id,
+            superseded_by=self.superseded_by,
+            superseded_at=self.superseded_at,
+            stated_end=self.stated_valid_to,
+            last_accessed_at=self.last_accessed_at,
+            access_count=self.access_count,
+            observed_by=tuple(self.observed_by),
+            is_item=self.item,
+            changed_at=self.updated_at if self.updated_at is not None else self.created_at,
+            versions=tuple(version.item_version() for version in self.versions),
+            vector_of=self.embedding,
+        )
+
+
+class LineErrorOut(Answer):
+    """Why a line was not taken in."""
+
+    line: int = Field(description="Its number, from 1.")
+    error: ProblemOut
+
+
+class ImportCountsOut(Answer):
+    """What became of the lines that were memories."""
+
+    lines: int
+    imported: int
+    present: int = Field(description="There already, and left as they are.")
+    failed: int
+
+
+class ImportedOut(Answer):
+    """What an import came to."""
+
+    counts: ImportCountsOut
+    errors: list[LineErrorOut] = Field(description="Of the first 100 lines that failed.")
+    more_errors: int
+
+
+def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | None:
+    """The memory of a line, None of the counts that end an export.
+
+    Raises:
+        Forbidden: it is by another than the caller, who may not name another.
+        RequestInvalid: it is no memory, or names wrong fields.
+    """
+    try:
+        at_once(count_parts(text))
+        document = parse_json(text)
+    except (TooMuch, NoJson) as error:
+        raise RequestInvalid([FieldError("line", str(error))]) from None
+    except ProblemRaised as error:
+        raise RequestInvalid([FieldError("line", error.problem.detail.replace("the body", "it"))]) from None
+    value = document.value
+    if isinstance(value, dict) and value.keys() == {"counts"}:
+        return None
+    if isinstance(value, dict) and value.keys() == {"error"}:
+        raise RequestInvalid([FieldError("line", "the export broke off here: export anew")])
+    return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)
+
+
+def render_line(exported: Exported, *, embedding: str) -> bytes:
+    """A memory as a line; what it lacks is left out."""
+    said = answers.memory(exported.record)
+    line = {name: value for name, value in said.items() if value not in (None, (), [], {})}
+    if exported.is_item:
+        line["item"] = True
+    if exported.versions:
+        line["versions"] = [_version(record) for record in exported.versions]
+    if exported.stated_end is not None:
+        line["stated_valid_to"] = render_time(exported.stated_end)
+    if exported.vector is not None:
+        line |= {"vector": exported.vector, "embedding": embedding}
+    return orjson.dumps(line) + b"\n"
+
+
+def _version(record: MemoryRecord) -> Json:
+    said = answers.memory(record)
+    return {name: said[name] for name in VersionIn.model_fields if said[name] not in (None, (), [], {})}
+
+
+def render_end(counts: Mapping[str, int]) -> bytes:
+    """The line that ends an export: how many memories came before it, by type."""
+    return orjson.dumps({"counts": {"total": sum(counts.values()), "types": dict(sorted(counts.items()))}}) + b"\n"
+
+
+def render_error(problem: Json) -> bytes:
+    """The line that ends an export that broke off."""
+    return orjson.dumps({"error": problem}) + b"\n"

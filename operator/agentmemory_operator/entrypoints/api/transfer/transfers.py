@@ -1,0 +1,260 @@
+"""The routes of export and import: lines of JSON, one memory each, in constant memory on both ways."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.agents.fenced_store import again_if_moved
+from agentmemory_operator.entrypoints.api.answers import json_response
+from agentmemory_operator.entrypoints.api.bodies import media_type_of, not_declared
+from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
+from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
+from agentmemory_operator.entrypoints.api.load.json_limits import ITEM_MAX_PARTS, parts_at_most
+from agentmemory_operator.entrypoints.api.load.limits import MIB, RETRY_AFTER_S
+from agentmemory_operator.entrypoints.api.load.receiving import has_body
+from agentmemory_operator.entrypoints.api.memories.batches import ITEM_ERRORS_MAX
+from agentmemory_operator.entrypoints.api.memories.routes import default_type_of
+from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
+from agentmemory_operator.entrypoints.api.problems import ProblemRaised, problem_of
+from agentmemory_operator.entrypoints.api.transfer.transfer_requests import (
+    ERRORS_MAX,
+    MEDIA_TYPE,
+    ExportParameters,
+    ImportedOut,
+    ImportParameters,
+    LineIn,
+    read_line,
+    render_end,
+    render_error,
+    render_line,
+)
+from agentmemory_operator.entrypoints.api.use_cases import services_of
+from agentmemory_operator.errors import (
+    AgentMemoryError,
+    FieldError,
+    OutcomeUnknown,
+    RequestInvalid,
+    StoreUnavailable,
+    TransientError,
+)
+from agentmemory_operator.memories.exports import Exported, export_memories
+from agentmemory_operator.memories.imports import BATCH, Line, Outcome, embedding_name, import_lines
+from agentmemory_operator.runtime.slices import in_slices
+
+LINE_MAX_BYTES = MIB
+# Lines are taken in together until they come to so much.
+BATCH_BYTES = MIB // 2
+MEDIA_TYPES = frozenset({MEDIA_TYPE, "application/ndjson", "application/jsonl", "application/json"})
+
+router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
+
+
+@router.get(
+    "/{agent}/export",
+    summary="Export a user's memories",
+    **describe(LineIn, problems=READ_PROBLEMS, media_type=MEDIA_TYPE),
+)
+async def export(agent: str, request: Request, parameters: Annotated[ExportParameters, Query()]) -> Response:
+    """Every memory of a user, one a line, versions oldest first; the last line has the counts."""
+    services = services_of(request)
+    hold: Hold = request.scope[HOLD]
+    hold.begin_export()
+    opened = await services.directory.open(agent)
+    pages = export_memories(opened, parameters.user_id, has_vectors=parameters.vectors)
+    # What keeps it from beginning is answered as an error.
+    nothing: list[Exported] = []
+    first = await anext(pages, nothing)
+    return StreamingResponse(_lines(opened, first, pages, request.scope[REQUEST_ID]), media_type=MEDIA_TYPE)
+
+
+async def _lines(
+    agent: Agent, first: list[Exported], pages: AsyncIterator[list[Exported]], request_id: str
+) -> AsyncIterator[bytes]:
+    counts: Counter[str] = Counter()
+    render = partial(render_line, embedding=embedding_name(agent.source))
+    page: list[Exported] | None = first
+    try:
+        while page is not None:
+            counts.update(exported.record.type for exported in page)
+            yield b"".join(map(render, page))
+            page = await anext(pages, None)
+    except AgentMemoryError as error:
+        # The answer has begun: its last line tells.
+        yield render_error(problem_of(error).body(request_id))
+        return
+    yield render_end(counts)
+
+
+@router.post(
+    "/{agent}/import",
+    summary="Import memories of a user",
+    **describe(ImportedOut, problems=WRITE_PROBLEMS, body=LineIn, media_type=MEDIA_TYPE),
+)
+async def import_memories(agent: str, request: Request, parameters: Annotated[ImportParameters, Query()]) -> Response:
+    """Take in lines of an export, each by itself; what is there already stays as it is."""
+    services = services_of(request)
+    rights = rights_of(request)
+    _check_media_type(request)
+    # What keeps it from beginning is answered before anything is read.
+    await services.directory.open(agent)
+    hold: Hold = request.scope[HOLD]
+    hold.is_in_pieces = True
+    open_agent = partial(services.directory.open, agent)
+    run = _Import(open_agent, parameters, rights, request.scope[REQUEST_ID])
+    try:
+        async for batch in _batches(request.stream(), hold.give_back):
+            async with hold.turn():
+                await run.take_in(batch)
+            hold.give_back(batch.body_bytes)
+    except ProblemRaised as refusal:
+        raise run.broken_off_by(refusal) from refusal
+    return json_response(run.told())
+
+
+@dataclass(slots=True)
+class _Import:
+    """One import under way; its agent is opened for each batch, so that it goes on in another collection."""
+
+    open_agent: Callable[[], Awaitable[Agent]]
+    parameters: ImportParameters
+    rights: AgentRights
+    request_id: str
+    counts: Counter[str] = field(default_factory=Counter)
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    seen: int = 0
+
+    async def take_in(self, batch: "_Batch") -> None:
+        """Take in some lines.
+
+        Raises:
+            TransientError: lines before these were taken in; says how many.
+        """
+        read = await in_slices(self._read_all(batch))
+        try:
+            outcomes = await again_if_moved(partial(self._store, [line for _, line in read])) if read else []
+        except TransientError as error:
+            raise _broken_off(error, batch.first - 1) from error
+        self.seen = batch.first + len(batch.lines) - 1
+        for (number, _), outcome in zip(read, outcomes, strict=True):
+            if isinstance(outcome, AgentMemoryError):
+                self._fail(number, outcome)
+            else:
+                self.counts[outcome] += 1
+
+    def broken_off_by(self, refusal: ProblemRaised) -> Exception:
+        """The error of an import that is sent away: as it stands only before anything was taken in."""
+        if not self.seen:
+            return refusal
+        return _broken_off(TransientError(refusal.problem.detail, retry_after_s=RETRY_AFTER_S), self.seen)
+
+    def told(self) -> dict[str, Any]:
+        """`ImportedOut`."""
+        counts = {name: self.counts[name] for name in ("imported", "present", "failed")}
+        more = self.counts["failed"] - len(self.errors)
+        return {"counts": {"lines": sum(counts.values()), **counts}, "errors": self.errors, "more_errors": more}
+
+    async def _store(self, lines: Sequence[Line]) -> list[Outcome]:
+        erased = self.parameters.include_erased
+        return await import_lines(await self.open_agent(), lines, brings_back_erased=erased)
+
+    def _read_all(self, batch: "_Batch") -> Generator[None, None, list[tuple[int, Line]]]:
+        read: list[tuple[int, Line]] = []
+        for number, text in enumerate(batch.lines, batch.first):
+            if text is not None and not text.strip():
+                continue
+            try:
+                line = self._read(text)
+            except AgentMemoryError as error:
+                self._fail(number, error)
+            else:
+                read.extend([(number, line)] if line else [])
+            yield
+        return read
+
+    def _read(self, text: bytes | None) -> Line | None:
+        if text is None:
+            raise RequestInvalid([FieldError("line", f"is longer than {LINE_MAX_BYTES // MIB} MiB")])
+        user_id, default_type = self.parameters.user_id, default_type_of(self.rights.settings)
+        return read_line(text, user_id=user_id, default_type=default_type, rights=self.rights)
+
+    def _fail(self, number: int, error: AgentMemoryError) -> None:
+        self.counts["failed"] += 1
+        if len(self.errors) < ERRORS_MAX:
+            self.errors.append(
+                {"line": number, "error": problem_of(error).body(self.request_id, errors_max=ITEM_ERRORS_MAX)}
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Lines without their line feeds, the empty ones included; None is one that is too long.
+
+    Attributes:
+        body_bytes: that they were in the body, but for what was given back before.
+    """
+
+    first: int
+    lines: Sequence[bytes | None]
+    body_bytes: int
+
+
+async def _batches(stream: AsyncIterator[bytes], give_back: Callable[[int], None]) -> AsyncIterator[_Batch]:
+    """Yield lines as they come, a hundred at a time and about half a MiB, or as many parts as one memory may have.
+
+    Args:
+        give_back: is told of bytes that are kept no more.
+    """
+    first, lines, size, parts = 1, list[bytes | None](), 0, 0
+    async for line in _split(stream, give_back):
+        lines.append(line)
+        size += 1 if line is None else len(line) + 1
+        parts += parts_at_most(line or b"")
+        if len(lines) == BATCH or size >= BATCH_BYTES or parts >= ITEM_MAX_PARTS:
+            yield _Batch(first, lines, size)
+            first, lines, size, parts = first + len(lines), [], 0, 0
+    if lines:
+        yield _Batch(first, lines, size)
+
+
+async def _split(stream: AsyncIterator[bytes], give_back: Callable[[int], None]) -> AsyncIterator[bytes | None]:
+    """Yield lines; of one that is too long None, and nothing of it is kept."""
+    rest, is_too_long = bytearray(), False
+    async for chunk in stream:
+        *ends, last = chunk.split(b"\n")
+        for end in ends:
+            if is_too_long or len(rest) + len(end) > LINE_MAX_BYTES:
+                give_back(len(rest) + len(end))
+                yield None
+            else:
+                yield bytes(rest + end)
+            rest, is_too_long = bytearray(), False
+        if is_too_long or len(rest) + len(last) > LINE_MAX_BYTES:
+            give_back(len(rest) + len(last))
+            rest, is_too_long = bytearray(), True
+        else:
+            rest += last
+    if rest or is_too_long:
+        yield None if is_too_long else bytes(rest)
+
+
+def _broken_off(error: TransientError, lines: int) -> TransientError:
+    """The error of an import that stops midway."""
+    message = f"the first {lines} lines are taken in, of the next some may be; send all again: {error}"
+    # Not CollectionMoved, after which the request would be read once more.
+    kind = OutcomeUnknown if lines else StoreUnavailable if isinstance(error, StoreUnavailable) else type(error)
+    return kind(message, retry_after_s=error.retry_after_s)
+
+
+def _check_media_type(request: Request) -> None:
+    sent = media_type_of(request)
+    if has_body(dict(request.headers.raw)) and sent not in MEDIA_TYPES:
+        raise not_declared(sent, wanted=MEDIA_TYPE)

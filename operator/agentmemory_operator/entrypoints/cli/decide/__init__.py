@@ -1,0 +1,1 @@
+"""The verbs by which a person decides: approve, cleanup, rebuild, takeover."""

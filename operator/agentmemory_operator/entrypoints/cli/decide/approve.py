@@ -1,0 +1,172 @@
+"""`agentmemory approve`: let a held plan be carried out, or those of every object that a newer preset holds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from agentmemory_operator.controllers.approve_all import ApproveAll, ApprovedObject, Chosen
+from agentmemory_operator.controllers.rules.approval import Waiting, approval, describe_waiting, is_seen, waiting_of
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
+from agentmemory_operator.entrypoints.cli.jobs import (
+    POLL_S,
+    JobsPlace,
+    Output,
+    add_verb,
+    in_place,
+    print_document,
+    titled,
+)
+from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.tables import Section, show
+from agentmemory_operator.errors import AgentMemoryError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.spec.kinds.conditions import condition_of
+from agentmemory_operator.spec.presets import PRESETS
+
+EVERYWHERE = ""
+# How people read `status.plan.costs`.
+COSTS = {
+    "points": "{} points",
+    "embeddingCalls": "{} embedding calls",
+    "tokens": "about {} tokens",
+    "price": "{} at the price that is given",
+    "minutes": "at least {} min",
+    "diskMiB": "{} MiB of disk",
+    "ramMiB": "{} MiB of RAM",
+}
+COSTS_OF_NODES = {
+    "nodes": "on {} nodes",
+    "diskPerNodeMiB": "{} MiB of disk on each",
+    "ramPerNodeMiB": "{} MiB of RAM on each",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approve:
+    """Let a held plan be carried out; with --all those of a preset's newer revision, a few objects at a time."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory; left out with --all.")] = ""
+    digest: Annotated[
+        str | None, typer.Option(help="Approve this plan and no other: the digest that somebody has looked at.")
+    ] = None
+    all: Annotated[bool, typer.Option("--all", help="Every object of --preset that a newer revision of it holds.")] = (
+        False
+    )
+    preset: Annotated[str | None, typer.Option(help="With --all: the preset.")] = None
+    at_once: Annotated[int, typer.Option(min=1, max=64, help="With --all: objects under way at a time.")] = 1
+    keep_going: Annotated[bool, typer.Option("--keep-going", help="With --all: one that fails stops no other.")] = False
+    output: Output = TableJsonOrYaml.TABLE
+
+
+def add_approve(cli: typer.Typer, open_jobs: OpenJobs) -> None:
+    """Add the verb to the command line."""
+    add_verb(cli, "approve", Approve, partial(_run, open_jobs))
+
+
+def _run(open_jobs: OpenJobs, asked: Approve, place: JobsPlace) -> None:
+    if asked.all:
+        if asked.name or asked.digest or asked.preset not in PRESETS:
+            known = ", ".join(PRESETS)
+            raise typer.BadParameter(f"--all takes --preset ({known}), and no AgentMemory or --digest")
+        going_on = "what was approved goes on; run the same again to wait for it and to approve the others"
+        in_place(open_jobs, place, partial(_approve_all, asked, place.namespace or EVERYWHERE), going_on=going_on)
+        return
+    if not asked.name or asked.preset or asked.keep_going:
+        raise typer.BadParameter("name an AgentMemory, or give --all --preset NAME")
+    document, waiting = in_place(open_jobs, place, partial(_approve, asked))
+    if asked.output is TableJsonOrYaml.TABLE:
+        show([_section(document, waiting, place)], Console())
+    else:
+        print_document(_told(document, waiting), asked.output)
+
+
+async def _approve(asked: Approve, objects: JobObjects, namespace: str) -> tuple[Json, Waiting]:
+    document = await objects.read_object(AGENT_MEMORY, namespace, asked.name)
+    waiting = _checked(document, asked.digest)
+    await objects.annotate(AGENT_MEMORY, Metadata.model_validate(document["metadata"]), approval(waiting.value))
+    return document, waiting
+
+
+def _checked(document: Json, digest: str | None) -> Waiting:
+    """What waits for an approval.
+
+    Raises:
+        AgentMemoryError: nothing does, or it is not what somebody has looked at.
+    """
+    name, waiting = titled(document), waiting_of(document)
+    if not is_seen(document):
+        raise AgentMemoryError(f"{name}: no operator has looked at its last edit yet: run the same again")
+    if waiting is None:
+        in_sync = condition_of(document.get("status"), "InSync")
+        told = f"{in_sync.get('reason')}: {in_sync.get('message')}" if in_sync else "it has no collection yet"
+        raise AgentMemoryError(f"{name}: nothing waits for an approval ({told})")
+    if digest is not None and digest != waiting.value:
+        raise AgentMemoryError(
+            f"{name}: the plan is not {digest} any more: what is asked for now is {describe_waiting(waiting)}. Look "
+            f"at it (agentmemory status {document['metadata']['name']}), then approve {waiting.value}"
+        )
+    return waiting
+
+
+def _section(document: Json, waiting: Waiting, place: JobsPlace) -> Section:
+    rows = change_rows(waiting.changes)
+    words = COSTS | (COSTS_OF_NODES if waiting.costs.get("nodes", 1) > 1 else {})
+    costs = ", ".join(text.format(waiting.costs[name]) for name, text in words.items() if name in waiting.costs)
+    name = document["metadata"]["name"]
+    shown = f"agentmemory status {name}{place.options}"
+    return Section(
+        f"{titled(document)}: approved {waiting.value}",
+        "good",
+        PLAN_COLUMNS if rows else (),
+        rows,
+        notes=(f"Costs: {costs}",) if costs else (),
+        commands=(f"agentmemory rebuild {name}{place.options} --watch" if costs else shown,),
+    )
+
+
+def _told(document: Json, waiting: Waiting) -> Mapping[str, Any]:
+    metadata = document["metadata"]
+    agent = {"namespace": metadata["namespace"], "name": metadata["name"]}
+    return {"agent": agent, "approved": waiting.value, "changes": list(waiting.changes), "costs": dict(waiting.costs)}
+
+
+async def _approve_all(asked: Approve, where: str, objects: JobObjects, _: str) -> None:
+    done: list[ApprovedObject] = []
+
+    def begin(one: Chosen) -> None:
+        typer.echo(f"{one}: approved {one.approved} ({one.points} points)")
+
+    def tell(result: ApprovedObject) -> None:
+        done.append(result)
+        told = "done" if result.is_done else "FAILED"
+        typer.echo(f"{len(done)} of {len(chosen)}: {result.agent} {told}: {result.message}")
+
+    preset = asked.preset or ""
+    everything = ApproveAll(
+        objects=objects,
+        preset=preset,
+        namespace=where,
+        begin=begin,
+        tell=tell,
+        at_once=asked.at_once,
+        keeps_going=asked.keep_going,
+        poll_s=POLL_S,
+    )
+    chosen = await everything.find()
+    under_way = sum(one.waiting is None for one in chosen)
+    typer.echo(
+        f"{len(chosen) - under_way} AgentMemories are held by a newer revision of preset {preset}, {under_way} are "
+        f"under way; {asked.at_once} at a time"
+    )
+    left = await everything.run(chosen)
+    if failed := [result.agent for result in done if not result.is_done]:
+        rest = f"; {len(left)} were not begun: mend it, or go on with --keep-going" if left else ""
+        raise AgentMemoryError(f"{len(failed)} of {len(chosen)} failed: {', '.join(sorted(failed))}{rest}")

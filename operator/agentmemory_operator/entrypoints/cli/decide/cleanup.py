@@ -1,0 +1,160 @@
+"""`agentmemory cleanup`: what a cleanup would remove and why, or a run now."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.adapters.embedding.choice import CallerVectors
+from agentmemory_operator.agents.directory import open_collection
+from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
+from agentmemory_operator.entrypoints.cli.look.endpoints import dev_endpoint, endpoint_through
+from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
+from agentmemory_operator.entrypoints.cli.program import PROGRAM
+from agentmemory_operator.entrypoints.cli.run import Yes, confirm
+from agentmemory_operator.entrypoints.cli.tables import Section, show
+from agentmemory_operator.lifecycle.cleanup import Cleanup
+from agentmemory_operator.lifecycle.rules.cleanup import Removal, Row, allowance, braked, rules_of
+from agentmemory_operator.lifecycle.rules.cleanup_status import described
+from agentmemory_operator.memories.rules.filters import STORED
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.spec.effective.settings import effective_settings
+from agentmemory_operator.spec.kinds.agent_memory import CLEANUP_REQUESTED_AT, AgentMemory
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
+from agentmemory_operator.spec.times import render_time
+
+COLUMNS = ("ID", "USER", "TYPE", "CREATED", "REASON")
+MOST_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class CleanupDraft:
+    """What a run would remove of an agent's memories, and whether it would wait for an approval."""
+
+    memories: int
+    removals: tuple[tuple[Row, Removal], ...]
+    allowed: int
+
+    @property
+    def counts(self) -> Counter[Removal]:
+        """How many go by each reason."""
+        return Counter(reason for _, reason in self.removals)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is more than one run may remove."""
+        return braked(self.counts) > self.allowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedCleanup:
+    """Ask the operator for a cleanup now; with --dry-run list what it would remove and why, and change nothing."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would go, and why.")] = False
+    yes: Yes = False
+    qdrant: ReachedAt = None
+    output: Output = TableOrJson.TABLE
+
+
+def add_cleanup(cli: typer.Typer, inspection: Inspection) -> None:
+    """Add the verb to the command line."""
+    add_verb(cli, "cleanup", AskedCleanup, partial(_run, inspection))
+
+
+def _run(inspection: Inspection, asked: AskedCleanup, place: JobsPlace) -> None:
+    if not asked.dry_run:
+        question = f"Have the operator clean {asked.name} up now? What goes is gone for good; --dry-run lists it."
+        confirm(question, yes=asked.yes)
+        in_place(inspection.open_objects, place, partial(_ask, asked.name))
+        see = f"`{PROGRAM} status {asked.name}{place.options}`"
+        typer.echo(f"asked for; {see} shows what the last cleanup came to")
+        return
+    is_folder = place.manifests is not None
+    draft = in_place(inspection.open_objects, place, partial(_draft, inspection, asked, is_folder))
+    if asked.output is TableOrJson.JSON:
+        print_json(draft_document(draft))
+    else:
+        show(draft_sections(draft), Console())
+
+
+async def _ask(name: str, objects: JobObjects, namespace: str) -> None:
+    memory = await _memory(objects, name, namespace)
+    stamp = {CLEANUP_REQUESTED_AT: render_time(SystemClock().now_ms())}
+    await objects.annotate(AGENT_MEMORY, memory.metadata, stamp)
+
+
+async def _draft(
+    inspection: Inspection, asked: AskedCleanup, is_folder: bool, objects: JobObjects, namespace: str
+) -> CleanupDraft:
+    memory = await _memory(objects, asked.name, namespace)
+    if is_folder:
+        endpoint = dev_endpoint(inspection, asked.qdrant)
+    else:
+        ref = memory.spec.connection_ref
+        document = await objects.read_object(QDRANT_CONNECTION, ref.namespace or namespace, ref.name)
+        endpoint = await endpoint_through(inspection, objects, parse_connection(document), at=asked.qdrant)
+    cluster_id = await objects.cluster_id()
+    async with inspection.open_points(endpoint) as store:
+        return await draft_of(memory, store, cluster_id)
+
+
+async def draft_of(memory: AgentMemory, store: PointStore, cluster_id: str) -> CleanupDraft:
+    """What a run now would remove."""
+
+    async def known() -> str:
+        return cluster_id
+
+    settings, clock = effective_settings(memory), SystemClock()
+    embedder = CallerVectors(settings.embedding.dimensions)
+    agent = await open_collection(store, settings, embedder, clock, cluster_id=known)
+    rules = rules_of(settings.lifecycle, settings.ranking, clock.now_ms())
+    cleanup = Cleanup(clock)
+    total = await store.count(settings.alias, STORED)
+    removals = tuple([entry async for entry in cleanup.would_remove(agent, rules)])
+    return CleanupDraft(total, removals, allowance(total, settings.lifecycle))
+
+
+async def _memory(objects: JobObjects, name: str, namespace: str) -> AgentMemory:
+    return parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, name))
+
+
+def draft_document(draft: CleanupDraft) -> dict[str, Any]:
+    """A draft for programs."""
+    return {
+        "memories": draft.memories,
+        "would_remove": len(draft.removals),
+        "reasons": {str(reason): number for reason, number in sorted(draft.counts.items())},
+        "held": draft.is_held,
+        "removals": [
+            dict(zip(("id", "user_id", "type", "created_at", "reason"), row, strict=True)) for row in _rows(draft)
+        ],
+    }
+
+
+def draft_sections(draft: CleanupDraft) -> Sequence[Section]:
+    """A draft for people: at most 100 of what would go."""
+    rows = tuple(_rows(draft))
+    heading = f"{len(rows)} of {draft.memories} memories would go" + (f": {described(draft.counts)}" if rows else "")
+    notes = [f"and {len(rows) - MOST_SHOWN} more; -o json lists all"] if len(rows) > MOST_SHOWN else []
+    if draft.is_held:
+        notes.append(f"More than the {draft.allowed} that one run may remove: it would wait for an approval.")
+    notes.append("Nothing was changed.")
+    columns = COLUMNS if rows else ()
+    mood = "busy" if draft.is_held else ""
+    return [Section(heading, mood, columns=columns, rows=rows[:MOST_SHOWN], notes=tuple(notes))]
+
+
+def _rows(draft: CleanupDraft) -> list[tuple[str, ...]]:
+    return [
+        (row["id"], row["userId"], row["type"], render_time(row["createdAt"]), str(reason))
+        for row, reason in draft.removals
+    ]

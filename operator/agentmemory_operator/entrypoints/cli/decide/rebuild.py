@@ -1,0 +1,260 @@
+"""`agentmemory rebuild`: where a rebuild of an agent's collection stands, and how to pause, cancel or take it back."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildStep
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
+from agentmemory_operator.entrypoints.cli.decide.rebuild_view import (
+    ReportedRebuild,
+    headline_of,
+    rebuild_document,
+    rebuild_of,
+    rebuild_sections,
+)
+from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
+from agentmemory_operator.entrypoints.cli.jobs import (
+    POLL_S,
+    JobsPlace,
+    Output,
+    add_verb,
+    in_place,
+    print_document,
+    tell,
+    titled,
+)
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.run import Yes, confirm
+from agentmemory_operator.entrypoints.cli.tables import show
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD, Metadata
+from agentmemory_operator.spec.kinds.rebuild import RebuildState
+from agentmemory_operator.spec.times import render_time
+
+# How long an operator that works may take to begin what was asked for.
+BEGUN_WITHIN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Show where a rebuild of an agent's collection stands; watch, pause, resume, cancel it, or take it back."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    watch: Annotated[bool, typer.Option("--watch", help="Show its progress until it ends; exit 1 where it failed.")] = (
+        False
+    )
+    pause: Annotated[bool, typer.Option("--pause", help="Let it stand where it is; the source serves.")] = False
+    resume: Annotated[bool, typer.Option("--resume", help="Let a paused one go on.")] = False
+    cancel: Annotated[bool, typer.Option("--cancel", help="Give it up: what it made is removed.")] = False
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Make the previous collection live again, with every write since.")
+    ] = False
+    yes: Yes = False
+    no_wait: Annotated[bool, typer.Option("--no-wait", help="Ask for a rollback, and do not wait for it.")] = False
+    output: Output = TableJsonOrYaml.TABLE
+
+    @property
+    def actions(self) -> list[str]:
+        """What is asked for, beside showing."""
+        return [name for name in ("pause", "resume", "cancel", "rollback") if getattr(self, name)]
+
+
+def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
+    """Add the verb to the command line."""
+    add_verb(cli, "rebuild", Options, partial(_run, open_jobs))
+
+
+def _run(open_jobs: OpenJobs, asked: Options, place: JobsPlace) -> None:
+    if len(asked.actions) > 1:
+        raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in asked.actions)}")
+    going_on = f"the rebuild goes on; `agentmemory rebuild {asked.name}{place.options}` shows it"
+    if asked.rollback:
+        _confirm(in_place(open_jobs, place, partial(_way_back, asked)), asked)
+    document = in_place(open_jobs, place, partial(_act, asked), going_on=going_on)
+    _print(document, asked, place)
+
+
+def _print(document: Json, asked: Options, place: JobsPlace) -> None:
+    now_ms = SystemClock().now_ms()
+    if asked.output is not TableJsonOrYaml.TABLE:
+        print_document(rebuild_document(document, now_ms=now_ms), asked.output)
+    elif not asked.actions:
+        show(rebuild_sections(document, now_ms=now_ms, options=place.options), Console())
+
+
+def _confirm(back: str, asked: Options) -> None:
+    """Say what a rollback will do, and ask where nobody has said yes."""
+    if asked.yes:
+        tell(back, asked.output)
+    confirm(f"{back} Go on?", yes=asked.yes, err=asked.output is not TableJsonOrYaml.TABLE)
+
+
+async def _read(asked: Options, objects: JobObjects, namespace: str) -> Json:
+    return await objects.read_object(AGENT_MEMORY, namespace, asked.name)
+
+
+async def _way_back(asked: Options, objects: JobObjects, namespace: str) -> str:
+    """What a rollback will do.
+
+    Raises:
+        AgentMemoryError: there is no way back.
+    """
+    document = await _read(asked, objects, namespace)
+    rebuild = rebuild_of(document)
+    _check_way_back(document, rebuild)
+    return (
+        f"{titled(document)}: {rebuild.previous} becomes live again in the place of {rebuild.live}, with what was"
+        f" written since; searches and writes go on."
+    )
+
+
+def _check_way_back(document: Json, rebuild: ReportedRebuild) -> None:
+    name, until = titled(document), rebuild.kept_until_ms
+    if rebuild.is_under_way:
+        raise AgentMemoryError(f"{name}: a {rebuild.told['kind']} is under way: --cancel gives it up before its move")
+    if rebuild.told.get("kind") == RebuildKind.ROLLBACK and rebuild.live:
+        raise AgentMemoryError(
+            f"{name} was rolled back already: {rebuild.live} is live. Approve the held plan to go forward again"
+        )
+    if rebuild.previous is None:
+        raise AgentMemoryError(f"{name} has no previous collection: no rebuild has ended, or none is kept")
+    if until is not None and until < SystemClock().now_ms():
+        raise AgentMemoryError(
+            f"{name}: {rebuild.previous} was kept until {render_time(until)} (spec.keepPreviousHours). Restore a"
+            f" snapshot instead: agentmemory restore {document['metadata']['name']} --from SNAPSHOT"
+        )
+
+
+async def _act(asked: Options, objects: JobObjects, namespace: str) -> Json:
+    document = await _read(asked, objects, namespace)
+    if not asked.actions:
+        return await _follow(objects, document, asked) if _is_watched(asked, document) else document
+    annotations, said = _ACTIONS[asked.actions[0]](document, rebuild_of(document))
+    await objects.annotate(AGENT_MEMORY, Metadata.model_validate(document["metadata"]), annotations)
+    tell(f"{titled(document)}: {said}", asked.output)
+    if asked.watch or (asked.rollback and not asked.no_wait):
+        return await _follow(objects, document, asked)
+    return await _read(asked, objects, namespace)
+
+
+def _is_watched(asked: Options, document: Json) -> bool:
+    """Whether there is something to watch: what is under way, or what is asked for and may begin."""
+    rebuild = rebuild_of(document)
+    return asked.watch and (rebuild.is_under_way or rebuild.asked is not None)
+
+
+Action = Callable[[Json, ReportedRebuild], tuple[Mapping[str, str | None], str]]
+"""Returns the annotations to set, None takes one off, and what is said then."""
+
+
+def _pause(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
+    _check_before_move(document, rebuild, "paused")
+    said = f"asked to pause; {rebuild.told['source']} goes on serving, --resume goes on where it was"
+    return {PAUSE_REBUILD: render_time(SystemClock().now_ms())}, said
+
+
+def _resume(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
+    if PAUSE_REBUILD not in rebuild.annotations:
+        raise AgentMemoryError(f"{titled(document)} is not paused: it has no annotation {PAUSE_REBUILD}")
+    return {PAUSE_REBUILD: None}, "goes on"
+
+
+def _cancel(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
+    _check_before_move(document, rebuild, "cancelled")
+    told = rebuild.told
+    said = f"asked to give plan {told['digest']} up: {told['target']} is removed, {told['source']} goes on serving"
+    return {CANCEL_REBUILD: told["digest"], PAUSE_REBUILD: None}, said
+
+
+def _roll_back(document: Json, rebuild: ReportedRebuild) -> tuple[Mapping[str, str | None], str]:
+    _check_way_back(document, rebuild)
+    return {ROLLBACK_REBUILD: rebuild.live}, f"asked for {rebuild.previous} to be live again"
+
+
+_ACTIONS: Mapping[str, Action] = {"pause": _pause, "resume": _resume, "cancel": _cancel, "rollback": _roll_back}
+
+
+def _check_before_move(document: Json, rebuild: ReportedRebuild, done: str) -> None:
+    name = titled(document)
+    if not rebuild.is_under_way:
+        raise AgentMemoryError(f"{name}: no rebuild is under way that could be {done}")
+    if "digest" not in rebuild.told:
+        raise AgentMemoryError(f"{name}: its rebuild has not begun yet: {rebuild.told.get('message', 'it waits')}")
+    if rebuild.is_moved:
+        raise AgentMemoryError(
+            f"{name}: the alias has moved to {rebuild.told['target']}; what is left cannot be {done} and ends by"
+            f" itself. --rollback takes it back then"
+        )
+
+
+async def _follow(objects: JobObjects, before: Json, asked: Options) -> Json:
+    """The object once its rebuild has ended, showing meanwhile how far it is.
+
+    Raises:
+        AgentMemoryError: it failed or was given up, or none began.
+    """
+    begun, document, then = time.monotonic(), before, rebuild_of(before)
+    with JobProgress(titled(before)) as progress:
+        while not _has_ended(now := rebuild_of(document), then):
+            late = time.monotonic() - begun > BEGUN_WITHIN_S
+            if not now.is_under_way and (late if asked.actions else now.asked is None):
+                raise AgentMemoryError(f"{titled(document)}: no rebuild has begun: does an operator run?")
+            progress.advance(_line(document), *_bar(now))
+            await asyncio.sleep(POLL_S)
+            document = await _read_again(objects, document)
+    ended = f"{titled(document)}: {now.told['kind']} {headline_of(now.told)}: {now.told.get('message', '')}"
+    if now.told["state"] != (RebuildState.STOPPED if asked.cancel else RebuildState.DONE):
+        raise AgentMemoryError(ended)
+    tell(ended, asked.output)
+    return document
+
+
+def _has_ended(now: ReportedRebuild, then: ReportedRebuild) -> bool:
+    """Whether what is followed is over; one that was over before is another one."""
+    is_new = now.told.get("startTime") != then.told.get("startTime")
+    return bool(now.told) and not now.is_under_way and (is_new or then.is_under_way)
+
+
+def _line(document: Json) -> str:
+    """How far it is, in a line."""
+    rebuild, told = rebuild_of(document), rebuild_of(document).told
+    if not rebuild.is_under_way:
+        return f"plan {rebuild.asked} is held: {_held(document)}" if rebuild.is_held else "waits for the operator"
+    text = headline_of(told)
+    if told.get("step") == RebuildStep.COPY and told.get("total"):
+        text += f": {told.get('copied', 0):,} of {told['total']:,} points"
+    return f"{text}: {told['message']}" if told.get("message") else text
+
+
+def _held(document: Json) -> str:
+    status = document.get("status") or {}
+    found: Json = next((item for item in status.get("conditions") or [] if item["type"] == "InSync"), {})
+    return str(found.get("reason", "AwaitingApproval"))
+
+
+def _bar(rebuild: ReportedRebuild) -> tuple[int, int]:
+    told = rebuild.told
+    is_copying = told.get("step") == RebuildStep.COPY
+    return (told.get("copied") or 0, told.get("total") or 0) if is_copying else (0, 0)
+
+
+async def _read_again(objects: JobObjects, document: Json) -> Json:
+    metadata = document["metadata"]
+    try:
+        return await objects.read_object(AGENT_MEMORY, metadata["namespace"], metadata["name"])
+    except NotFound as exc:
+        raise AgentMemoryError(f"{titled(document)} was deleted; what its rebuild made goes with it") from exc
+    except TransientError:
+        # It goes on, whether it can be seen or not.
+        return document

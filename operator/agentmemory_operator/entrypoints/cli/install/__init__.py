@@ -1,0 +1,1 @@
+"""The verbs around an installation: its definitions, its end, completion and version."""

@@ -1,0 +1,154 @@
+"""`agentmemory plan`: what applying manifests would do."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from agentmemory_operator.collections.rules.desired import connection_named
+from agentmemory_operator.connections.resolve import Sharing, connection_missing
+from agentmemory_operator.controllers.preview import PassPreview, Reached, previews_of
+from agentmemory_operator.entrypoints.cli.composition import Inspection
+from agentmemory_operator.entrypoints.cli.look.endpoints import endpoint_at, endpoint_through
+from agentmemory_operator.entrypoints.cli.look.plan_view import exit_status, plan_document, plan_sections
+from agentmemory_operator.entrypoints.cli.look.validate import checked
+from agentmemory_operator.entrypoints.cli.options import Files, Output, Recursive, TableOrJson, print_json
+from agentmemory_operator.entrypoints.cli.run import ending_in_one_line, run_verb
+from agentmemory_operator.entrypoints.cli.tables import show
+from agentmemory_operator.errors import NotFound
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.collections import CollectionStore
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.kinds.connection import QdrantConnection
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory, parse_connection
+
+DEFAULT_NAMESPACE = "default"
+CONTEXT_HELP = "Of the kubeconfig: connections and their keys are read there. Default: none is read."
+NAMESPACE_HELP = "Of manifests that name none. Default: the context's, else default."
+
+
+def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
+    """Add the verb to the command line."""
+
+    @cli.command()
+    def plan(  # each is an option
+        paths: Files,
+        is_recursive: Recursive = False,
+        context: Annotated[str | None, typer.Option("--context", help=CONTEXT_HELP)] = None,
+        namespace: Annotated[str | None, typer.Option("-n", "--namespace", help=NAMESPACE_HELP)] = None,
+        qdrant: Annotated[
+            str | None, typer.Option("--qdrant", help="URL of the server. Default: the connections', else QDRANT_URL.")
+        ] = None,
+        output: Output = TableOrJson.TABLE,
+    ) -> None:
+        """Show what applying manifests would do to their collections; change nothing.
+
+        With --context the connections are those of the files, else of the cluster, with their keys. Without, and
+        without --qdrant, the plan is for an empty server. Exit status: 0 nothing to do, 2 changes, 3 something held
+        or refused, 1 an error.
+        """
+        documents = _documents_in(paths, is_recursive=is_recursive)
+        if context is None:
+            url = (qdrant or inspection.qdrant_url or "").rstrip("/") or None
+            against = f"the Qdrant at {url}" if url else "an empty Qdrant"
+            previews = run_verb(_on_one(inspection, documents, namespace or DEFAULT_NAMESPACE, url))
+        else:
+            url = qdrant
+            against = f"the connections of context {context}" + (f", at {url}" if url else "")
+            previews = run_verb(_through(inspection, documents, namespace, context=context, at=qdrant))
+        if output is TableOrJson.JSON:
+            print_json(plan_document(previews, url))
+        else:
+            show(plan_sections(previews, against), Console())
+        raise typer.Exit(exit_status(previews))
+
+
+async def _on_one(inspection: Inspection, documents: list[Json], namespace: str, url: str | None) -> list[PassPreview]:
+    """What passes would do on one server, on an empty one where there is no URL."""
+    memories, connections = _objects_of(documents, namespace)
+    async with inspection.open_store(endpoint_at(inspection, url)) if url else nullcontext() as store:
+        return [preview async for preview in previews_of(memories, store, connections)]
+
+
+async def _through(
+    inspection: Inspection, documents: list[Json], namespace: str | None, *, context: str, at: str | None
+) -> list[PassPreview]:
+    """What passes would do on the servers of the objects' connections."""
+    async with inspection.open_objects(context, None) as (objects, default), AsyncExitStack() as stack:
+        memories, connections = _objects_of(documents, namespace or default)
+        reach = _Connections(inspection, objects, stack, at, connections)
+        return [preview async for preview in previews_of(memories, None, reach=reach.of)]
+
+
+@dataclass(slots=True)
+class _Connections:
+    """The connections of the objects: those of the files, else those of the cluster; each is opened once.
+
+    Attributes:
+        at: a URL in the place of theirs.
+    """
+
+    inspection: Inspection
+    objects: JobObjects
+    stack: AsyncExitStack
+    at: str | None
+    given: Sequence[QdrantConnection]
+    _known: dict[str, QdrantConnection] = field(default_factory=dict)
+    _stores: dict[str, CollectionStore] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._known |= {f"{one.metadata.namespace}/{one.metadata.name}": one for one in self.given}
+
+    async def of(self, memory: AgentMemory) -> Reached:
+        """The store of an object's connection, and the connection.
+
+        Raises:
+            SpecInvalid: there is none, it may not be used from the object's namespace, or its Secret cannot.
+        """
+        named = connection_named(memory)
+        connection = self._known.get(named) or await self._read(named)
+        await Sharing(self.objects).check(connection, memory.metadata.namespace)
+        if named not in self._stores:
+            endpoint = await endpoint_through(self.inspection, self.objects, connection, at=self.at)
+            self._stores[named] = await self.stack.enter_async_context(self.inspection.open_store(endpoint))
+        return self._stores[named], connection
+
+    async def _read(self, named: str) -> QdrantConnection:
+        namespace, _, name = named.partition("/")
+        try:
+            document = await self.objects.read_object(QDRANT_CONNECTION, namespace, name)
+        except NotFound as exc:
+            raise connection_missing(named) from exc
+        return self._known.setdefault(named, parse_connection(document))
+
+
+def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, Any]]:
+    """Our objects in the files; errors end it as they end `validate`."""
+    with ending_in_one_line():
+        found = checked(paths, is_recursive=is_recursive)
+    for finding in found.findings:
+        typer.echo(str(finding), err=True)
+    if found.findings or found.paths.skipped:
+        typer.echo(str(found), err=True)
+    if found.findings:
+        raise typer.Exit(1)
+    return [manifest.document for _, manifest in found.ours]
+
+
+def _objects_of(documents: list[dict[str, Any]], namespace: str) -> tuple[list[AgentMemory], list[QdrantConnection]]:
+    """The AgentMemories and QdrantConnections among them, in a namespace where they name none."""
+    put = [_placed(document, namespace) for document in documents]
+    memories = [parse_agent_memory(one) for one in put if one["kind"] == AGENT_MEMORY]
+    return memories, [parse_connection(one) for one in put if one["kind"] == QDRANT_CONNECTION]
+
+
+def _placed(document: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """The document in its namespace, or in the given one where it names none."""
+    metadata = document["metadata"]
+    return document | {"metadata": metadata | {"namespace": metadata.get("namespace") or namespace}}

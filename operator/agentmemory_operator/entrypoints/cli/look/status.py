@@ -1,0 +1,51 @@
+"""`agentmemory status`: one AgentMemory as people read it."""
+
+import shlex
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, Output, add_verb, in_place, print_document
+from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.tables import show
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.cache import AGENT_MEMORY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """Show an AgentMemory: its conditions, a held plan with the way out, its collection."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    full: Annotated[bool, typer.Option("--full", help="The figures in force too.")] = False
+    output: Output = TableJsonOrYaml.TABLE
+
+
+def add_status(cli: typer.Typer, open_jobs: OpenJobs) -> None:
+    """Add the verb to the command line."""
+    add_verb(cli, "status", Status, partial(_run, open_jobs))
+
+
+def _run(open_jobs: OpenJobs, asked: Status, place: JobsPlace) -> None:
+    document = in_place(open_jobs, place, partial(_read, asked.name))
+    if asked.output is TableJsonOrYaml.TABLE:
+        show(status_sections(document, options=place.options, kubectl=_kubectl(place), is_full=asked.full), Console())
+    else:
+        print_document(status_document(document), asked.output)
+
+
+async def _read(name: str, objects: JobObjects, namespace: str) -> Json:
+    return await objects.read_object(AGENT_MEMORY, namespace, name)
+
+
+def _kubectl(place: JobsPlace) -> str | None:
+    """The command that reaches the object; none changes a manifest."""
+    if place.manifests:
+        return None
+    return f"kubectl --context {shlex.quote(place.context)}" if place.context else "kubectl"

@@ -1,0 +1,247 @@
+"""How `agentmemory status` tells an object: its conditions, a held plan, its collection, and in full the figures."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from agentmemory_operator.controllers.rules.status import RETIRED
+from agentmemory_operator.entrypoints.cli.decide.rebuild_view import headline_of
+from agentmemory_operator.entrypoints.cli.tables import Section
+from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
+from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
+
+Json = Mapping[str, Any]
+
+CONDITION_COLUMNS = ("TYPE", "STATUS", "REASON", "SINCE", "MESSAGE")
+# The ranking in force is among the figures; its generation is the one acted on.
+TOLD_ELSEWHERE = {"conditions", "collection", "effective", "plan", "scoring", "lastSnapshot", "rebuild"}
+VERIFIED = {True: "verified", False: "not verified", None: "not known to be verified"}
+# What of an object somebody can approve, and what has to go for that, as kubectl takes it off.
+TAKEN_OFF: Mapping[str, tuple[str, ...]] = {
+    Reason.AWAITING_APPROVAL: (),
+    Reason.REBUILD_CANCELLED: (f"{CANCEL_REBUILD}-",),
+    Reason.ROLLED_BACK: (f"{ROLLBACK_REBUILD}-",),
+}
+# Fields of the spec that can be set back.
+UNDONE = ("embedding.", "index.")
+PLAN_COLUMNS = ("CLASS", "CHANGE", "COST", "HELD")
+
+
+def status_document(document: Json) -> dict[str, Any]:
+    """What programs get: the object without its spec and without what only Kubernetes needs."""
+    metadata = document["metadata"]
+    kept = ("name", "namespace", "uid", "generation", "creationTimestamp", "deletionTimestamp")
+    return {
+        "apiVersion": document["apiVersion"],
+        "kind": document["kind"],
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "status": document.get("status") or {},
+    }
+
+
+def status_sections(
+    document: Json, *, options: str = "", kubectl: str | None = "kubectl", is_full: bool = False
+) -> list[Section]:
+    """The status for people.
+
+    Args:
+        options: what leads other commands of ours to the object.
+        kubectl: the command with the options that reach the object's cluster; None where there is no cluster.
+        is_full: with the figures in force.
+    """
+    status = document.get("status") or {}
+    # What somebody has to decide on comes before what only informs.
+    sections = [_conditions(document, status), _plan(document, status, options, kubectl)]
+    sections += [_collection(document, status)]
+    sections += [_rebuild(document, status), _snapshots(status), *_others(status)]
+    if is_full:
+        sections.append(_figures(status))
+    return [section for section in sections if section is not None]
+
+
+def _conditions(document: Json, status: Json) -> Section:
+    """Each condition; a message that several have stands at the first of them."""
+    metadata, (state, mood) = document["metadata"], _state(document, status)
+    first: dict[str, str] = {}
+    rows = []
+    for item in status.get("conditions") or []:
+        said_by = first.setdefault(item["message"], item["type"])
+        message = item["message"] if said_by == item["type"] else f"as {said_by}"
+        rows.append((item["type"], item["status"], item["reason"], item["lastTransitionTime"], message))
+    heading = f"AgentMemory {metadata['namespace']}/{metadata['name']}: {state}"
+    return Section(heading, mood, columns=CONDITION_COLUMNS if rows else (), rows=tuple(rows))
+
+
+def _collection(document: Json, status: Json) -> Section | None:
+    metadata, collection = document["metadata"], status.get("collection") or {}
+    rows = {
+        "agent": status.get("agent"),
+        "alias": collection.get("alias"),
+        "physical": collection.get("physical"),
+        "points": collection.get("points"),
+        "indexed": collection.get("indexed"),
+        "state": collection.get("state"),
+        "replicas": _replicas(collection.get("replicas") or {}),
+        "generation": metadata.get("generation"),
+        "acted on": status.get("observedGeneration"),
+        "deleted at": metadata.get("deletionTimestamp"),
+    }
+    shown = tuple((name, str(value)) for name, value in rows.items() if value is not None)
+    return Section("Collection", rows=shown) if shown else None
+
+
+def _replicas(replicas: Json) -> str | None:
+    """The replicas of a cluster in short, None of a server that is alone."""
+    if not replicas:
+        return None
+    wanted = replicas.get("wanted")
+    told = [f"{replicas['active']}{f' of {wanted}' if wanted else ''} active, {replicas['shards']} shards"]
+    told += [f"on {replicas['peers']} peers"]
+    told += [f"copying {replicas['copying']}"] if replicas.get("copying") else []
+    return ", ".join([*told, *filter(None, [replicas.get("inactive")])])
+
+
+def _state(document: Json, status: Json) -> tuple[str, str]:
+    """One word for the whole, and its mood."""
+    states = {item["type"]: item for item in status.get("conditions") or []}
+    if not states:
+        return "no operator has looked at it yet", "busy"
+    ready, in_sync = states.get("Ready", {}), states.get("InSync", {})
+    if document["metadata"].get("deletionTimestamp"):
+        return f"being deleted ({ready.get('reason')})", "busy"
+    if ready.get("status") != "True":
+        return f"not ready ({ready.get('reason')})", "bad"
+    if in_sync.get("status") != "True":
+        return f"ready, not in sync ({in_sync.get('reason')})", "busy"
+    return "ready", "good"
+
+
+def _rebuild(document: Json, status: Json) -> Section | None:
+    """Where the last rebuild stands, in short."""
+    told, metadata = status.get("rebuild"), document["metadata"]
+    if not told:
+        return None
+    said = "" if _is_told(status, told.get("message")) else told.get("message")
+    rows = {"stands": headline_of(told), "from": told.get("source"), "into": told.get("target"), "said": said}
+    shown = tuple((name, value) for name, value in rows.items() if value)
+    more = f"more: agentmemory rebuild {metadata['name']} -n {metadata['namespace']}"
+    return Section(str(told.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
+
+
+def _snapshots(status: Json) -> Section | None:
+    """What an on-call person asks first: how old the last snapshot is, and whether it is good."""
+    last, states = status.get("lastSnapshot"), {item["type"]: item for item in status.get("conditions") or []}
+    rows = {
+        "last": _last_snapshot(last) if last else None,
+        "next": status.get("nextSnapshotTime"),
+        "fresh": _answer(states.get("SnapshotFresh")),
+        "verified": _answer(states.get("SnapshotVerified")),
+    }
+    shown = tuple((name, value) for name, value in rows.items() if value is not None)
+    return Section("Snapshots", rows=shown) if shown else None
+
+
+def _last_snapshot(last: Json) -> str:
+    told = [last.get("time"), last.get("name"), VERIFIED[last.get("verified")]]
+    return ", ".join([*(str(item) for item in told if item), f"made by Qdrant {last.get('qdrantVersion', 'unknown')}"])
+
+
+def _answer(state: Json | None) -> str | None:
+    if state is None:
+        return None
+    word = {"True": "yes", "False": "no"}.get(state["status"], "not known")
+    return word if word == "yes" else f"{word} ({state['reason']})"
+
+
+def _figures(status: Json) -> Section | None:
+    rows = tuple(flat(status.get("effective") or {}))
+    return Section("Figures in force", rows=rows) if rows else None
+
+
+def _others(status: Json) -> Iterator[Section]:
+    """Yield a section for each further part of the status: a table of a list, dotted names of anything else."""
+    for name, value in status.items():
+        if name in TOLD_ELSEWHERE or name in RETIRED or not isinstance(value, list | dict) or not value:
+            continue
+        if isinstance(value, list):
+            columns = tuple(dict.fromkeys(key for entry in value for key in entry))
+            rows = tuple(tuple(_text(entry.get(column, "-")) for column in columns) for entry in value)
+            yield Section(titled(name), columns=tuple(map(str.upper, columns)), rows=rows)
+        else:
+            yield Section(titled(name), rows=tuple(flat(value)))
+
+
+def titled(name: str) -> str:
+    """A field's name as a heading: foreignOwner is Foreign owner."""
+    return re.sub(r"(?<!^)([A-Z])", lambda match: f" {match[1].lower()}", name).capitalize()
+
+
+def flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the leaves of a document as (dotted path, text)."""
+    if isinstance(value, Mapping):
+        for name, child in value.items():
+            yield from flat(child, f"{path}.{name}" if path else name)
+    else:
+        yield path, _text(value)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _plan(document: Json, status: Json, options: str, kubectl: str | None) -> Section | None:
+    plan = status.get("plan")
+    if not plan:
+        return None
+    rows = change_rows(plan.get("changes") or [])
+    notes = () if _is_told(status, plan.get("refusal")) else (plan["refusal"],)
+    commands = tuple(_ways_on(document, plan, options, kubectl))
+    return Section(f"Plan {plan.get('digest')}", "busy", PLAN_COLUMNS, rows, notes=notes, commands=commands)
+
+
+def _is_told(status: Json, text: str | None) -> bool:
+    """Whether there is nothing to say, or a condition says it."""
+    return not text or any(item["message"] == text for item in status.get("conditions") or [])
+
+
+def change_rows(changes: Iterable[Json]) -> tuple[tuple[str, ...], ...]:
+    """The changes of a plan, below PLAN_COLUMNS."""
+    return tuple(
+        (change["class"], change["change"], change["cost"], "yes" if change.get("held") else "no") for change in changes
+    )
+
+
+def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> Iterator[str]:
+    """Yield the commands that approve or undo what is held."""
+    held = [change for change in plan.get("changes") or [] if change.get("held")]
+    reason, metadata = condition_of(document.get("status"), "InSync").get("reason", ""), document["metadata"]
+    if held and reason in TAKEN_OFF:
+        named = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
+        annotate = " ".join((f"{kubectl} {named} {APPROVE_PLAN}={plan['digest']}", *TAKEN_OFF[reason]))
+        yield f"approve: {annotate}" if kubectl else f"approve: agentmemory approve {metadata['name']}{options}"
+    fields = [change for change in held if change.get("field", "").startswith(UNDONE)]
+    if fields and kubectl:
+        yield f"undo: {undo_command(document, fields, kubectl)}"
+
+
+def undo_command(document: Json, changes: list[Json], kubectl: str) -> str:
+    """The command that sets the fields of held changes back to what is in force."""
+    spec: dict[str, Any] = {}
+    for change in changes:
+        *parents, leaf = change["field"].split(".")
+        place = spec
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[leaf] = _typed(change.get("from"))
+    metadata = document["metadata"]
+    patch = shlex.quote(json.dumps({"spec": spec}))
+    return f"{kubectl} -n {metadata['namespace']} patch amem {metadata['name']} --type=merge -p {patch}"
+
+
+def _typed(text: str | None) -> Any:
+    """A value as a manifest has it; a status has only its text."""
+    if text is None or text == "None":
+        return None
+    return int(text) if text.isdigit() else text

@@ -1,0 +1,194 @@
+"""`agentmemory validate`: what admission would say to manifests, with the line to look at."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+import yaml
+
+from agentmemory_operator.adapters.folder.manifests import (
+    STDIN,
+    Manifest,
+    ManifestPaths,
+    Misread,
+    UnreadableManifest,
+    count_of,
+    line_of,
+    manifest_paths,
+    manifests_of,
+)
+from agentmemory_operator.connections.rules.allowed_namespaces import allowed_namespaces
+from agentmemory_operator.entrypoints.cli.options import Files, Recursive
+from agentmemory_operator.entrypoints.cli.run import ending_in_one_line
+from agentmemory_operator.errors import AgentMemoryError, FieldError
+from agentmemory_operator.runtime.cache import AGENT_MEMORY
+from agentmemory_operator.search.rules.reach import DECAYS, GOOD_MATCH, cut_off_days, outranked, strict_gate
+from agentmemory_operator.snapshots.rules.due import snapshots_fault
+from agentmemory_operator.spec.effective.policies import lifecycle_fault
+from agentmemory_operator.spec.effective.scoring_model import FIELD as SCORING_EXPRESSION
+from agentmemory_operator.spec.effective.settings import effective_lifecycle, effective_ranking, scoring_choice
+from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.kinds.parse import errors_of, is_ours, parse_agent_memory, parse_connection
+from agentmemory_operator.spec.printable import printable
+
+STRICT_GATES = {"minSimilarity": "min_similarity", "scoreThreshold": "score_threshold"}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFinding:
+    """One thing that is wrong in a file; lines count from 1."""
+
+    path: Path
+    line: int
+    error: FieldError
+
+    def __str__(self) -> str:
+        where = "stdin" if self.path == STDIN else printable(str(self.path))
+        return f"{where}:{self.line} {self.error}"
+
+
+@dataclass(slots=True)
+class CheckedManifests:
+    """What was found in the manifests that a command line names.
+
+    Attributes:
+        ours: valid objects of our kinds.
+        ignored: objects of other groups.
+        wrong: objects that something is wrong with, and files that cannot be read.
+    """
+
+    paths: ManifestPaths
+    ours: list[tuple[Path, Manifest]] = field(default_factory=list)
+    findings: list[ManifestFinding] = field(default_factory=list)
+    ignored: int = 0
+    wrong: int = 0
+
+    def __str__(self) -> str:
+        told = f"{count_of(len(self.ours) + self.wrong, 'object')} checked, {self.ignored} of other groups ignored, "
+        told += count_of(len(self.findings), "error")
+        skipped = count_of(len(self.paths.skipped), "subfolder")
+        return f"{told}; {skipped} skipped: -R looks into them too" if self.paths.skipped else told
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether the files hold no object at all."""
+        return not (self.ours or self.findings or self.ignored)
+
+
+def add_checks(cli: typer.Typer) -> None:
+    """Add the verb to the command line."""
+
+    @cli.command()
+    def validate(paths: Files, is_recursive: Recursive = False) -> None:
+        """Check manifests as strictly as the API server would; exit 1 where something is wrong."""
+        with ending_in_one_line():
+            found = checked(paths, is_recursive=is_recursive)
+        for finding in found.findings:
+            typer.echo(str(finding))
+        if not found.findings:
+            for warning in warnings_in(found):
+                typer.echo(f"warning: {warning}", err=True)
+        typer.echo(str(found))
+        raise typer.Exit(bool(found.findings))
+
+
+def checked(paths: Sequence[Path], *, is_recursive: bool) -> CheckedManifests:
+    """What is in the files that a command line names, as admission would judge it.
+
+    Raises:
+        AgentMemoryError: a path is not there, a folder has no manifest, or the files hold no object.
+        OSError: a folder cannot be read.
+    """
+    found = CheckedManifests(manifest_paths(paths, is_recursive=is_recursive))
+    for path in found.paths.files:
+        _check(path, found)
+    if found.is_nothing:
+        raise AgentMemoryError(f"no object is in {', '.join(map(str, paths))}")
+    return found
+
+
+def _check(path: Path, found: CheckedManifests) -> None:
+    try:
+        manifests, misread = manifests_of(path)
+    except UnreadableManifest as exc:
+        manifests, misread = [], [exc.misread]
+    except OSError as exc:
+        manifests, misread = [], [Misread(1, FieldError("file", f"cannot be read: {exc.strerror}"))]
+    findings = [ManifestFinding(path, one.line, one.error) for one in misread]
+    found.wrong += len(misread)
+    for manifest in manifests:
+        document = manifest.document
+        if errors := errors_of(document) or figure_errors_of(document):
+            findings += [ManifestFinding(path, line_of(manifest.node, error.field), error) for error in errors]
+            found.wrong += 1
+        elif is_ours(document):
+            found.ours.append((path, manifest))
+        else:
+            found.ignored += 1
+    found.findings += sorted(findings, key=lambda finding: finding.line)
+
+
+def figure_errors_of(document: dict[str, Any]) -> list[FieldError]:
+    """What keeps an object that admission takes from being followed: its scoring expression, its schedules."""
+    if not (is_ours(document) and document["kind"] == AGENT_MEMORY):
+        return []
+    memory = parse_agent_memory(document)
+    scoring = scoring_choice(memory).fault
+    schedules = (lifecycle_fault(effective_lifecycle(memory)), snapshots_fault(memory.spec.snapshots))
+    found = [FieldError(SCORING_EXPRESSION, scoring)] if scoring else []
+    return found + [FieldError(*fault) for fault in schedules if fault]
+
+
+def warnings_in(found: CheckedManifests) -> Iterator[ManifestFinding]:
+    """Yield what admission takes and is worth a look."""
+    for path, manifest in found.ours:
+        for warning in _warnings_of(manifest.document):
+            yield ManifestFinding(path, line_of(manifest.node, warning.field), warning)
+
+
+def _warnings_of(document: dict[str, Any]) -> Iterator[FieldError]:
+    match document["kind"]:
+        case "AgentMemory":
+            yield from _forgetting(document)
+        case "QdrantConnection":
+            yield from _retired(document)
+
+
+def _forgetting(document: dict[str, Any]) -> Iterator[FieldError]:
+    ranking = effective_ranking(parse_agent_memory(document))
+    if gate := strict_gate(ranking):
+        yield FieldError(
+            f"spec.scoring.{gate}",
+            f"{getattr(ranking, STRICT_GATES[gate]):g} leaves out good matches (a similarity of {GOOD_MATCH}), however"
+            " new they are: lower it, or measure what it costs with your embedder (docs/presets.md)",
+        )
+    cut_off = cut_off_days(ranking)
+    if cut_off:
+        named = ", ".join(f"{name} from {days} days on" for name, days in sorted(cut_off.items(), key=lambda of: of[1]))
+        yield FieldError(
+            "spec.scoring.scoreThreshold",
+            f"{ranking.score_threshold:g} hides old memories that match well ({named}): set 0 to find them, or decay:"
+            " false on a type that must not fade (docs/presets.md)",
+        )
+    if types := outranked(ranking):
+        model = name_of(ranking.model)
+        yield FieldError(
+            f"spec.scoring.{DECAYS[model]}",
+            f"under model {model} a good match of {', '.join(types)} ranks behind a poor one that is 100 days newer,"
+            " when both are a year old: let age count less, or set decay: false on a type that must not fade"
+            " (docs/presets.md)",
+        )
+
+
+def _retired(document: dict[str, Any]) -> Iterator[FieldError]:
+    spec = parse_connection(document).spec
+    if spec.allowed_namespaces is not None:
+        meant = allowed_namespaces(spec).model_dump(by_alias=True, exclude_none=True)
+        written = yaml.safe_dump({"namespaces": meant}, default_flow_style=True, sort_keys=False, width=math.inf)
+        yield FieldError(
+            "spec.allowedNamespaces",
+            f"the next version does not read it: replace it by {written.strip().removeprefix('{').removesuffix('}')}",
+        )

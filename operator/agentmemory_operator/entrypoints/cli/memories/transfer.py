@@ -1,0 +1,138 @@
+"""The verbs export and import: a user's memories into a file, and out of one."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.filesize import decimal
+
+from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
+from agentmemory_operator.entrypoints.cli.files import replacing
+from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
+from agentmemory_operator.entrypoints.cli.memories.ask import ApiTarget, Name, Namespace, Token, Url, User, agent_of
+from agentmemory_operator.entrypoints.cli.options import Context
+from agentmemory_operator.entrypoints.cli.run import run_verb
+
+if TYPE_CHECKING:
+    from agentmemory_operator.client import AsyncMemoryClient, Imported
+
+TOLD_EVERY_S = 1.0
+SENT_BYTES = 256 << 10
+
+
+def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+    """Add the verbs to the command line."""
+    _add_export(cli, asking, inspection)
+    _add_import(cli, asking, inspection)
+
+
+def _add_export(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+    @cli.command("export")
+    def export(  # noqa: PLR0913 # each is an option
+        name: Name,
+        user: User,
+        file: Annotated[
+            Path | None, typer.Option("-o", "--output", help="The file; replaced once all is there. Default: print.")
+        ] = None,
+        *,
+        vectors: Annotated[bool, typer.Option("--vectors", help="With the vectors.")] = False,
+        namespace: Namespace = None,
+        context: Context = None,
+        url: Url = None,
+        token: Token = None,
+    ) -> None:
+        """Write all memories of a user as lines of JSON."""
+        target = ApiTarget(
+            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
+        )
+
+        async def work() -> int:
+            agent = await agent_of(inspection, target)
+            async with asking.open_client(target.url, target.token) as api:
+                return await _export(api, agent, user, file, vectors=vectors)
+
+        typer.echo(f"exported {run_verb(work())} memories", err=True)
+
+
+def _add_import(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+    @cli.command("import")
+    def import_(  # noqa: PLR0913 # each is an option
+        name: Name,
+        user: User,
+        file: Annotated[
+            Path, typer.Option("-f", "--file", exists=True, dir_okay=False, help="The lines of an export.")
+        ],
+        *,
+        include_erased: Annotated[bool, typer.Option("--include-erased", help="Also what was forgotten.")] = False,
+        namespace: Namespace = None,
+        context: Context = None,
+        url: Url = None,
+        token: Token = None,
+    ) -> None:
+        """Take in memories of a user that were exported; what is there already stays as it is."""
+        target = ApiTarget(
+            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
+        )
+
+        async def work() -> "Imported":
+            agent = await agent_of(inspection, target)
+            async with asking.open_client(target.url, target.token) as api:
+                with JobProgress(f"{file} to {agent}") as progress, file.open("rb") as content:
+                    lines = _told(content, progress)
+                    return await api.import_memories(agent, user, lines, include_erased=include_erased)
+
+        _tell(run_verb(work()))
+
+
+async def _export(api: "AsyncMemoryClient", agent: str, user: str, file: Path | None, *, vectors: bool) -> int:
+    """Write the lines beside the file, and in its place once they are all there; return the number of memories."""
+    if file is None:
+        return await _write(api, agent, user, sys.stdout.buffer, vectors=vectors)
+    with replacing(file) as draft:
+        return await _write(api, agent, user, draft, vectors=vectors)
+
+
+async def _write(api: "AsyncMemoryClient", agent: str, user: str, out: IO[bytes], *, vectors: bool) -> int:
+    count, told_s = 0, time.monotonic()
+    with JobProgress(f"memories of {agent}") as progress:
+        async for line in api.export(agent, user, vectors=vectors):
+            out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
+            count += 1
+            if time.monotonic() - told_s > TOLD_EVERY_S:
+                progress.advance(f"{count} memories")
+                told_s = time.monotonic()
+    out.flush()
+    return count
+
+
+def _told(content: IO[bytes], progress: JobProgress) -> Iterator[bytes]:
+    """Yield a file, and tell how much of it was sent: the API reads on when it has taken in what came before."""
+    total, sent, told_s = os.fstat(content.fileno()).st_size, 0, time.monotonic()
+    while chunk := content.read(SENT_BYTES):
+        yield chunk
+        sent += len(chunk)
+        if time.monotonic() - told_s > TOLD_EVERY_S:
+            progress.advance(f"{decimal(sent)} of {decimal(total)}", sent, total)
+            told_s = time.monotonic()
+
+
+def _tell(answer: "Imported") -> None:
+    """Print what an import came to; exit status 1 where a line failed."""
+    typer.echo(
+        f"{answer.lines} lines: {answer.imported} imported, {answer.present} there already, {answer.failed} failed"
+    )
+    for one in answer.errors:
+        typer.echo(f"line {one.line}: {_reason(one.error)}", err=True)
+    if answer.more_errors:
+        typer.echo(f"and {answer.more_errors} more", err=True)
+    if answer.failed:
+        raise typer.Exit(1)
+
+
+def _reason(error: Any) -> str:
+    return "; ".join(f"{part.field}: {part.message}" for part in error.errors) or str(error.detail)

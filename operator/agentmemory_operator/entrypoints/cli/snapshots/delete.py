@@ -1,0 +1,89 @@
+"""`agentmemory snapshot delete`: the object goes, and its bytes wherever they are."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from agentmemory_operator.entrypoints.cli.composition import OpenJobs
+from agentmemory_operator.entrypoints.cli.jobs import POLL_S, JobsPlace, add_verb, in_place, titled
+from agentmemory_operator.entrypoints.cli.run import Yes, confirm
+from agentmemory_operator.entrypoints.cli.snapshots.listing import places_of
+from agentmemory_operator.errors import AgentMemoryError, NotFound
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.cache import MEMORY_SNAPSHOT
+from agentmemory_operator.snapshots.rules.steps import FINALIZER, has_succeeded
+from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, Metadata
+
+# How long an operator that works may take to hold the object; a copy's bytes may take longer to go.
+HELD_WITHIN_S, GONE_WITHIN_S = 30.0, 330.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delete:
+    """Delete a snapshot and its bytes, on the server and in S3, whatever its deletionPolicy says."""
+
+    name: Annotated[str, typer.Argument(metavar="SNAPSHOT", help="Of the MemorySnapshot.")]
+    yes: Yes = False
+
+
+def add_delete(snapshots: typer.Typer, open_jobs: OpenJobs) -> None:
+    """Add the verb to the command line."""
+    add_verb(snapshots, "delete", Delete, partial(_run, open_jobs))
+
+
+def _run(open_jobs: OpenJobs, asked: Delete, place: JobsPlace) -> None:
+    found = in_place(open_jobs, place, partial(_find, asked))
+    where = places_of(found.get("status") or {})
+    confirm(f"Delete {titled(found)} and its bytes ({where})?", yes=asked.yes)
+    going_on = "interrupted: the deletion may go on; `kubectl get msnap` shows whether the object is still there"
+    in_place(open_jobs, place, partial(_delete, found), going_on=going_on)
+    typer.echo(f"deleted {titled(found)} and its bytes ({where})")
+
+
+async def _find(asked: Delete, objects: JobObjects, namespace: str) -> Json:
+    return await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.name)
+
+
+async def _delete(found: Json, objects: JobObjects, _: str) -> None:
+    metadata = Metadata.model_validate(found["metadata"])
+    if has_succeeded(found.get("status") or {}):
+        # An object that is deleted before the operator holds it goes without its bytes.
+        await objects.annotate(MEMORY_SNAPSHOT, metadata, {CONFIRM_DELETE: metadata.name})
+        await _until(
+            lambda now: now is None or FINALIZER in (now["metadata"].get("finalizers") or ()),
+            objects,
+            metadata,
+            within_s=HELD_WITHIN_S,
+            otherwise="was not deleted: no operator has taken note. Does one run, and watch this namespace?",
+        )
+    await objects.delete_object(MEMORY_SNAPSHOT, metadata)
+    await _until(
+        lambda now: now is None or now["metadata"].get("uid") != metadata.uid,
+        objects,
+        metadata,
+        within_s=GONE_WITHIN_S,
+        otherwise="is still being deleted: its events say what its bytes wait for",
+    )
+
+
+async def _until(
+    holds: Callable[[Json | None], bool], objects: JobObjects, metadata: Metadata, *, within_s: float, otherwise: str
+) -> None:
+    """Wait until something holds for the object, None where it is gone."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            now = await objects.read_object(MEMORY_SNAPSHOT, metadata.namespace, metadata.name)
+        except NotFound:
+            now = None
+        if holds(now):
+            return
+        if time.monotonic() > deadline:
+            raise AgentMemoryError(f"{MEMORY_SNAPSHOT} {metadata.namespace}/{metadata.name} {otherwise}")
+        await asyncio.sleep(POLL_S)

@@ -1,0 +1,179 @@
+"""`agentmemory snapshot`: make snapshots of an agent and see what there is."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agentmemory_operator.adapters.clock import SystemClock
+from agentmemory_operator.connections.resolve import connection_of
+from agentmemory_operator.entrypoints.cli.composition import Downloads, OpenJobs
+from agentmemory_operator.entrypoints.cli.jobs import (
+    JobsPlace,
+    Output,
+    Wait,
+    add_verb,
+    create,
+    follow,
+    in_place,
+    new_object,
+    print_document,
+    print_object,
+    stamped,
+    status_of,
+    tell,
+    titled,
+)
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.snapshots.delete import add_delete
+from agentmemory_operator.entrypoints.cli.snapshots.download import add_download
+from agentmemory_operator.entrypoints.cli.snapshots.listing import Listed, snapshot_sections, snapshots_document
+from agentmemory_operator.entrypoints.cli.tables import show
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.ports.kubernetes import JobObjects
+from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
+from agentmemory_operator.snapshots.rules.steps import has_succeeded
+from agentmemory_operator.snapshots.rules.why_kept import reasons_of
+from agentmemory_operator.spec.kinds.agent_memory import VERIFY_REQUESTED_AT, AgentMemory, Metadata
+from agentmemory_operator.spec.kinds.parse import parse_agent_memory
+from agentmemory_operator.spec.times import render_time
+
+Name = Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+
+
+class Verify(StrEnum):
+    """How a snapshot is proven."""
+
+    FULL = "Full"
+    CHECKSUM = "Checksum"
+    NONE = "None"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Create:
+    """Make a snapshot of an agent's memories now."""
+
+    name: Name
+    snapshot_name: Annotated[str | None, typer.Option("--name", help="Of the MemorySnapshot.")] = None
+    verify: Annotated[Verify | None, typer.Option(help="How it is proven. Default: Full.")] = None
+    wait: Wait = False
+    output: Output = TableJsonOrYaml.TABLE
+
+    def document(self, namespace: str) -> Json:
+        """The MemorySnapshot."""
+        spec = {"agentMemoryRef": {"name": self.name}} | ({"verify": str(self.verify)} if self.verify else {})
+        return new_object(MEMORY_SNAPSHOT, namespace, self.snapshot_name or stamped(self.name), spec=spec)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class List:
+    """List an agent's snapshots, newest first."""
+
+    name: Name
+    output: Annotated[TableJsonOrYaml, typer.Option("-o", "--output")] = TableJsonOrYaml.TABLE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prove:
+    """Have a snapshot that was made verified once more."""
+
+    name: Annotated[str, typer.Argument(help="Of the AgentMemory.")]
+    snapshot: Annotated[str, typer.Argument(help="Of the MemorySnapshot.")]
+    wait: Wait = False
+    output: Output = TableJsonOrYaml.TABLE
+
+
+def add_snapshots(cli: typer.Typer, open_jobs: OpenJobs, downloads: Downloads) -> None:
+    """Add the verbs to the command line."""
+    snapshots = typer.Typer(no_args_is_help=True, help="Make snapshots of an agent's memories, and see what there is.")
+    add_verb(snapshots, "create", Create, partial(_create, open_jobs))
+    add_verb(snapshots, "list", List, partial(_list, open_jobs))
+    add_verb(snapshots, "verify", Prove, partial(_prove, open_jobs))
+    add_download(snapshots, open_jobs, downloads)
+    add_delete(snapshots, open_jobs)
+    cli.add_typer(snapshots, name="snapshot")
+
+
+def _create(open_jobs: OpenJobs, asked: Create, place: JobsPlace) -> None:
+    async def work(objects: JobObjects, namespace: str) -> Json:
+        # The operator would wait for it; whoever mistypes a name is told at once.
+        await objects.read_object(AGENT_MEMORY, namespace, asked.name)
+        document = await create(objects, asked.document(namespace), asked.output)
+        return await follow(objects, document, asked.output) if asked.wait else document
+
+    see = f"`agentmemory snapshot list {asked.name}{place.options}` shows it"
+    document = in_place(open_jobs, place, work, going_on=f"the snapshot goes on; {see}")
+    if not asked.wait:
+        tell(see, asked.output)
+    print_object(document, asked.output)
+
+
+def _list(open_jobs: OpenJobs, asked: List, place: JobsPlace) -> None:
+    listed = in_place(open_jobs, place, partial(_listed, asked))
+    if asked.output is TableJsonOrYaml.TABLE:
+        show(snapshot_sections(listed), Console())
+    else:
+        print_document(snapshots_document(listed), asked.output)
+
+
+async def _listed(asked: List, objects: JobObjects, namespace: str) -> Listed:
+    found = await objects.list_in(MEMORY_SNAPSHOT, namespace)
+    snapshots = [one for one in found if one["spec"]["agentMemoryRef"]["name"] == asked.name]
+    try:
+        memory = parse_agent_memory(await objects.read_object(AGENT_MEMORY, namespace, asked.name))
+    except NotFound:
+        # Its snapshots outlive an agent, and no rule removes them then.
+        return Listed(snapshots, {})
+    verdicts = reasons_of(
+        memory,
+        snapshots,
+        restores=await objects.list_in(MEMORY_RESTORE, namespace),
+        memories=await objects.list_in(AGENT_MEMORY, namespace),
+        running=await _running(objects, memory),
+        now_ms=SystemClock().now_ms(),
+    )
+    return Listed(snapshots, verdicts)
+
+
+async def _running(objects: JobObjects, memory: AgentMemory) -> str | None:
+    """The version of the agent's server, None where the operator has not told it, or we may not ask."""
+    connection = connection_of(memory)
+    try:
+        document = await objects.read_object(connection.kind, connection.namespace, connection.name)
+    except (NotFound, TransientError):
+        return None
+    version: str | None = (document.get("status") or {}).get("version")
+    return version
+
+
+def _prove(open_jobs: OpenJobs, asked: Prove, place: JobsPlace) -> None:
+    async def work(objects: JobObjects, namespace: str) -> Json:
+        document = await objects.read_object(MEMORY_SNAPSHOT, namespace, asked.snapshot)
+        _check_provable(document, asked.name)
+        request = render_time(SystemClock().now_ms())
+        metadata = Metadata.model_validate(document["metadata"])
+        await objects.annotate(MEMORY_SNAPSHOT, metadata, {VERIFY_REQUESTED_AT: request})
+        tell(f"asked for a verification of {titled(document)}", asked.output)
+        if not asked.wait:
+            return document
+        return await follow(
+            objects, document, asked.output, until=lambda now: status_of(now).get("verifyRequest") == request
+        )
+
+    see = f"`agentmemory snapshot list {asked.name}{place.options}` shows what it came to"
+    document = in_place(open_jobs, place, work, going_on=f"the verification goes on; {see}")
+    if not asked.wait:
+        tell(see, asked.output)
+    print_object(document, asked.output)
+
+
+def _check_provable(document: Json, name: str) -> None:
+    owner = document["spec"]["agentMemoryRef"]["name"]
+    if owner != name:
+        raise AgentMemoryError(f"{titled(document)} is of {owner}, not of {name}")
+    if not has_succeeded(status_of(document)):
+        raise AgentMemoryError(f"{titled(document)} was not made: see its conditions; there is nothing to verify")
