@@ -14,7 +14,7 @@ from agentmemory_operator.entrypoints.cli.composition import (
     Downloads,
     Inspection,
     OpenJobs,
-    Servers,
+    Serving,
     Verbs,
 )
 from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
@@ -37,7 +37,7 @@ def command_line(
     return build_cli(
         Verbs(
             prepare=lambda: None,
-            servers=Servers(
+            servers=Serving(
                 operator=absent,
                 api_kubernetes=absent,
                 api_files=absent,
