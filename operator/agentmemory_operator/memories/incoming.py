@@ -35,6 +35,7 @@ class IncomingMemory:
         is_working: it is for a place of its session's working memory.
         vector: only with provider `none`, and demanded there.
         idempotency_key: the same key and body again gives the same memory; another body is a Conflict.
+        zone: how it is sealed; the agent's object has to allow it.
     """
 
     user_id: str
@@ -71,6 +72,7 @@ class IncomingMemory:
     is_working: bool = False
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
