@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -50,6 +51,25 @@ def test_a_memory_is_stored_found_read_and_deleted(api: MemoryClient, user: str)
     assert isinstance(memory, Memory)
     assert (memory.created_at, memory.tags, memory.namespace, memory.metadata) == (at, ("x", "y"), ("a", "b"), {"n": 1})
     assert list(api.memories("probe", user)) == []
+
+
+def test_an_answer_can_be_made_smaller(api: MemoryClient, user: str) -> None:
+    vector = [0.5, 0.25, *[0.125] * 6]
+    stored = api.remember("probe", user, "c", vector=vector, importance=0.123456, metadata={"n": 0.123456})
+
+    (whole,) = api.search("probe", user, vector=VECTOR).results
+    (small,) = api.search("probe", user, vector=VECTOR, format="compact").results
+    (listed,) = api.memories("probe", user, format="compact")
+    named = api.search_fields("probe", user, ["id", "content"], vector=VECTOR, format="compact")
+    timed = api.search_fields("probe", user, ["created_at"], vector=VECTOR, terms=True)["results"][0]
+
+    assert (small.importance, small.metadata, small.score) == (0.1235, {"n": 0.123456}, round(whole.score, 4))
+    assert replace(small, importance=0.123456, score=whole.score) == whole
+    assert listed.importance == 0.1235
+    assert named["results"] == [{"id": stored.id, "content": "c", "score": small.score}]
+    assert named["generation"] >= 1
+    assert timed.keys() == {"created_at", "score", "similarity", "recency", "utility"}
+    assert datetime.fromisoformat(timed["created_at"]) == whole.created_at
 
 
 async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) -> None:

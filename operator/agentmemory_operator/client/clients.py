@@ -77,6 +77,7 @@ class ApiClient(Generic[Http]):
     remember = Method(memory_calls.remember)
     remember_many = Method(memory_calls.remember_many)
     search = Method(memory_calls.search)
+    search_fields = Method(memory_calls.search_fields)
     memories = Method(memory_calls.memories)
     page = Method(memory_calls.page)
     get = Method(memory_calls.get)

@@ -117,6 +117,7 @@ class SearchOptions(TypedDict, total=False):
     weights: Mapping[str, float]
     terms: bool
     explain: bool
+    format: Literal["full", "compact"]
 
 
 class ListOptions(TypedDict, total=False):
@@ -131,6 +132,7 @@ class ListOptions(TypedDict, total=False):
     include_superseded: bool
     limit: int
     cursor: str
+    format: Literal["full", "compact"]
 
 
 def agents() -> Call[tuple[AgentSummary, ...]]:
@@ -171,9 +173,14 @@ def remember_many(
 
 def search(agent: str, user_id: str, query: str | None = None, **options: Unpack[SearchOptions]) -> Call[SearchResult]:
     """The memories that rank best for a query, or for the option `vector`."""
-    question = {} if query is None else {"query": query}
-    body = json_of({"user_id": user_id, **question, **options})
-    return Call(method="POST", path=path_of(agent, "search"), body=body, read=read_search)
+    return _search(read_search, user_id, agent, query, **options)
+
+
+def search_fields(
+    agent: str, user_id: str, fields: Sequence[str], query: str | None = None, **options: Unpack[SearchOptions]
+) -> Call[dict[str, Any]]:
+    """The same as the API sends it; of each memory only the fields named, beside `score`. Times are text."""
+    return _search(dict, user_id, agent, query, fields=list(fields), **options)
 
 
 def memories(agent: str, user_id: str, **options: Unpack[ListOptions]) -> Listing[Memory]:
@@ -241,6 +248,12 @@ def delete(agent: str, user_id: str, memory_id: str) -> Call[None]:
     path = path_of(agent, "memories", memory_id)
     # One that a lost attempt deleted is no error.
     return Call(method="DELETE", path=path, parameters={"user_id": user_id}, read=_nothing, gone=lambda: None)
+
+
+def _search(read: Callable[[Any], T], user_id: str, agent: str, query: str | None, **options: Any) -> Call[T]:
+    question = {} if query is None else {"query": query}
+    body = json_of({"user_id": user_id, **question, **options})
+    return Call(method="POST", path=path_of(agent, "search"), body=body, read=read)
 
 
 def _read(read: Callable[[Any], T], user_id: str, *parts: str, **options: Any) -> Call[T]:

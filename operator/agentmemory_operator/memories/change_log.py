@@ -9,7 +9,7 @@ clocks differ by `CLOCKS_MS` at most. What is later is read the next time.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid, StoreRejected, StoreUnavailable
@@ -63,14 +63,12 @@ async def read_changes(agent: Agent, request: ChangesRequest) -> ChangePage:
         StoreUnavailable: Qdrant is away, or has no index on the log yet.
     """
     begin = Position(agent.epoch) if request.cursor is None else _position(request.cursor, agent)
+    part = _Part(_of_user(agent, request.user_id), _within(agent, request.limit), settled_ms(agent))
     move = moved(begin, agent.epoch)
-    first = [move] if move else []
-    since = move.position if move else begin
-    limit = _within(agent, request.limit) - len(first)
-    found = await _read(agent, since, _of_user(agent, request.user_id), limit=limit) if limit else []
-    changes = (*first, *(change_of(point["id"], point["payload"], since.epoch) for point in found))
-    last = changes[-1].position if changes else since
-    return ChangePage(changes, last.encode(agent.settings.slug))
+    is_told = move is not None and not part.until_ms < move.at <= agent.clock.now_ms() + CLOCKS_MS
+    changes = await (_read_across(agent, begin, move, part) if move and is_told else _read(agent, begin, part))
+    last = changes[-1].position if changes else begin
+    return ChangePage(tuple(changes), last.encode(agent.settings.slug))
 
 
 def settled_ms(agent: Agent) -> int:
@@ -78,7 +76,41 @@ def settled_ms(agent: Agent) -> int:
     return agent.clock.now_ms() - round(agent.write_s * 1000) - CLOCKS_MS
 
 
-async def _read(agent: Agent, since: Position, of_user: Condition | None, *, limit: int) -> Sequence[Json]:
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is read of the log at a time.
+
+    Attributes:
+        until_ms: up to which time, Unix milliseconds.
+    """
+
+    of_user: Condition | None
+    limit: int
+    until_ms: int
+
+
+async def _read_across(agent: Agent, begin: Position, move: Change, part: _Part) -> list[Change]:
+    """The entries on both sides of a move.
+
+    Its time tells its place: what is restored holds changes from before the move too, as receipts are. One that a wrong
+    clock has put into the future follows what is there.
+    """
+    before = await _read(agent, begin, replace(part, until_ms=min(move.at, part.until_ms)))
+    if (rest := part.limit - len(before)) == 0:
+        return before
+    last = before[-1].position if before else begin
+    move = replace(move, position=replace(last, epoch=move.position.epoch))
+    after = await _read(agent, move.position, replace(part, limit=rest - 1)) if rest > 1 else []
+    return [*before, move, *after]
+
+
+async def _read(agent: Agent, since: Position, part: _Part) -> list[Change]:
+    """The entries after a position."""
+    points = await _read_points(agent, since, part)
+    return [change_of(point["id"], point["payload"], since.epoch) for point in points]
+
+
+async def _read_points(agent: Agent, since: Position, part: _Part) -> Sequence[Json]:
     """Points by time, then by id.
 
     The engine orders by the time alone; those of one time it gives by id. So where a page begins or ends between points
@@ -86,15 +118,15 @@ async def _read(agent: Agent, since: Position, of_user: Condition | None, *, lim
     """
     points: list[Json] = []
     if since.id is not None:
-        points = await _read_time(agent, logged_at(since.at, of_user), limit=limit, after=since.id)
-    if (wanted := limit - len(points)) == 0:
+        points = await _read_time(agent, logged_at(since.at, part.of_user), limit=part.limit, after=since.id)
+    if (wanted := part.limit - len(points)) == 0:
         return points
     order: Json = {"order_by": {"key": LOGGED_KEY, "direction": "asc"}}
-    later = await _scroll(agent, logged(since, settled_ms(agent), of_user), limit=wanted, **order)
+    later = await _scroll(agent, logged(since, part.until_ms, part.of_user), limit=wanted, **order)
     if len(later) == wanted:
         last = time_of(later[-1]["payload"])
         later = [point for point in later if time_of(point["payload"]) < last]
-        later += await _read_time(agent, logged_at(last, of_user), limit=wanted - len(later))
+        later += await _read_time(agent, logged_at(last, part.of_user), limit=wanted - len(later))
     return points + sorted(later, key=lambda point: (time_of(point["payload"]), str(point["id"])))
 
 

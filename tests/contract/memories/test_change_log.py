@@ -115,6 +115,8 @@ async def test_a_forgotten_user_leaves_one_entry_that_names_nobody(logged: World
     await world.add("coffee", supersedes=first)
     await delete_head(world.agent, await world.add("a slip"), user_id="u")
     other = await world.add("of somebody else", user_id="v")
+    # What is of one moment lies in the order of its ids.
+    world.clock.move(ms=1)
     receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
     world.clock.move(ms=SETTLED_MS)
     found, _ = await read(world)
@@ -166,27 +168,68 @@ async def test_a_cursor_of_another_agent_is_refused(logged: World) -> None:
     assert position_of(cursor, f"{slug}x") is None
 
 
+def move(world: World, *, number: int, contents: int = 0) -> int:
+    """Let the alias lead to another collection; return the number of the change."""
+    world.agent = replace(world.agent, epoch=Epoch(number=number, contents=contents))
+    return number
+
+
+def restore(world: World) -> int:
+    return move(world, number=world.clock.now_ms(), contents=world.clock.now_ms())
+
+
 async def test_another_collection_behind_the_alias_is_an_entry_and_cursors_go_on(logged: World) -> None:
     world = logged
     before = await world.add("before")
     world.clock.move(ms=SETTLED_MS)
     _, cursor = await read(world)
-    rebuilt_ms = world.clock.now_ms()
-    world.agent = replace(world.agent, epoch=Epoch(number=rebuilt_ms, contents=0))
+    rebuilt = move(world, number=world.clock.now_ms())
+    world.clock.move(ms=1)
     after = await world.add("after")
-    assert await settled(world, cursor) == [("rebuilt", str(rebuilt_ms)), ("stored", after)]
-    restored_ms = world.clock.now_ms()
-    world.agent = replace(world.agent, epoch=Epoch(number=restored_ms, contents=restored_ms))
-    found, cursor = await read(world, cursor, limit=1)
-    assert [(change.kind, change.at) for change in found] == [("restored", restored_ms)]
-    # Of which collection the rest is does not matter: the times go on.
-    assert await settled(world, cursor) == [("stored", after)]
+    assert await settled(world, cursor) == [("rebuilt", str(rebuilt)), ("stored", after)]
+    _, cursor = await read(world, cursor)
+    restored = restore(world)
+    world.clock.move(ms=SETTLED_MS)
+    found, over = await read(world, cursor)
+    assert [(change.kind, change.at) for change in found] == [("restored", restored)]
+    assert await settled(world, over) == []
     # Another process may not know of it yet.
-    world.agent = replace(world.agent, epoch=Epoch(number=rebuilt_ms, contents=0))
-    assert await settled(world, cursor) == [("stored", after)]
-    world.agent = replace(world.agent, epoch=Epoch(number=restored_ms, contents=restored_ms))
+    move(world, number=rebuilt)
+    assert await settled(world, cursor) == await settled(world, over) == []
+    move(world, number=restored, contents=restored)
     # Who begins has nothing to read again.
     assert await settled(world) == [("stored", before), ("stored", after)]
+
+
+async def test_a_restore_has_its_place_among_the_changes_by_its_time(logged: World) -> None:
+    world = logged
+    _, cursor = await read(world)
+    memory = await world.add("tea", user_id="v")
+    world.clock.move(ms=1_000)
+    receipt = await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    world.clock.move(ms=1_000)
+    restored = restore(world)
+    world.clock.move(ms=1_000)
+    later = await world.add("coffee", user_id="v")
+    world.clock.move(ms=SETTLED_MS - 2_000)
+    found, _ = await read(world, cursor)
+    assert [change.kind for change in found] == ["stored", "forgotten"], "earlier changes could follow the restore yet"
+    told = [("stored", memory), ("forgotten", receipt.id), ("restored", str(restored)), ("stored", later)]
+    assert await settled(world, cursor) == told
+    for limit in (1, 2, 3, 4):
+        seen, next_cursor = [], cursor
+        while (page := await read(world, next_cursor, limit=limit))[0]:
+            next_cursor = page[1]
+            seen += [(change.kind, change.id) for change in page[0]]
+        assert seen == told
+
+
+async def test_a_restore_that_a_wrong_clock_put_into_the_future_is_told_all_the_same(logged: World) -> None:
+    world = logged
+    _, cursor = await read(world)
+    memory = await world.add("tea")
+    number = move(world, number=world.clock.now_ms() + 10**9, contents=1)
+    assert await settled(world, cursor) == [("stored", memory), ("restored", str(number))]
 
 
 async def test_the_log_goes_where_the_points_go(own: World, qdrant_url: str) -> None:

@@ -168,6 +168,18 @@ async def test_events_are_told_once_in_order_and_signed(operators: Operators, ta
     assert operators.asked
 
 
+async def test_what_was_erased_before_a_restore_is_told_before_it(operators: Operators, target: Target) -> None:
+    world = operators.world
+    await world.forgetting.forget(world.agent, ForgetRequest(scope=Scope(user_id="u")))
+    world.clock.move(ms=1_000)
+    number = world.clock.now_ms()
+    world.agent = replace(world.agent, epoch=Epoch(number=number, contents=number))
+    world.clock.move(ms=SETTLED_MS - 1_000)
+    await operators.look()
+    await operators.later()
+    assert [event["type"] for event in target.events] == ["erased", "restored"]
+
+
 async def test_a_webhook_is_told_what_it_asks_for_alone(operators: Operators, target: Target) -> None:
     operators.events = ["restored"]
     world = operators.world
