@@ -23,7 +23,7 @@ MIB = 1 << 20
 @pytest.fixture(scope="module")
 def guarded(qdrant_url: str) -> Iterator[str]:
     """An API that demands a token and is not ready."""
-    with running_api(qdrant_url, guard=TokenGuard("s3cret"), standing=Settled("no Qdrant answers", 75)) as stack:
+    with running_api(qdrant_url, guard=TokenGuard("s3cret"), sources=Settled("no Qdrant answers", 75)) as stack:
         yield stack.api_url
 
 

@@ -97,7 +97,7 @@ def test_the_access_log_says_who_was_served_and_no_memory(
 
 @pytest.mark.parametrize(("age_s", "told"), [(0.0, None), (60.0, None), (75.9, "75")])
 def test_old_settings_are_served_with_a_warning(qdrant_url: str, age_s: float, told: str | None) -> None:
-    with running_api(qdrant_url, PROBE, standing=Settled(None, age_s)) as stack:
+    with running_api(qdrant_url, PROBE, sources=Settled(None, age_s)) as stack:
         answers = [httpx.get(stack.api_url + path) for path in ("/v1/agents/probe", "/v1/agents/nobody")]
         probe = httpx.get(f"{stack.api_url}/readyz")
 

@@ -12,7 +12,7 @@ from kubernetes.aio import client, config
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.entrypoints.operator import operating
-from agentmemory_operator.entrypoints.operator.operating import Standing, fill
+from agentmemory_operator.entrypoints.operator.operating import Startup, fill
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.feed import OperatorFeed
 from tests.support.cluster.controlplane import ControlPlane
@@ -123,14 +123,14 @@ async def test_a_start_ends_with_what_is_missing(
     configuration = client.Configuration()
     await config.load_kube_config(config_file=str(path), client_configuration=configuration)
     cluster = KubernetesCluster(configuration)
-    standing = Standing(0.2)
+    startup = Startup(0.2)
 
     with pytest.raises(AgentMemoryError, match=r"gave up after .* cannot list QdrantConnection") as caught:
-        await fill(cast(OperatorFeed, cast(Any, None)), cluster, standing)
+        await fill(cast(OperatorFeed, cast(Any, None)), cluster, startup)
 
     await cluster.close()
     assert words in str(caught.value)
-    assert words in (standing.why_not_ready() or "")
+    assert words in (startup.why_not_ready() or "")
 
 
 @pytest.mark.parametrize("verb", ["operator", "api"])

@@ -14,7 +14,7 @@ from agentmemory_operator.entrypoints.cli.composition import (
     Downloads,
     Inspection,
     OpenJobs,
-    Servers,
+    Serving,
     Verbs,
 )
 from tests.support.programs import AGENTMEMORY, ROOT, clean_environment
@@ -43,7 +43,7 @@ def verbs_of(
 
     return Verbs(
         prepare=lambda: None,
-        servers=Servers(
+        servers=Serving(
             operator=absent,
             api_kubernetes=absent,
             api_files=absent,

@@ -10,23 +10,20 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from agentmemory_operator.agents.collection_facts import Facts, check_epoch, names_of_vectors, not_ready, read_facts
+from agentmemory_operator.agents.collection_facts import Facts, check_epoch, not_ready, read_facts
 from agentmemory_operator.agents.fence import TIMES, Fence, Times
 from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.agents.next_embedder import EmbedderFactory, Upcoming
 from agentmemory_operator.agents.sizes import Sizes
 from agentmemory_operator.collections.rules.claims import NO_CLAIMS
 from agentmemory_operator.collections.rules.collection import (
-    METADATA_KEY,
     KeywordSource,
-    embedding_from_json,
-    keyword_from_json,
 )
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
-from agentmemory_operator.ports.base import Clock, Vector
+from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cluster_identity import ClusterId
@@ -349,31 +346,6 @@ async def open_collection(
     return _agent_of(settings, store, facts, embedder, clock)
 
 
-async def open_copy(store: PointStore, settings: AgentSettings, physical: str, clock: Clock) -> Agent:
-    """An agent over one collection by its own name, whoever's it is; nothing can be embedded.
-
-    Raises:
-        NotFound: there is no such collection.
-    """
-    config = (await store.describe(physical))["config"]
-    marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
-    source = embedding_from_json(marker.get("embedding") or {})
-    strict = config.get("strict_mode_config") or {}
-    most = strict.get("max_query_limit") if strict.get("enabled") else None
-    ranking = replace(settings.ranking, max_query_limit=most)
-    return Agent(
-        settings=replace(settings, ranking=ranking),
-        physical=physical,
-        store=store,
-        source=source,
-        embedder=_NoEmbedder(source.dimensions),
-        clock=clock,
-        distance=config["params"]["vectors"]["distance"],
-        vectors=names_of_vectors(config["params"]),
-        keyword=keyword_from_json(marker.get("keyword")),
-    )
-
-
 def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder: Embedder, clock: Clock) -> Agent:
     return Agent(
         settings=settings,
@@ -388,14 +360,6 @@ def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder
         allows_exact=facts.allows_exact,
         epoch=Epoch(number=facts.number, contents=facts.contents),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _NoEmbedder:
-    dimensions: int
-
-    async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        raise AssertionError("a copy is not written to by people")
 
 
 def _embeds_alike(before: Agent, settings: AgentSettings, facts: Facts) -> bool:

@@ -60,7 +60,7 @@ from agentmemory_operator.spec.effective.embedding import effective_embedding
 from agentmemory_operator.spec.effective.revisions import at_revision
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, Metadata
-from agentmemory_operator.spec.kinds.cel import OPENAI_URL
+from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.spec.kinds.parse import told_of_access
 from agentmemory_operator.spec.naming import alias_of

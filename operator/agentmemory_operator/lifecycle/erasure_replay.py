@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
 
-from agentmemory_operator.agents.directory import Agent, open_copy
+from agentmemory_operator.agents.copies import open_copy
+from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.lifecycle.erase import KEYS, Erasing, Erasure, Spares, earlier_versions
 from agentmemory_operator.lifecycle.rules.erasure import (

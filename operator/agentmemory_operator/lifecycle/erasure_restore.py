@@ -6,7 +6,7 @@ ended.
 
 from dataclasses import dataclass
 
-from agentmemory_operator.agents.directory import open_copy
+from agentmemory_operator.agents.copies import open_copy
 from agentmemory_operator.collections.previous import is_of, live_behind
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from agentmemory_operator.entrypoints.cli.commands import build_cli
-from agentmemory_operator.entrypoints.cli.composition import AgentSource, Asking, Downloads, Inspection, Servers, Verbs
+from agentmemory_operator.entrypoints.cli.composition import AgentSource, Asking, Downloads, Inspection, Serving, Verbs
 from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM, called_as, complete_plugin
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import SettingInvalid, Settings
@@ -58,7 +58,7 @@ def _verbs(settings: Settings) -> Verbs:
 
     return Verbs(
         prepare=lambda: _prepare(settings),
-        servers=Servers(
+        servers=Serving(
             operator=lambda options: _room("operator").run_operator(settings, options),
             api_kubernetes=lambda options: _room("api").run_api_kubernetes(settings, options),
             api_files=lambda options, manifests, data: _room("api").run_api_files(settings, options, manifests, data),

@@ -125,26 +125,29 @@ class Api:
         secrets_of = self._secrets_of if in_cluster else None
         stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=secrets_of)
         self._identity = ClusterIdentity(cluster.cluster_id)
-        directory = AgentDirectory(
-            *(stores.store_for, self._open_embedder, stores.capabilities_of),
-            secret_rules=SECRET_RULES,
-            timeout_of=stores.timeout_of,
-            cluster_id=self._identity.cluster_id,
-            clock=clock,
-        )
+        directory = self._directory_over(stores, clock)
         self.feed = ApiFeed(table, directory, stores.forget_agent)
         reranker = FastEmbedReranker(self._embedders.files)
         self.services = compose(
             *(directory, reranker, Hooks(directory, self._secrets_of, clock)), meter=meter, writer=uuid4().hex[:8]
         )
         claimed = (CLAIMS,) if in_cluster else ()
-        self.standing = Readiness(
+        self.readiness = Readiness(
             [*sources(namespaces), *claimed],
             directory,
             stores.store_for,
             is_identified=lambda: self._identity.is_known,
         )
         self._sweeper = Sweeper(directory)
+
+    def _directory_over(self, stores: PointStores, clock: SystemClock) -> AgentDirectory:
+        return AgentDirectory(
+            *(stores.store_for, self._open_embedder, stores.capabilities_of),
+            secret_rules=SECRET_RULES,
+            timeout_of=stores.timeout_of,
+            cluster_id=self._identity.cluster_id,
+            clock=clock,
+        )
 
     async def _open_embedder(self, source: EmbeddingSource, settings: AgentSettings) -> Embedder:
         embedder = await self._embedders.open(
@@ -164,8 +167,8 @@ class Api:
             body_bytes=settings.max_body_mib * MIB,
             caller_rate=settings.max_caller_rate,
         )
-        app = create_app(self.services, guard, self._user_tokens, standing=self.standing, limits=limits)
-        works = (self._identity.run(), self._sweeper.run(), self.standing.run())
+        app = create_app(self.services, guard, self._user_tokens, sources=self.readiness, limits=limits)
+        works = (self._identity.run(), self._sweeper.run(), self.readiness.run())
         beside = [asyncio.create_task(work) for work in works]
         try:
             async with serving(app, host=host, port=port) as url:
@@ -200,9 +203,9 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         )
         following = [asyncio.create_task(follow(api, cluster, *source)) for source in sources(options.namespaces)]
         namespace = options.lease_namespace or own_namespace()
-        claims = follow_claims(cluster, namespace, lambda: api.standing.heard(CLAIMS))
+        claims = follow_claims(cluster, namespace, lambda: api.readiness.heard(CLAIMS))
         following.append(asyncio.create_task(follow_claimed(api, claims)))
-        following.append(asyncio.create_task(api.standing.check_start()))
+        following.append(asyncio.create_task(api.readiness.check_start()))
         stack.push_async_callback(cancel, *following)
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
         say(f"API {url}")

@@ -34,7 +34,7 @@ from agentmemory_operator.connections.secret_hosts import GuardedSecrets, Secret
 from agentmemory_operator.controllers.agent_memory import Passes, Periods
 from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.entrypoints.operator.health import Probes, create_health_app
-from agentmemory_operator.entrypoints.operator.operating import Standing, operate
+from agentmemory_operator.entrypoints.operator.operating import Startup, operate
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
@@ -334,7 +334,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         calls, tracer = call_counter(), open_tracer(settings, stack, service="agentmemory-operator")
         settings = beside_api_server(settings, configuration.host)
         egress = egress_of(settings)
-        stores, standing = Stores(stack, watch=led_calls(leadership, calls, tracer), egress=egress), Standing()
+        stores, startup = Stores(stack, watch=led_calls(leadership, calls, tracer), egress=egress), Startup()
         transport = open_led_transport(configuration, leadership, stack)
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
@@ -355,12 +355,12 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         operator = Operator(ports, settings, tracer=tracer)
         metrics = [*operator.metrics, *embedders.meter.metrics, calls]
         probes = Probes(
-            *(lambda: operator.queue.stuck_s, standing.why_not_ready),
+            *(lambda: operator.queue.stuck_s, startup.why_not_ready),
             lambda: render(told_by(metrics, is_leading=leadership.is_leading)),
         )
         await _serve_health(probes, settings, options, stack)
         names = options.namespaces
-        await operate(operator, cluster, configuration, leadership=leadership, namespaces=names, standing=standing)
+        await operate(operator, cluster, configuration, leadership=leadership, namespaces=names, startup=startup)
 
 
 async def _serve_health(probes: Probes, settings: Settings, options: OperatorOptions, stack: AsyncExitStack) -> None:

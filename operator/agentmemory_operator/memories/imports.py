@@ -6,16 +6,24 @@ two steps leaves what a sweep, or the same lines again, finishes.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Any
 
 from agentmemory_operator.agents.checks import is_immutable
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import AgentMemoryError, Conflict
+from agentmemory_operator.errors import Conflict
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.chains import midway
 from agentmemory_operator.memories.draft import MemoryDraft, bare_drafts, worded
+from agentmemory_operator.memories.import_batch import (
+    ImportBatch,
+    Line,
+    Outcome,
+    has_successor,
+    refusal_of,
+    taken_by_another,
+)
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.point_pages import read_pages, replacing
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED, equals, equals_any, only
@@ -47,67 +55,6 @@ _KEYS = (
 _Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """A memory as a line of an export tells it.
-
-    Attributes:
-        memory: what it says; `supersedes` and `parent_id` are those of the export.
-        id: None is made of what it says, so that the same line gives the same.
-        vector_of: `embedding_name` of what made the vector; a vector of something else is made anew.
-        is_item: it lies under the key of its namespace.
-        changed_at: when somebody changed it last, Unix milliseconds; None is now.
-        versions: of an item, newest first.
-    """
-
-    memory: IncomingMemory
-    id: str | None = None
-    superseded_by: str | None = None
-    superseded_at: int | None = None
-    stated_end: int | None = None
-    last_accessed_at: int | None = None
-    access_count: int = 0
-    observed_by: tuple[str, ...] = ()
-    is_item: bool = False
-    changed_at: int | None = None
-    versions: tuple[ItemVersion, ...] = ()
-    vector_of: str | None = None
-
-
-Outcome = Literal["imported", "present"] | AgentMemoryError
-
-
-@dataclass(slots=True)
-class _Batch:
-    """Lines on their way in.
-
-    Attributes:
-        drafts: those that may be written, by place.
-        known: what lies under their ids, and under those that they link to.
-        fixed: what is stored, immutable, and not told to have a successor.
-        heads: of the identities of the drafts, those that are stored.
-        follows: the version before each draft that has one there.
-    """
-
-    lines: Sequence[Line]
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
-    drafts: dict[int, MemoryDraft] = field(default_factory=dict)
-    fixed: frozenset[str] = frozenset()
-    known: dict[str, Payload] = field(default_factory=dict)
-    heads: dict[str, str] = field(default_factory=dict)
-    follows: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def places(self) -> dict[str, int]:
-        """Place of each draft by id."""
-        return {draft.record.id: place for place, draft in self.drafts.items()}
-
-    def refuse(self, place: int, outcome: Outcome) -> None:
-        """Decide a line without writing it."""
-        self.outcomes[place] = outcome
-        self.drafts.pop(place, None)
-
-
 def embedding_name(source: EmbeddingSource) -> str:
     """What names a vector space in an export."""
     *parts, prefixes = source.identity
@@ -125,11 +72,11 @@ async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erase
         EmbedderUnavailable, StoreUnavailable: nothing was written.
         OutcomeUnknown: some may have been written; the same again writes the rest.
     """
-    batch = _Batch(lines)
+    batch = ImportBatch(lines)
     await _draft(agent, batch)
     await _look(agent, batch)
     for place in sorted(batch.drafts):
-        if refusal := _refusal(batch, place, brings_back_erased=brings_back_erased):
+        if refusal := refusal_of(batch, place, brings_back_erased=brings_back_erased):
             batch.refuse(place, refusal)
     with midway():
         await _write(agent, batch)
@@ -138,7 +85,7 @@ async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erase
     return [batch.outcomes[place] for place in range(len(lines))]
 
 
-async def _draft(agent: Agent, batch: _Batch) -> None:
+async def _draft(agent: Agent, batch: ImportBatch) -> None:
     """Check and embed what the lines say; a vector of the same space is taken as it is."""
     # What was stored once is not checked for what may have changed since; versions of one moment end as they begin.
     bare = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
@@ -161,7 +108,7 @@ async def _draft(agent: Agent, batch: _Batch) -> None:
                 batch.outcomes[place] = draft
 
 
-async def _look(agent: Agent, batch: _Batch) -> None:
+async def _look(agent: Agent, batch: ImportBatch) -> None:
     """Read what the lines meet, once no step of it is left half done."""
     linked = [link for line in batch.lines for link in (line.memory.supersedes, line.superseded_by) if link]
     wanted = sorted({*batch.places, *linked})
@@ -179,7 +126,7 @@ async def _look(agent: Agent, batch: _Batch) -> None:
     batch.heads = await _heads(agent, identities)
 
 
-async def _write(agent: Agent, batch: _Batch) -> None:
+async def _write(agent: Agent, batch: ImportBatch) -> None:
     if not batch.drafts:
         return
     drafts = [_linked(draft, batch) for _, draft in sorted(batch.drafts.items())]
@@ -200,7 +147,7 @@ async def _write(agent: Agent, batch: _Batch) -> None:
     await session_keywords.settle(agent, [*batch.places, *before])
 
 
-async def _join(agent: Agent, batch: _Batch) -> None:
+async def _join(agent: Agent, batch: ImportBatch) -> None:
     """Let each version follow the one before it; those that came together need only be shown."""
     rows = await _rows(agent, sorted({*batch.places, *batch.follows.values()}))
     shown: list[Json] = []
@@ -214,7 +161,7 @@ async def _join(agent: Agent, batch: _Batch) -> None:
             if before.get("supersededById") == memory_id:
                 shown.append(_showing(row, agent.clock.now_ms()))
             elif not await chains.join(agent, row):
-                batch.outcomes[place] = _taken(before.get("id"))
+                batch.outcomes[place] = taken_by_another(before.get("id"))
     if shown:
         await agent.store.batch(agent.alias, shown, strong=True)
 
@@ -256,83 +203,12 @@ def _id_of(memory: IncomingMemory, record: MemoryRecord) -> str:
     return keyed_id(record.agent_id, record.user_id, f"import\x1f{sha256(said.encode()).hexdigest()}")
 
 
-def _refusal(batch: _Batch, place: int, *, brings_back_erased: bool) -> Outcome | None:
-    """Why a draft is not written: it is there, or what is there stands against it."""
-    draft, line = batch.drafts[place], batch.lines[place]
-    row, user_id = batch.known.get(draft.record.id), draft.record.user_id
-    if row is not None:
-        if TOMBSTONE_KEY not in row and row.get("userId") == user_id:
-            return "present"
-        if refusal := _taken_id(row, user_id, brings_back_erased=brings_back_erased):
-            return refusal
-    elsewhere = next((n for n, other in batch.drafts.items() if n < place and other.record.id == draft.record.id), None)
-    return "present" if elsewhere is not None else _chain_refusal(batch, place, line)
-
-
-def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemoryError | None:
-    memory_id = row["id"]
-    if ERASURE_KEY in row:
-        way_out = "leave it out, or import with include_erased=true"
-        return None if brings_back_erased else Conflict(f"id: {memory_id} was erased by forget: {way_out}")
-    if row.get("userId") != user_id:
-        return Conflict(f"id: {memory_id} is taken: leave id out to store it under a new one")
-    if row.get("supersededById"):
-        return Conflict(f"id: {memory_id} was deleted, and others follow it")
-    return None
-
-
-def _chain_refusal(batch: _Batch, place: int, line: Line) -> AgentMemoryError | None:
-    """Why a version finds no place in its chain; notes which one it follows, if it does."""
-    record = batch.drafts[place].record
-    before, after = line.memory.supersedes, line.superseded_by
-    later = batch.known.get(after or "")
-    if later and TOMBSTONE_KEY not in later and later.get("supersedesId") != record.id:
-        return Conflict(f"superseded_by: {after} is there and does not follow it; send the oldest version first")
-    if before and (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
-        batch.follows[record.id] = before
-    elif (row := batch.known.get(before or "")) and _may_be_followed(row, record):
-        if row.get("supersededById") not in (None, record.id):
-            return _taken(before)
-        if row["id"] in batch.fixed and row.get("supersededById") is None:
-            return Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
-        batch.follows[record.id] = row["id"]
-    return _identity_refusal(batch, record, is_head=not _has_successor(batch, line, record.id))
-
-
-def _identity_refusal(batch: _Batch, record: MemoryRecord, *, is_head: bool) -> AgentMemoryError | None:
-    identity = record.identity_id
-    if identity is None or not is_head:
-        return None
-    head = batch.heads.get(identity)
-    if head not in (None, record.id, batch.follows.get(record.id)):
-        return Conflict(f"{record.id}: {head} is there under the same key or subject, and is newer to this agent")
-    batch.heads[identity] = record.id
-    return None
-
-
-def _has_successor(batch: _Batch, line: Line, memory_id: str) -> bool:
-    """Whether a later version comes along or is there already."""
-    after = line.superseded_by
-    if after is None:
-        return False
-    place = batch.places.get(after)
-    if place is not None and batch.lines[place].memory.supersedes == memory_id:
-        return True
-    row = batch.known.get(after)
-    return bool(row and TOMBSTONE_KEY not in row and row.get("supersedesId") == memory_id)
-
-
-def _may_be_followed(row: _Row, record: MemoryRecord) -> bool:
-    is_other = TOMBSTONE_KEY in row or row.get("userId") != record.user_id
-    return not (is_other or row.get("working") or ITEM_NAMESPACE_KEY in row)
-
-
-def _linked(draft: MemoryDraft, batch: _Batch) -> MemoryDraft:
+def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:
     """A draft with its links to what is there, or comes along."""
     line, record = batch.lines[draft.place], draft.record
     before = batch.follows.get(record.id)
     record = replace(record, supersedes_id=before, pending=before is not None)
-    if _has_successor(batch, line, record.id):
+    if has_successor(batch, line, record.id):
         ended = line.superseded_at if line.superseded_at is not None else record.updated_at
         record = replace(record, superseded_by_id=line.superseded_by, superseded_at=ended)
     elif line.superseded_by:
@@ -379,10 +255,6 @@ def _over(agent: Agent, point: Json, tombstone: _Row) -> list[Json]:
 def _showing(row: _Row, now_ms: int) -> Json:
     payload = {"pending": False, "rev": row["rev"] + 1, "updatedAt": now_ms, LOGGED_KEY: now_ms}
     return {"set_payload": {"payload": payload, "filter": only(row["id"], equals("rev", row["rev"]), NOT_DELETED)}}
-
-
-def _taken(memory_id: str | None) -> Conflict:
-    return Conflict(f"supersedes: {memory_id} has another successor in this agent")
 
 
 async def _rows(agent: Agent, ids: Sequence[str]) -> dict[str, Payload]:

@@ -9,7 +9,8 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from agentmemory_operator.agents.directory import Agent, open_copy
+from agentmemory_operator.agents.copies import open_copy
+from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.previous import mark_previous, restore_source
 from agentmemory_operator.collections.retire import retire
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY

@@ -25,7 +25,7 @@ from agentmemory_operator.spec.effective.settings import AgentSettings, effectiv
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.spec_webhooks import Webhook
 from agentmemory_operator.spec.times import parse_time
-from agentmemory_operator.webhooks.rules.events import KEPT_MS, Event, cleanup_event, event_of, key_of, retry_s
+from agentmemory_operator.webhooks.rules.events import KEPT_MS, WebhookEvent, cleanup_event, event_of, key_of, retry_s
 
 log = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Webhooks:
         progress.cleanup = time
         return None
 
-    async def _send(self, memory: AgentMemory, hook: Webhook, progress: _Progress, event: Event) -> str | None:
+    async def _send(self, memory: AgentMemory, hook: Webhook, progress: _Progress, event: WebhookEvent) -> str | None:
         """Send one event that the webhook asks for, unless it is too old; return why it was not taken."""
         if event.name not in hook.events:
             return None

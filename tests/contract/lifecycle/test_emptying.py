@@ -14,7 +14,8 @@ from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable, Transi
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories import tombstone_writes as burials
-from agentmemory_operator.memories.imports import Line, import_lines
+from agentmemory_operator.memories.import_batch import Line
+from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address

@@ -12,7 +12,8 @@ from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.rules.cleanup import SESSION_GRACE_MS, Removal, rules_of
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
-from agentmemory_operator.memories.imports import Line, import_lines
+from agentmemory_operator.memories.import_batch import Line
+from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.expiry import HOUR_MS, is_past
 from agentmemory_operator.memories.stored import change_head, read_memory

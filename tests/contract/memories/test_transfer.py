@@ -16,7 +16,8 @@ from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.exports import export_memories
 from agentmemory_operator.memories.history import read_history
-from agentmemory_operator.memories.imports import Line, Outcome, import_lines
+from agentmemory_operator.memories.import_batch import Line, Outcome
+from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address

@@ -11,7 +11,8 @@ from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.errors import RequestInvalid
-from agentmemory_operator.memories.imports import Line, import_lines
+from agentmemory_operator.memories.import_batch import Line
+from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address

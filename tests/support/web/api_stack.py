@@ -20,7 +20,7 @@ from agentmemory_operator.agents.fence import TIMES, Times
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
 from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, MeteredEmbedder
-from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, Standing, create_app
+from agentmemory_operator.entrypoints.api.app import ALWAYS_READY, SourceState, create_app
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, IdentityGuard, OpenGuard
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.api.use_cases import Services, compose
@@ -67,7 +67,7 @@ class OneKey:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A standing that does not change."""
+    """Sources that do not change."""
 
     reason: str | None
     age: float
@@ -161,7 +161,7 @@ def running_api(
     qdrant_url: str,
     *documents: Document,
     guard: Guard | None = None,
-    standing: Standing = ALWAYS_READY,
+    sources: SourceState = ALWAYS_READY,
     limits: Limits | None = None,
     meter: ApiMeter | None = None,
     models: pathlib.Path | None = None,
@@ -184,6 +184,6 @@ def running_api(
     tokens = UserTokens(
         OneKey(), JwtUserTokens(), clock or SystemClock(), has_identities=isinstance(guard, IdentityGuard)
     )
-    app = create_app(services, guard, tokens, standing=standing, limits=limits)
+    app = create_app(services, guard, tokens, sources=sources, limits=limits)
     with serve(app) as url:
         yield Stack(api_url=url, qdrant_url=qdrant_url, services=services)

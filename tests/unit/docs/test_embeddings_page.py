@@ -6,7 +6,7 @@ import yaml
 
 from agentmemory_operator.adapters.embedding.openai_embedder import SHORTENABLE
 from agentmemory_operator.spec.effective.embedding import Prefixes, effective_embedding
-from agentmemory_operator.spec.kinds.cel import FASTEMBED_DEFAULT_MODEL, FASTEMBED_MODELS
+from agentmemory_operator.spec.kinds.cel.embedding import FASTEMBED_DEFAULT_MODEL, FASTEMBED_MODELS
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.pages import DOCS
 from tests.support.spec.documents import memory_document

@@ -6,7 +6,7 @@ import pytest
 
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.entrypoints.operator import operating
-from agentmemory_operator.entrypoints.operator.operating import Standing, fill
+from agentmemory_operator.entrypoints.operator.operating import Startup, fill
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.runtime.feed import OperatorFeed
 
@@ -57,28 +57,28 @@ async def test_a_start_waits_for_what_is_missing_and_then_ends_with_it(
 ) -> None:
     monkeypatch.setattr(operating, "LIST_RETRY_S", 0.0)
     clock = Clock()
-    standing = Standing(120.0, now_s=lambda: clock.now_s)
-    assert standing.why_not_ready() == "the objects are not listed yet"
+    startup = Startup(120.0, now_s=lambda: clock.now_s)
+    assert startup.why_not_ready() == "the objects are not listed yet"
 
     with pytest.raises(AgentMemoryError, match=r"gave up after 150 s: cannot list QdrantConnection: a right"):
         await fill(
             cast(OperatorFeed, Taken()),
             cast(KubernetesCluster, Refusing(clock, "no CRDs", "no CRDs", "a right is missing")),
-            standing,
+            startup,
         )
 
-    assert standing.why_not_ready() == "the objects are not listed yet: cannot list QdrantConnection: no CRDs"
+    assert startup.why_not_ready() == "the objects are not listed yet: cannot list QdrantConnection: no CRDs"
     assert [record.getMessage() for record in caplog.records] == [
         "cannot list QdrantConnection: no CRDs; waiting for it, 70 s at most"
     ]
-    standing.ready.set()
-    assert standing.why_not_ready() is None
+    startup.ready.set()
+    assert startup.why_not_ready() is None
 
 
 async def test_what_a_killed_operator_had_begun_is_gone_on_with_before_more_is_begun() -> None:
     """Else more would be under way at once than are to be, and what was begun would come last."""
     taken = Taken()
 
-    await fill(cast(OperatorFeed, taken), cast(KubernetesCluster, Listed()), Standing())
+    await fill(cast(OperatorFeed, taken), cast(KubernetesCluster, Listed()), Startup())
 
     assert taken == ["c-begun", "a-asked", "b-ended", "d-new"]

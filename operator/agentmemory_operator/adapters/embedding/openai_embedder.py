@@ -25,7 +25,7 @@ from agentmemory_operator.adapters.http.egress import USUAL, Egress, HostSession
 from agentmemory_operator.adapters.http.httpx_transport import BASE_URL, MOST_HEADER, client_of, reason_behind
 from agentmemory_operator.errors import AgentMemoryError, EmbedderUnavailable, FieldError, RequestInvalid, SpecInvalid
 from agentmemory_operator.ports.base import Vector
-from agentmemory_operator.spec.kinds.cel import OPENAI_URL
+from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 # The client insists on a key; services of one's own often want none.
 NO_KEY = "none"
@@ -108,21 +108,7 @@ class OpenAIEmbedder:
         # What the service was seen to take; None until then.
         self._encoding: Encoding | None = None
         self._where = (options.base_url or OPENAI_URL).rstrip("/")
-        self._host = HostSession(
-            *(egress, self._where),
-            field=FIELD,
-            proxies=("all",),
-            headers={
-                "Authorization": f"Bearer {options.api_key or NO_KEY}",
-                "Accept": "application/json",
-                "Accept-Encoding": "identity",
-                "Content-Type": "application/json",
-                "User-Agent": f"agentmemory/{__version__}",
-            },
-            limit=MAX_CONNECTIONS,
-            keepalive_timeout=KEEP_ALIVE_S,
-            ssl=trust_of(self._where, None) or True,
-        )
+        self._host = _session_of(egress, self._where, options.api_key or NO_KEY)
         self._client = openai.AsyncOpenAI(
             # The session has the key and the address.
             api_key=NO_KEY,
@@ -276,6 +262,24 @@ class OpenAIEmbedder:
 
 
 _LIMITS = "mostly it is longer than the model takes, or batchSize larger than the service does"
+
+
+def _session_of(egress: Egress, where: str, key: str) -> HostSession:
+    return HostSession(
+        *(egress, where),
+        field=FIELD,
+        proxies=("all",),
+        headers={
+            "Authorization": f"Bearer {key}",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "Content-Type": "application/json",
+            "User-Agent": f"agentmemory/{__version__}",
+        },
+        limit=MAX_CONNECTIONS,
+        keepalive_timeout=KEEP_ALIVE_S,
+        ssl=trust_of(where, None) or True,
+    )
 
 
 def _numbers(embedding: Any) -> Vector:

@@ -21,7 +21,7 @@ LOOK_S, FIRST_LOOK_S, AGREE_S = 0.25, 0.02, 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class NodeView:
     """What one node says of a collection's shards.
 
     Attributes:
@@ -59,7 +59,7 @@ class QdrantNode:
             number = told.get("peer_id")
             return None if number is None else int(number)
 
-    async def view(self, physical: str) -> View:
+    async def view(self, physical: str) -> NodeView:
         """What it says of a collection's shards.
 
         Raises:
@@ -129,7 +129,7 @@ class QdrantNode:
             await self.transport.send_file(path, "snapshot", content, name=RECEIVED, timeout_s=self._deadline_s)
 
 
-async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[QdrantNode, View]]:
+async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[QdrantNode, NodeView]]:
     """What each node that can be reached says of a collection.
 
     Raises:
@@ -138,7 +138,7 @@ async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Qdr
     """
     asked = list(nodes)
     told = await asyncio.gather(*(node.view(physical) for node in asked), return_exceptions=True)
-    found = [(node, view) for node, view in zip(asked, told, strict=True) if isinstance(view, View)]
+    found = [(node, view) for node, view in zip(asked, told, strict=True) if isinstance(view, NodeView)]
     failures = [each for each in told if isinstance(each, BaseException)]
     for failure in failures:
         if not isinstance(failure, StoreUnavailable | NotFound):
@@ -155,7 +155,7 @@ async def views_of(nodes: Iterable[QdrantNode], physical: str) -> list[tuple[Qdr
 
 async def settled_views(
     nodes: Iterable[QdrantNode], physical: str, *, within_s: float = AGREE_S
-) -> list[tuple[QdrantNode, View]]:
+) -> list[tuple[QdrantNode, NodeView]]:
     """What each node that can be reached says of a collection once all of them know it, or none does.
 
     Raises:
@@ -230,13 +230,13 @@ def _is_elsewhere(exc: NotFound | StoreRejected) -> bool:
     return isinstance(exc, NotFound) or exc.status == 400
 
 
-def _view(told: Mapping[str, Any]) -> View:
+def _view(told: Mapping[str, Any]) -> NodeView:
     local = {int(each["shard_id"]): printable_start(str(each["state"])) for each in told["local_shards"]}
     states: dict[int, tuple[str, ...]] = {shard: (state,) for shard, state in local.items()}
     for each in told["remote_shards"]:
         shard = int(each["shard_id"])
         states[shard] = (*states.get(shard, ()), printable_start(str(each["state"])))
-    return View(local, states, len(told.get("shard_transfers") or ()))
+    return NodeView(local, states, len(told.get("shard_transfers") or ()))
 
 
 def _collection(physical: str) -> str:

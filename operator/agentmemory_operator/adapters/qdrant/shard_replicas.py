@@ -8,8 +8,8 @@ from agentmemory_operator.adapters.qdrant.nodes import (
     AGREE_S,
     INITIALIZING,
     LOOK_S,
+    NodeView,
     QdrantNode,
-    View,
     looks,
     settled_views,
 )
@@ -74,12 +74,12 @@ class ShardReplicas:
         return ", ".join(found + ([f"{moving} transfers"] if moving else []))
 
 
-def _is_being_made(views: list[tuple[QdrantNode, View]]) -> bool:
+def _is_being_made(views: list[tuple[QdrantNode, NodeView]]) -> bool:
     """Whether a shard of a new collection has only replicas that are being made."""
     return any({*states} == {INITIALIZING} for _, view in views for states in view.states.values())
 
 
-def _sources(views: list[tuple[QdrantNode, View]], physical: str) -> dict[int, QdrantNode]:
+def _sources(views: list[tuple[QdrantNode, NodeView]], physical: str) -> dict[int, QdrantNode]:
     """Of each shard a node that has an active replica.
 
     Raises:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destination, Exempt, goes_to
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
-from agentmemory_operator.spec.kinds.cel import OPENAI_URL
+from agentmemory_operator.spec.kinds.cel.embedding import OPENAI_URL
 
 Reference = tuple[str, str, str]
 """Namespace and name of a Secret, and the key in it."""

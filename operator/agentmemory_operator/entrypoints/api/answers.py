@@ -72,6 +72,14 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
         "speaker": record.speaker,
         "role": record.role,
         "metadata": record.metadata,
+        **_particulars(record),
+        **_history(record),
+    }
+
+
+def _particulars(record: MemoryRecord) -> Json:
+    """What only some types have, or items."""
+    return {
         "key": record.key,
         "subject": record.subject,
         "status_value": record.status_value,
@@ -85,6 +93,12 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
         "observed_by": record.observed_by,
         "observation_count": record.observation_count,
         "namespace": record.namespace,
+    }
+
+
+def _history(record: MemoryRecord) -> Json:
+    """What became of it: the chain it is in, its times, how often it was read."""
+    return {
         "supersedes": record.supersedes_id,
         "superseded_by": record.superseded_by_id,
         "superseded_at": _time(record.superseded_at),

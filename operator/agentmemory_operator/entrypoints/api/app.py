@@ -58,7 +58,7 @@ METHODS = ("DELETE", "GET", "PATCH", "POST", "PUT")
 log = logging.getLogger(__name__)
 
 
-class Standing(Protocol):
+class SourceState(Protocol):
     """What the process serves from."""
 
     def why_not_ready(self) -> str | None:
@@ -78,7 +78,7 @@ class _AlwaysReady:
         return 0.0
 
 
-ALWAYS_READY: Standing = _AlwaysReady()
+ALWAYS_READY: SourceState = _AlwaysReady()
 
 
 def create_app(
@@ -86,7 +86,7 @@ def create_app(
     guard: Guard,
     user_tokens: UserTokens,
     *,
-    standing: Standing = ALWAYS_READY,
+    sources: SourceState = ALWAYS_READY,
     limits: Limits | None = None,
 ) -> FastAPI:
     """The application.
@@ -95,10 +95,30 @@ def create_app(
 
     Args:
         user_tokens: pass beside what the guard lets pass.
-        standing: what the process serves from.
+        sources: what the process serves from.
         limits: how much is served at once.
     """
-    app = FastAPI(
+    app = _bare_app()
+    pressure = Pressure(limits or Limits())
+    app.state.services, app.state.user_tokens = services, user_tokens
+    for router in ROUTERS:
+        # Not included: the framework would look for the route anew at each level, twice.
+        app.router.routes.extend(router.routes)
+    _add_probes(app, sources)
+    measured = [*services.meter.metrics(), *services.access_counts.metrics(), *gauges_of(pressure, sources)]
+    _add_metrics(app, measured)
+    _add_problem_pages(app)
+    add_docs(app)
+    _add_error_handlers(app)
+    beside = UserTokenGuard(guard, user_tokens)
+    app.add_middleware(Edge, guard=beside, meter=services.meter, pressure=pressure, settings_age_s=sources.age_s)
+    _describe_once(app)
+    return app
+
+
+def _bare_app() -> FastAPI:
+    """The framework's application, with nothing of its own beside the routes that are added."""
+    return FastAPI(
         title=openapi.TITLE,
         version=__version__,
         lifespan=_lifespan,
@@ -108,21 +128,6 @@ def create_app(
         # Its own would tell users of queries, to whom OTEL_* says: ours are in `Edge`.
         telemetry={"auto_configure": False, "tracing": False, "metrics": False, "logs": False},
     )
-    pressure = Pressure(limits or Limits())
-    app.state.services, app.state.user_tokens = services, user_tokens
-    for router in ROUTERS:
-        # Not included: the framework would look for the route anew at each level, twice.
-        app.router.routes.extend(router.routes)
-    _add_probes(app, standing)
-    measured = [*services.meter.metrics(), *services.access_counts.metrics(), *gauges_of(pressure, standing)]
-    _add_metrics(app, measured)
-    _add_problem_pages(app)
-    add_docs(app)
-    _add_error_handlers(app)
-    beside = UserTokenGuard(guard, user_tokens)
-    app.add_middleware(Edge, guard=beside, meter=services.meter, pressure=pressure, settings_age_s=standing.age_s)
-    _describe_once(app)
-    return app
 
 
 @contextlib.asynccontextmanager
@@ -153,14 +158,14 @@ def _describe_once(app: FastAPI) -> None:
     app.openapi = describe_once  # type: ignore[method-assign]
 
 
-def _add_probes(app: FastAPI, standing: Standing) -> None:
+def _add_probes(app: FastAPI, sources: SourceState) -> None:
     @app.get("/healthz", summary="Tell whether the process answers", **describe(HealthOut, problems=()))
     async def healthz() -> Response:
         return json_response({"status": "ok"})
 
     @app.get("/readyz", summary="Tell whether agents can be served", **describe(HealthOut, problems=(503,)))
     async def readyz(request: Request) -> Response:
-        detail = standing.why_not_ready()
+        detail = sources.why_not_ready()
         if detail is None:
             return json_response({"status": "ok"})
         problem = Problem(type=UNAVAILABLE, detail=detail, headers={"Retry-After": "1"})
@@ -175,7 +180,7 @@ def _add_metrics(app: FastAPI, metrics: Sequence[Metric]) -> None:
         return Response(render(metrics), headers={"content-type": CONTENT_TYPE})
 
 
-def gauges_of(pressure: Pressure, standing: Standing) -> list[Metric]:
+def gauges_of(pressure: Pressure, sources: SourceState) -> list[Metric]:
     """What is read when somebody asks."""
     return [
         Gauge("agentmemory_api_requests_in_flight", "Requests under way.", (), lambda: {(): float(pressure.requests)}),
@@ -195,7 +200,7 @@ def gauges_of(pressure: Pressure, standing: Standing) -> list[Metric]:
             "agentmemory_api_settings_age_seconds",
             "Seconds since the source of objects was heard of.",
             (),
-            lambda: {(): standing.age_s()},
+            lambda: {(): sources.age_s()},
         ),
     ]
 

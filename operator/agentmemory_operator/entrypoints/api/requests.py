@@ -44,7 +44,7 @@ from agentmemory_operator.spec.presets.table import Weights
 
 BATCH_MAX = 1_000
 LIST_LIMIT = 50
-# As of the object's own weights: `spec/kinds/cel.py`.
+# As of the object's own weights: `spec/kinds/cel/scoring.py`.
 WEIGHTS_TOLERANCE = 1e-6
 LIST_LIMIT_MAX = 1_000
 

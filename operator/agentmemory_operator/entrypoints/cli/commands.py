@@ -17,7 +17,7 @@ from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class ListedVerb:
     """Where a verb is.
 
     Attributes:
@@ -39,102 +39,102 @@ _TRANSFER = "memories.transfer.add_transferring", ("asking", "inspection")
 _JOBS = ("open_jobs",)
 PRINTERS = "install.prints.add_printers"
 VERBS = {
-    "operator": Verb(
+    "operator": ListedVerb(
         "Run",
         "Run the operator, in a cluster or with a kubeconfig; of several, the one that holds the lease works.",
         *_SERVERS,
     ),
-    "api": Verb("Run", "Run the retrieval API.", *_SERVERS),
-    "dev": Verb(
+    "api": ListedVerb("Run", "Run the retrieval API.", *_SERVERS),
+    "dev": ListedVerb(
         "Run", "Run everything in one process: dev Qdrant, reconcile of a folder of manifests, API.", *_SERVERS
     ),
-    "devserver": Verb("Run", "Run only the dev Qdrant server.", *_SERVERS),
-    "validate": Verb(
+    "devserver": ListedVerb("Run", "Run only the dev Qdrant server.", *_SERVERS),
+    "validate": ListedVerb(
         "Look",
         "Check manifests as strictly as the API server would; exit 1 where something is wrong.",
         "look.validate.add_checks",
     ),
-    "plan": Verb(
+    "plan": ListedVerb(
         "Look",
         "Show what applying manifests would do to their collections; change nothing.",
         "look.plan.add_plan",
         ("inspection",),
     ),
-    "orphans": Verb(
+    "orphans": ListedVerb(
         "Look",
         "List the collections that no AgentMemory owns, with the commands to adopt or delete each; change nothing.",
         "look.orphans.add_orphans",
         ("inspection",),
     ),
-    "status": Verb(
+    "status": ListedVerb(
         "Look",
         "Show an AgentMemory: its conditions, a held plan with the way out, its collection.",
         "look.status.add_status",
         _JOBS,
     ),
-    "preset": Verb("Look", "List the presets, or print one in full.", "look.preset.add_presets"),
-    "search": Verb("Memories", "Search an agent's memories of a user, ranked as the object declares.", *_ASKING),
-    "remember": Verb("Memories", "Store a memory of a user, durably.", *_ASKING),
-    "forget": Verb(
+    "preset": ListedVerb("Look", "List the presets, or print one in full.", "look.preset.add_presets"),
+    "search": ListedVerb("Memories", "Search an agent's memories of a user, ranked as the object declares.", *_ASKING),
+    "remember": ListedVerb("Memories", "Store a memory of a user, durably.", *_ASKING),
+    "forget": ListedVerb(
         "Memories",
         "Erase a user's memories for good, in copies too; without --filters and --older-than everything of the user.",
         *_ASKING,
     ),
-    "receipts": Verb("Memories", "List what was erased of an agent's memories, and when.", *_ASKING),
-    "export": Verb("Memories", "Write all memories of a user as lines of JSON.", *_TRANSFER),
-    "import": Verb(
+    "receipts": ListedVerb("Memories", "List what was erased of an agent's memories, and when.", *_ASKING),
+    "export": ListedVerb("Memories", "Write all memories of a user as lines of JSON.", *_TRANSFER),
+    "import": ListedVerb(
         "Memories", "Take in memories of a user that were exported; what is there already stays as it is.", *_TRANSFER
     ),
-    "approve": Verb(
+    "approve": ListedVerb(
         "Decide",
         "Let a held plan be carried out; with --all those of a preset's newer revision, a few objects at a time.",
         "decide.approve.add_approve",
         _JOBS,
     ),
-    "cleanup": Verb(
+    "cleanup": ListedVerb(
         "Decide",
         "Ask the operator for a cleanup now; with --dry-run list what it would remove and why, and change nothing.",
         "decide.cleanup.add_cleanup",
         ("inspection",),
     ),
-    "rebuild": Verb(
+    "rebuild": ListedVerb(
         "Decide",
         "Show where a rebuild of an agent's collection stands; watch, pause, resume, cancel it, or take it back.",
         "decide.rebuild.add_rebuild",
         _JOBS,
     ),
-    "takeover": Verb(
+    "takeover": ListedVerb(
         "Decide",
         "Let objects take over collections that a rebuilt cluster, or another object, left behind.",
         "decide.takeover.add_takeover",
         _JOBS,
     ),
-    "snapshot": Verb(
+    "snapshot": ListedVerb(
         "Snapshots",
         "Make snapshots of an agent's memories, and see what there is.",
         "snapshots.snapshot.add_snapshots",
         ("open_jobs", "downloads"),
     ),
-    "restore": Verb(
+    "restore": ListedVerb(
         "Snapshots",
         "Restore an agent's memories from a snapshot, or take its last restore back; or all that a Qdrant has lost.",
         "snapshots.restore.add_restore",
         _JOBS,
     ),
-    "uninstall": Verb(
+    "uninstall": ListedVerb(
         "Install",
         "Delete every object and the definitions, once the catalogue of what they say is kept in a file.",
         "install.uninstall.add_uninstall",
         ("open_installed",),
     ),
-    "crds": Verb("Install", "Print the CustomResourceDefinitions.", "install.crds.add_crds"),
-    "schema": Verb("Install", "Print the JSON Schema of the kinds, for editors.", "install.crds.add_crds"),
-    "completion": Verb(
+    "crds": ListedVerb("Install", "Print the CustomResourceDefinitions.", "install.crds.add_crds"),
+    "schema": ListedVerb("Install", "Print the JSON Schema of the kinds, for editors.", "install.crds.add_crds"),
+    "completion": ListedVerb(
         "Install",
         "Print what a shell has to read to complete this command: source <(agentmemory completion bash).",
         PRINTERS,
     ),
-    "version": Verb("Install", "Print the version.", PRINTERS),
+    "version": ListedVerb("Install", "Print the version.", PRINTERS),
 }
 
 

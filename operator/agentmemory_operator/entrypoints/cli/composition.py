@@ -71,7 +71,7 @@ class ApiOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Servers:
+class Serving:
     """The verbs that serve: each runs until it is stopped."""
 
     operator: Callable[[OperatorOptions], Awaitable[None]]
@@ -143,7 +143,7 @@ class Verbs:
     """
 
     prepare: Callable[[], None]
-    servers: Servers
+    servers: Serving
     inspection: Inspection
     open_jobs: OpenJobs
     downloads: Downloads

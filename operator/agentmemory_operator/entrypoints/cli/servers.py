@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from agentmemory_operator.entrypoints.cli.composition import AgentSource, ApiOptions, OperatorOptions, Servers
+from agentmemory_operator.entrypoints.cli.composition import AgentSource, ApiOptions, OperatorOptions, Serving
 from agentmemory_operator.entrypoints.cli.options import DATA
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
@@ -24,14 +24,14 @@ ApiNamespace = Annotated[
 Port = Annotated[int, typer.Option(min=0, max=65_535, help="0 is any free one.")]
 
 
-def add_servers(cli: typer.Typer, servers: Servers) -> None:
+def add_servers(cli: typer.Typer, servers: Serving) -> None:
     """Add the verbs to the command line."""
     _add_operator(cli, servers)
     _add_api(cli, servers)
     _add_development(cli, servers)
 
 
-def _add_operator(cli: typer.Typer, servers: Servers) -> None:
+def _add_operator(cli: typer.Typer, servers: Serving) -> None:
     @cli.command()
     def operator(
         namespace: Namespaces = None,
@@ -50,7 +50,7 @@ def _add_operator(cli: typer.Typer, servers: Servers) -> None:
         run_verb(servers.operator(options))
 
 
-def _add_api(cli: typer.Typer, servers: Servers) -> None:
+def _add_api(cli: typer.Typer, servers: Serving) -> None:
     @cli.command()
     def api(  # noqa: PLR0913 # each is an option
         host: Annotated[str | None, typer.Option(help="Default: loopback, in a cluster every address.")] = None,
@@ -87,7 +87,7 @@ def _add_api(cli: typer.Typer, servers: Servers) -> None:
             run_verb(servers.api_files(options, manifests, data or DATA))
 
 
-def _add_development(cli: typer.Typer, servers: Servers) -> None:
+def _add_development(cli: typer.Typer, servers: Serving) -> None:
     @cli.command()
     def dev(
         manifests: Manifests,

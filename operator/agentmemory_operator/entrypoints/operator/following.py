@@ -23,7 +23,7 @@ class Served(Protocol):
     """What main composes of the retrieval half."""
 
     feed: ApiFeed
-    standing: Readiness
+    readiness: Readiness
 
 
 def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
@@ -34,11 +34,11 @@ def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
 async def follow(api: Served, cluster: KubernetesCluster, kind: str, namespace: str) -> None:
     """Feed one kind's objects, of one namespace or of all, to the API, for ever."""
     source = kind, namespace
-    heard, failed = partial(api.standing.heard, source), partial(api.standing.failed, source)
+    heard, failed = partial(api.readiness.heard, source), partial(api.readiness.failed, source)
     async for event, content in cluster.follow(kind, heard, failed=failed, namespace=namespace):
         if isinstance(content, list):
             api.feed.take_list(kind, content, namespace=namespace)
-            api.standing.synced(source)
+            api.readiness.synced(source)
         else:
             api.feed.take(event, content)
 
@@ -47,7 +47,7 @@ async def follow_claimed(api: Served, claims: AsyncGenerator[ClaimSet, None]) ->
     """Feed to the API which namespace each slug belongs to, for ever."""
     async for found in claims:
         api.feed.take_claims(found)
-        api.standing.synced(CLAIMS)
+        api.readiness.synced(CLAIMS)
 
 
 async def follow_folder(folder: ManifestFolder, api: Served, operator: Operated | None) -> None:
@@ -56,7 +56,7 @@ async def follow_folder(folder: ManifestFolder, api: Served, operator: Operated 
         for event, document in events:
             feed_all(event, document, api, operator)
         for source in sources():
-            api.standing.synced(source)
+            api.readiness.synced(source)
 
 
 async def pass_on(folder: ManifestFolder, api: Served, operator: Operated) -> None:

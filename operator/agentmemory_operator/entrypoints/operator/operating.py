@@ -25,7 +25,7 @@ LIST_RETRY_S = 2.0
 PATIENCE_S = 120.0
 
 
-class Standing:
+class Startup:
     """How far the start is, for the probe; ends a start that gets no further.
 
     Args:
@@ -80,14 +80,14 @@ async def operate(
     *,
     leadership: Leadership | None = None,
     namespaces: Sequence[str] = (),
-    standing: Standing | None = None,
+    startup: Startup | None = None,
 ) -> None:
     """Work on the objects of a cluster until SIGTERM or SIGINT.
 
     Args:
         leadership: passes run only while it is held; a standby lists and watches meanwhile. None works at once.
         namespaces: those to watch; none is all.
-        standing: told what the start waits for, and that everything was listed and the watches begin.
+        startup: told what the start waits for, and that everything was listed and the watches begin.
 
     Raises:
         AgentMemoryError: the objects cannot be read.
@@ -96,8 +96,8 @@ async def operate(
     # kopf and its imports are of no use to the other verbs.
     from agentmemory_operator.entrypoints.operator.handlers import build_registry, run_kopf
 
-    standing = standing or Standing()
-    await fill(operator.feed, cluster, standing)
+    startup = startup or Startup()
+    await fill(operator.feed, cluster, startup)
     tasks = begin(operator, cluster, leadership, namespaces)
 
     async def stop() -> None:
@@ -108,7 +108,7 @@ async def operate(
     where = f"namespaces {', '.join(namespaces)}" if namespaces else "the whole cluster"
     log.info("watching %s of %s", ", ".join(KINDS), where)
     registry = build_registry(operator.feed, configuration, on_stop=stop)
-    watching = asyncio.create_task(run_kopf(registry, namespaces, started=standing.ready))
+    watching = asyncio.create_task(run_kopf(registry, namespaces, started=startup.ready))
     await until_any_ends(tasks, watching, stop)
 
 
@@ -201,7 +201,7 @@ async def resync(feed: OperatorFeed, cluster: KubernetesCluster, *, period_s: fl
                 feed.drop_absent(known, documents)
 
 
-async def fill(feed: OperatorFeed, cluster: KubernetesCluster, standing: Standing) -> None:
+async def fill(feed: OperatorFeed, cluster: KubernetesCluster, startup: Startup) -> None:
     """Read every object once before the first pass: who owns a slug is decided among all of them.
 
     Raises:
@@ -213,7 +213,7 @@ async def fill(feed: OperatorFeed, cluster: KubernetesCluster, standing: Standin
                 await cluster.check_served()
                 documents = await cluster.list_all(kind)
             except TransientError as exc:
-                standing.wait_for(f"cannot list {kind}: {exc}")
+                startup.wait_for(f"cannot list {kind}: {exc}")
                 await asyncio.sleep(LIST_RETRY_S)
             else:
                 break

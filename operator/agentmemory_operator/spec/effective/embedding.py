@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.base import SecretKeyRef
-from agentmemory_operator.spec.kinds.cel import (
+from agentmemory_operator.spec.kinds.cel.embedding import (
     FASTEMBED_DEFAULT_MODEL,
     FASTEMBED_MODELS,
     OPENAI_DEFAULT_MODEL,

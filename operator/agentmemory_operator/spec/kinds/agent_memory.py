@@ -12,11 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from agentmemory_operator.spec.access import SCOPE_PATTERN
-from agentmemory_operator.spec.kinds import cel as rules
 from agentmemory_operator.spec.kinds.base import Model, NamespaceName, ObjectName
-from agentmemory_operator.spec.kinds.cel import (
-    SLUG_MAX_LENGTH,
-)
+from agentmemory_operator.spec.kinds.cel import agent_memory as rules
+from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
 from agentmemory_operator.spec.kinds.lifecycle import ItemsSpec, LifecycleSpec, TtlSpec
 from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpec
 from agentmemory_operator.spec.kinds.schema import distinct, keyed_by, validated

@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.config import JsonDict
 
-from agentmemory_operator.spec.kinds import cel as rules
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.base import HostName, Model, SecretKeyRef
-from agentmemory_operator.spec.kinds.cel import SLUG_MAX_LENGTH
+from agentmemory_operator.spec.kinds.cel import connection as rules
+from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
+from agentmemory_operator.spec.kinds.cel.url import is_url
 from agentmemory_operator.spec.kinds.schema import distinct, validated, words_or_object
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
@@ -17,14 +18,14 @@ _LABEL_KEY = (
 )
 
 QdrantUrl = Annotated[
-    str, Field(max_length=2048, json_schema_extra=validated(rules.is_url("url", "http://qdrant.qdrant.svc:6333")))
+    str, Field(max_length=2048, json_schema_extra=validated(is_url("url", "http://qdrant.qdrant.svc:6333")))
 ]
 NodeUrl = Annotated[
     str,
     Field(
         max_length=512,
         description="Base URL of one node.",
-        json_schema_extra=validated(rules.is_url("nodes", "http://qdrant-0.qdrant.svc:6333")),
+        json_schema_extra=validated(is_url("nodes", "http://qdrant-0.qdrant.svc:6333")),
     ),
 ]
 

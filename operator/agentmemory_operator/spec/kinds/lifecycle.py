@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds import cel as rules
 from agentmemory_operator.spec.kinds.base import Model, Schedule, StatusModel
+from agentmemory_operator.spec.kinds.cel import agent_memory as rules
 from agentmemory_operator.spec.kinds.schema import validated
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS, MAX_WORKING_MEMORY_SLOTS, TtlMode
 from agentmemory_operator.spec.schedule import ZONE_PATTERN

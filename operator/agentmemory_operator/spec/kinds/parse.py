@@ -10,7 +10,6 @@ from functools import cache
 from typing import Any, TypeVar
 
 from agentmemory_operator.errors import FieldError, SpecInvalid
-from agentmemory_operator.spec.kinds import cel_snapshot as snapshot_rules
 from agentmemory_operator.spec.kinds.admission import problems_of
 from agentmemory_operator.spec.kinds.agent_memory import (
     API_VERSION,
@@ -22,6 +21,7 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     Metadata,
 )
 from agentmemory_operator.spec.kinds.base import Model
+from agentmemory_operator.spec.kinds.cel import snapshot as snapshot_rules
 from agentmemory_operator.spec.kinds.connection import QdrantConnection
 from agentmemory_operator.spec.kinds.documents import (
     AccessDocument,

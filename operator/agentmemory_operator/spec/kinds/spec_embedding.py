@@ -4,14 +4,15 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds import cel as rules
 from agentmemory_operator.spec.kinds.base import Model, SecretKeyRef
-from agentmemory_operator.spec.kinds.cel import FASTEMBED_DEFAULT_MODEL, OPENAI_DEFAULT_MODEL, WORDLLAMA_MODEL
+from agentmemory_operator.spec.kinds.cel import embedding as rules
+from agentmemory_operator.spec.kinds.cel.embedding import FASTEMBED_DEFAULT_MODEL, OPENAI_DEFAULT_MODEL, WORDLLAMA_MODEL
+from agentmemory_operator.spec.kinds.cel.url import is_url
 from agentmemory_operator.spec.kinds.schema import validated
 
 ProviderUrl = Annotated[
     str,
-    Field(max_length=2048, json_schema_extra=validated(rules.is_url("baseURL", "http://embedder.ml.svc/v1"))),
+    Field(max_length=2048, json_schema_extra=validated(is_url("baseURL", "http://embedder.ml.svc/v1"))),
 ]
 Prefix = Annotated[str, Field(max_length=512)]
 

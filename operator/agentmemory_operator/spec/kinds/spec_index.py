@@ -4,8 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field
 
-from agentmemory_operator.spec.kinds import cel as rules
 from agentmemory_operator.spec.kinds.base import Model
+from agentmemory_operator.spec.kinds.cel import index as rules
 from agentmemory_operator.spec.kinds.schema import keyed_by, validated
 
 KeywordLanguage = Literal[

@@ -4,13 +4,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from agentmemory_operator.spec.kinds import cel as rules
 from agentmemory_operator.spec.kinds.base import Model, SecretKeyRef
+from agentmemory_operator.spec.kinds.cel.url import is_url
 from agentmemory_operator.spec.kinds.schema import distinct, validated
 
 WebhookUrl = Annotated[
     str,
-    Field(max_length=2048, json_schema_extra=validated(rules.is_url("url", "https://hooks.example.com/memories"))),
+    Field(max_length=2048, json_schema_extra=validated(is_url("url", "https://hooks.example.com/memories"))),
 ]
 EventName = Annotated[
     Literal["memory_superseded", "cleanup_done", "erased", "restored"], Field(description="One kind of event.")

@@ -32,7 +32,7 @@ _EVENTS: Mapping[Kind, str] = {"superseded": "memory_superseded", "forgotten": "
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WebhookEvent:
     """One event, as every attempt sends it.
 
     Attributes:
@@ -61,23 +61,23 @@ class Event:
         }
 
 
-def event_of(change: Change, uid: str, slug: str) -> Event | None:
+def event_of(change: Change, uid: str, slug: str) -> WebhookEvent | None:
     """The event that a change is; None where it is none."""
     name = _EVENTS.get(change.kind)
     if name is None:
         return None
     data = {"agent": slug, "id": change.id, "user_id": change.user_id}
-    return Event(_id(uid, name, change.id, str(change.at)), name, change.at, data)
+    return WebhookEvent(_id(uid, name, change.id, str(change.at)), name, change.at, data)
 
 
-def cleanup_event(last: Mapping[str, Any], at_ms: int, uid: str, slug: str) -> Event:
+def cleanup_event(last: Mapping[str, Any], at_ms: int, uid: str, slug: str) -> WebhookEvent:
     """The event that a cleanup is.
 
     Args:
         last: `status.lastCleanup`.
     """
     data = {"agent": slug, "removed": last.get("removed") or 0}
-    return Event(_id(uid, "cleanup_done", str(last.get("time"))), "cleanup_done", at_ms, data)
+    return WebhookEvent(_id(uid, "cleanup_done", str(last.get("time"))), "cleanup_done", at_ms, data)
 
 
 def key_of(secret: str) -> bytes | None:

@@ -27,7 +27,7 @@ from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parame
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.exports import Exported
-from agentmemory_operator.memories.imports import Line
+from agentmemory_operator.memories.import_batch import Line
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.runtime.slices import at_once

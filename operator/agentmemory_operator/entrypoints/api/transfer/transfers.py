@@ -47,7 +47,8 @@ from agentmemory_operator.errors import (
     TransientError,
 )
 from agentmemory_operator.memories.exports import Exported, export_memories
-from agentmemory_operator.memories.imports import BATCH, Line, Outcome, embedding_name, import_lines
+from agentmemory_operator.memories.import_batch import Line, Outcome
+from agentmemory_operator.memories.imports import BATCH, embedding_name, import_lines
 from agentmemory_operator.runtime.slices import in_slices
 
 LINE_MAX_BYTES = MIB

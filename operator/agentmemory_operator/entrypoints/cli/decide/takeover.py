@@ -25,7 +25,7 @@ LATER = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Takeover:
+class TakeoverOptions:
     """Let objects take over collections that a rebuilt cluster, or another object, left behind."""
 
     name: Annotated[str | None, typer.Argument(help="One AgentMemory.")] = None
@@ -36,10 +36,10 @@ class Takeover:
 
 def add_takeover(cli: typer.Typer, open_jobs: OpenJobs) -> None:
     """Add the verb to the command line."""
-    add_verb(cli, "takeover", Takeover, partial(_run, open_jobs))
+    add_verb(cli, "takeover", TakeoverOptions, partial(_run, open_jobs))
 
 
-def _run(open_jobs: OpenJobs, asked: Takeover, place: JobsPlace) -> None:
+def _run(open_jobs: OpenJobs, asked: TakeoverOptions, place: JobsPlace) -> None:
     if asked.every == bool(asked.name):
         raise typer.BadParameter("give either NAME or --all")
     if asked.every and not asked.cluster_id:
@@ -48,7 +48,7 @@ def _run(open_jobs: OpenJobs, asked: Takeover, place: JobsPlace) -> None:
     show([_section(chosen, is_done=asked.yes)], Console())
 
 
-async def _take_over(asked: Takeover, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
+async def _take_over(asked: TakeoverOptions, named: str | None, objects: JobObjects, namespace: str) -> list[Refused]:
     """The objects that the command line names, annotated if asked for.
 
     Args:

@@ -1,0 +1,44 @@
+"""An agent over a collection by its own name: what is replaced, restored or about to be live."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from agentmemory_operator.agents.collection_facts import names_of_vectors
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.collections.rules.collection import METADATA_KEY, embedding_from_json, keyword_from_json
+from agentmemory_operator.ports.base import Clock, Vector
+from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.spec.effective.settings import AgentSettings
+
+
+async def open_copy(store: PointStore, settings: AgentSettings, physical: str, clock: Clock) -> Agent:
+    """An agent over one collection by its own name, whoever's it is; nothing can be embedded.
+
+    Raises:
+        NotFound: there is no such collection.
+    """
+    config = (await store.describe(physical))["config"]
+    marker = (config.get("metadata") or {}).get(METADATA_KEY) or {}
+    source = embedding_from_json(marker.get("embedding") or {})
+    strict = config.get("strict_mode_config") or {}
+    most = strict.get("max_query_limit") if strict.get("enabled") else None
+    ranking = replace(settings.ranking, max_query_limit=most)
+    return Agent(
+        settings=replace(settings, ranking=ranking),
+        physical=physical,
+        store=store,
+        source=source,
+        embedder=_NoEmbedder(source.dimensions),
+        clock=clock,
+        distance=config["params"]["vectors"]["distance"],
+        vectors=names_of_vectors(config["params"]),
+        keyword=keyword_from_json(marker.get("keyword")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _NoEmbedder:
+    dimensions: int
+
+    async def embed(self, texts: Sequence[str]) -> list[Vector]:
+        raise AssertionError("a copy is not written to by people")

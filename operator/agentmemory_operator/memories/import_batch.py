@@ -1,0 +1,156 @@
+"""Lines of an export on their way in, and why one of them is not written."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from agentmemory_operator.errors import AgentMemoryError, Conflict
+from agentmemory_operator.memories.draft import MemoryDraft
+from agentmemory_operator.memories.incoming import IncomingMemory
+from agentmemory_operator.memories.rules.item_versions import ItemVersion
+from agentmemory_operator.memories.rules.record import (
+    ERASURE_KEY,
+    ITEM_NAMESPACE_KEY,
+    TOMBSTONE_KEY,
+    MemoryRecord,
+    Payload,
+)
+
+_Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A memory as a line of an export tells it.
+
+    Attributes:
+        memory: what it says; `supersedes` and `parent_id` are those of the export.
+        id: None is made of what it says, so that the same line gives the same.
+        vector_of: `embedding_name` of what made the vector; a vector of something else is made anew.
+        is_item: it lies under the key of its namespace.
+        changed_at: when somebody changed it last, Unix milliseconds; None is now.
+        versions: of an item, newest first.
+    """
+
+    memory: IncomingMemory
+    id: str | None = None
+    superseded_by: str | None = None
+    superseded_at: int | None = None
+    stated_end: int | None = None
+    last_accessed_at: int | None = None
+    access_count: int = 0
+    observed_by: tuple[str, ...] = ()
+    is_item: bool = False
+    changed_at: int | None = None
+    versions: tuple[ItemVersion, ...] = ()
+    vector_of: str | None = None
+
+
+Outcome = Literal["imported", "present"] | AgentMemoryError
+
+
+@dataclass(slots=True)
+class ImportBatch:
+    """Lines on their way in.
+
+    Attributes:
+        drafts: those that may be written, by place.
+        known: what lies under their ids, and under those that they link to.
+        fixed: what is stored, immutable, and not told to have a successor.
+        heads: of the identities of the drafts, those that are stored.
+        follows: the version before each draft that has one there.
+    """
+
+    lines: Sequence[Line]
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    drafts: dict[int, MemoryDraft] = field(default_factory=dict)
+    fixed: frozenset[str] = frozenset()
+    known: dict[str, Payload] = field(default_factory=dict)
+    heads: dict[str, str] = field(default_factory=dict)
+    follows: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def places(self) -> dict[str, int]:
+        """Place of each draft by id."""
+        return {draft.record.id: place for place, draft in self.drafts.items()}
+
+    def refuse(self, place: int, outcome: Outcome) -> None:
+        """Decide a line without writing it."""
+        self.outcomes[place] = outcome
+        self.drafts.pop(place, None)
+
+
+def refusal_of(batch: ImportBatch, place: int, *, brings_back_erased: bool) -> Outcome | None:
+    """Why a draft is not written: it is there, or what is there stands against it."""
+    draft, line = batch.drafts[place], batch.lines[place]
+    row, user_id = batch.known.get(draft.record.id), draft.record.user_id
+    if row is not None:
+        if TOMBSTONE_KEY not in row and row.get("userId") == user_id:
+            return "present"
+        if refusal := _taken_id(row, user_id, brings_back_erased=brings_back_erased):
+            return refusal
+    elsewhere = next((n for n, other in batch.drafts.items() if n < place and other.record.id == draft.record.id), None)
+    return "present" if elsewhere is not None else _chain_refusal(batch, place, line)
+
+
+def _taken_id(row: _Row, user_id: str, *, brings_back_erased: bool) -> AgentMemoryError | None:
+    memory_id = row["id"]
+    if ERASURE_KEY in row:
+        way_out = "leave it out, or import with include_erased=true"
+        return None if brings_back_erased else Conflict(f"id: {memory_id} was erased by forget: {way_out}")
+    if row.get("userId") != user_id:
+        return Conflict(f"id: {memory_id} is taken: leave id out to store it under a new one")
+    if row.get("supersededById"):
+        return Conflict(f"id: {memory_id} was deleted, and others follow it")
+    return None
+
+
+def _chain_refusal(batch: ImportBatch, place: int, line: Line) -> AgentMemoryError | None:
+    """Why a version finds no place in its chain; notes which one it follows, if it does."""
+    record = batch.drafts[place].record
+    before, after = line.memory.supersedes, line.superseded_by
+    later = batch.known.get(after or "")
+    if later and TOMBSTONE_KEY not in later and later.get("supersedesId") != record.id:
+        return Conflict(f"superseded_by: {after} is there and does not follow it; send the oldest version first")
+    if before and (draft := batch.drafts.get(batch.places.get(before, -1))) and draft.place < place:
+        batch.follows[record.id] = before
+    elif (row := batch.known.get(before or "")) and _may_be_followed(row, record):
+        if row.get("supersededById") not in (None, record.id):
+            return taken_by_another(before)
+        if row["id"] in batch.fixed and row.get("supersededById") is None:
+            return Conflict(f"supersedes: {before} is immutable in this agent (types[].immutable)")
+        batch.follows[record.id] = row["id"]
+    return _identity_refusal(batch, record, is_head=not has_successor(batch, line, record.id))
+
+
+def _identity_refusal(batch: ImportBatch, record: MemoryRecord, *, is_head: bool) -> AgentMemoryError | None:
+    identity = record.identity_id
+    if identity is None or not is_head:
+        return None
+    head = batch.heads.get(identity)
+    if head not in (None, record.id, batch.follows.get(record.id)):
+        return Conflict(f"{record.id}: {head} is there under the same key or subject, and is newer to this agent")
+    batch.heads[identity] = record.id
+    return None
+
+
+def has_successor(batch: ImportBatch, line: Line, memory_id: str) -> bool:
+    """Whether a later version comes along or is there already."""
+    after = line.superseded_by
+    if after is None:
+        return False
+    place = batch.places.get(after)
+    if place is not None and batch.lines[place].memory.supersedes == memory_id:
+        return True
+    row = batch.known.get(after)
+    return bool(row and TOMBSTONE_KEY not in row and row.get("supersedesId") == memory_id)
+
+
+def _may_be_followed(row: _Row, record: MemoryRecord) -> bool:
+    is_other = TOMBSTONE_KEY in row or row.get("userId") != record.user_id
+    return not (is_other or row.get("working") or ITEM_NAMESPACE_KEY in row)
+
+
+def taken_by_another(memory_id: str | None) -> Conflict:
+    """The refusal of a version whose predecessor somebody else follows."""
+    return Conflict(f"supersedes: {memory_id} has another successor in this agent")

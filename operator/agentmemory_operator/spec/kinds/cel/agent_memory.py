@@ -1,0 +1,62 @@
+"""Rules of an AgentMemory as a whole, of its types and their lifetimes."""
+
+from agentmemory_operator.spec.kinds.cel.index import GRAPH
+from agentmemory_operator.spec.kinds.cel.scoring import FIGURES, RANKS
+from agentmemory_operator.spec.kinds.schema import CelRule
+
+SLUG_PATTERN = r"^[a-z0-9]+(-[a-z0-9]+)*$"
+SLUG_MAX_LENGTH = 48
+
+NO_SCOPE = CelRule(
+    "self != 'global' && !self.startsWith('group:')",
+    "users are no scopes: name global and group:NAME in scopes",
+)
+
+TYPE = (
+    CelRule(
+        "has(self.halfLifeDays) != (has(self.decay) && !self.decay)",
+        "a type has exactly one of halfLifeDays and decay: false: give it halfLifeDays if it fades, or only"
+        " decay: false if it never does",
+    ),
+    CelRule(
+        "!(has(self.immutable) && self.immutable) || !has(self.supersedeBy) || self.supersedeBy == 'none'",
+        "immutable memories are never superseded: remove immutable, or supersedeBy",
+        ".immutable",
+    ),
+)
+
+CHAIN_LENGTH = CelRule(
+    "self != 1", "maxChainLength cannot be 1, as a head keeps its predecessor: give 2 or more, or 0 to keep all"
+)
+
+TTL = (
+    CelRule(
+        "self.mode == 'Session' || has(self.days)",
+        "days is needed with a mode other than Session: say after how many days",
+        ".days",
+    ),
+    CelRule(
+        "self.mode == 'SoftUnlessUsed' || !has(self.keepImportance)",
+        "keepImportance has no meaning but with mode SoftUnlessUsed: remove it, or choose that mode",
+        ".keepImportance",
+    ),
+)
+
+# What the preset has a say in: over the whole spec.
+SPEC = (*GRAPH, *FIGURES, *RANKS)
+
+# Over the whole object: only there does a rule see the object's name.
+_SLUG = "(has({0}.spec.agent) ? {0}.spec.agent : {0}.metadata.name)"
+AGENT_MEMORY = (
+    CelRule(
+        f"size({_SLUG.format('self')}) <= {SLUG_MAX_LENGTH} && {_SLUG.format('self')}.matches('{SLUG_PATTERN}')",
+        f"agent (metadata.name where agent is not given) must be at most {SLUG_MAX_LENGTH} lower-case letters, digits"
+        " and single hyphens between them, for example support-bot: correct it, or set spec.agent",
+        ".spec.agent",
+    ),
+    CelRule(
+        f"{_SLUG.format('self')} == {_SLUG.format('oldSelf')}",
+        "agent cannot change, it names the collection: set it back, or create another AgentMemory",
+        ".spec.agent",
+    ),
+)

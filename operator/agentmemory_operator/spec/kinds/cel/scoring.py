@@ -1,0 +1,100 @@
+"""Rules of `spec.scoring` and the weights of a search."""
+
+from agentmemory_operator.spec.expression.models import name_of
+from agentmemory_operator.spec.kinds.cel.presets import of_preset
+from agentmemory_operator.spec.kinds.schema import CelRule
+
+_SUM = "self.similarity + self.recency + self.utility"
+WEIGHTS = (
+    CelRule(
+        f"{_SUM} - 1.0 <= 0.000001 && {_SUM} - 1.0 >= -0.000001",
+        "weights must add up to 1 (to within 0.000001): change similarity, recency or utility",
+    ),
+)
+
+# Which model each figure belongs to.
+_MODELS_FIGURES = {
+    "weights": "Weighted",
+    "utilityNorm": "Weighted",
+    "confidenceShare": "Weighted",
+    "confidence": "Confidence",
+    "priority": "Priority",
+    "horizons": "Priority",
+    "importance": "Importance",
+    "expression": "Expression",
+}
+# A line break is allowed: what else may stand in an expression, its parser says with the place.
+EXPRESSION_PATTERN = r"^[^\x00-\x09\x0b-\x1f\x7f]*$"
+
+_MODEL = f"(has(self.scoring.model) ? self.scoring.model : {of_preset(lambda preset: name_of(preset.model))})"
+FIGURES = tuple(
+    CelRule(
+        f"!has(self.scoring) || !has(self.scoring.{field}) || {_MODEL} == '{model}'",
+        f"{field} has no meaning but with model {model}: remove it, or choose model {model}",
+        f".scoring.{field}",
+    )
+    for field, model in _MODELS_FIGURES.items()
+)
+
+SCORING = (
+    CelRule(
+        "!has(self.model) || self.model != 'Expression' || has(self.expression)",
+        "model Expression needs expression: give it, or choose another model",
+        ".expression",
+    ),
+    CelRule(
+        "!has(self.model) || self.model != 'Expression' || !has(self.fusion)",
+        "fusion has no meaning with model Expression: remove it, and name keyword in the expression",
+        ".fusion",
+    ),
+)
+
+_PRIORITY_SHARES = " + ".join(
+    f"(has(self.{field}) ? self.{field} : {share})"
+    for field, share in (("recency", 0.3), ("frequency", 0.2), ("importance", 0.5))
+)
+PRIORITY = (
+    CelRule(
+        f"{_PRIORITY_SHARES} - 1.0 <= 0.000001 && {_PRIORITY_SHARES} - 1.0 >= -0.000001",
+        "recency, frequency and importance must add up to 1 (to within 0.000001; 0.3, 0.2 and 0.5 where not given):"
+        " change one of them",
+    ),
+)
+
+_HORIZONS = ("hourly", "daily", "weekly", "monthly", "yearly", "knowledgeBank")
+HORIZONS = (
+    CelRule(
+        " || ".join(f"!has(self.{field}) || self.{field} > 0.0" for field in _HORIZONS),
+        "one horizon at least must weigh more than 0, or no memory is ever found: raise one",
+    ),
+)
+
+FUSION = (
+    CelRule(
+        "!has(self.keywordWeight) || !has(self.method) || self.method != 'None'",
+        "keywordWeight has no meaning with method None: remove it, or choose another method",
+        ".keywordWeight",
+    ),
+)
+
+_NO_FUSION = "!has(self.scoring) || !has(self.scoring.fusion)"
+_PRESET_METHOD = of_preset(lambda preset: preset.fusion.method)
+_METHOD = f"(has(self.scoring.fusion.method) ? self.scoring.fusion.method : {_PRESET_METHOD})"
+RANKS = (
+    CelRule(
+        f"{_NO_FUSION} || !has(self.scoring.fusion.k) || {_METHOD} == 'RRF'",
+        "k has no meaning but with method RRF: remove it, or choose method RRF",
+        ".scoring.fusion.k",
+    ),
+    CelRule(
+        f"{_NO_FUSION} || !has(self.scoring.fusion.keywordWeight) || {_METHOD} != 'RRF'"
+        " || (self.scoring.fusion.keywordWeight > 0.0 && self.scoring.fusion.keywordWeight < 1.0)",
+        "keywordWeight with method RRF must be more than 0 and less than 1: choose one between, or method Score",
+        ".scoring.fusion.keywordWeight",
+    ),
+)
+
+CANDIDATES = CelRule(
+    "type(self) == int ? self >= 1 && self <= 10000 : self == 'Auto'",
+    "candidates must be Auto or a whole number 1..10000",
+)
