@@ -96,7 +96,7 @@ class Settings:
         _check_names(environ)
         is_in_cluster = bool(environ.get(IN_CLUSTER))
         choice = partial(_choice, environ, is_in_cluster=is_in_cluster)
-        settings = cls(
+        return cls(
             qdrant_url=_url(environ, "QDRANT_URL"),
             qdrant_api_key=environ.get("QDRANT_API_KEY") or None,
             auth=cast(AuthMode, choice("AGENTMEMORY_AUTH", AuthMode)),
@@ -124,17 +124,16 @@ class Settings:
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
             is_in_cluster=is_in_cluster,
-        )
-        settings._check_token()
-        return settings
+        )._checked()
 
-    def _check_token(self) -> None:
+    def _checked(self) -> "Settings":
         if self.auth == "token" and self.token is None:
             raise SettingInvalid(
                 "AGENTMEMORY_TOKEN is not set: AGENTMEMORY_AUTH=token needs the token that callers send"
             )
         if self.token is not None and (self.token != self.token.strip() or not self.token.isascii()):
             raise SettingInvalid("AGENTMEMORY_TOKEN has blanks around it or is not ASCII: no caller could send it")
+        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreUnavailable
 from agentmemory_operator.memories import chains, duplicates
-from agentmemory_operator.memories.chains import MAX_TURNS, check_predecessor, midway
+from agentmemory_operator.memories.chains import MAX_TURNS, check_predecessor, check_zone, midway
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
@@ -90,6 +90,7 @@ class Identities:
 
     async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
         """Write a draft behind the head, or behind what came before it meanwhile."""
+        check_zone(head, draft.record)
         record = replace(draft.record, supersedes_id=head["id"], pending=True)
         await check_hierarchy(agent, record)
         point = replace(draft, record=record).point(agent)

@@ -5,7 +5,7 @@ import logging
 
 from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories import chains, session_keywords
+from agentmemory_operator.memories import chains, session_keywords, zone_vectors
 from agentmemory_operator.memories.tombstone_writes import empty_all
 
 log = logging.getLogger(__name__)
@@ -17,7 +17,7 @@ PAGES_A_SWEEP = 10
 
 
 class Sweeper:
-    """Sweeps the chains, keyword texts and tombstones of all agents in turn."""
+    """Sweeps the chains, keyword texts, tombstones and sealed memories of all agents in turn."""
 
     def __init__(self, directory: AgentDirectory) -> None:
         self._directory = directory
@@ -40,6 +40,7 @@ class Sweeper:
             completed = await chains.sweep(agent)
             rewritten = await session_keywords.sweep(agent)
             emptied = await empty_all(agent, most=PAGES_A_SWEEP)
+            embedded = await zone_vectors.sweep(agent)
         except AgentMemoryError as error:
             log.info("agent %s is swept later: %s", slug, error)
             return
@@ -47,5 +48,7 @@ class Sweeper:
             log.warning("finished %s memories of agent %s that a crash left half written or deleted", completed, slug)
         if emptied:
             log.warning("deleted vectors that %s deleted memories of agent %s still had", emptied, slug)
+        if embedded:
+            log.info("made the vectors of %s sealed memories of agent %s", embedded, slug)
         if rewritten:
             log.info("brought the keyword texts of %s memories of agent %s in line", rewritten, slug)

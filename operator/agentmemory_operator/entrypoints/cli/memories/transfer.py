@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +14,12 @@ from rich.filesize import decimal
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.memories.ask import ApiTarget, Name, Namespace, Token, Url, User, agent_of
+from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User
 from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
 if TYPE_CHECKING:
-    from agentmemory_operator.client import AsyncMemoryClient, Imported
+    from agentmemory_operator.client import Imported
 
 TOLD_EVERY_S = 1.0
 SENT_BYTES = 256 << 10
@@ -27,11 +27,12 @@ SENT_BYTES = 256 << 10
 
 def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
     """Add the verbs to the command line."""
-    _add_export(cli, asking, inspection)
-    _add_import(cli, asking, inspection)
+    reached = AskedApi(asking, inspection)
+    _add_export(cli, reached)
+    _add_import(cli, reached)
 
 
-def _add_export(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("export")
     def export(  # noqa: PLR0913 # each is an option
         name: Name,
@@ -41,25 +42,22 @@ def _add_export(cli: typer.Typer, asking: Asking, inspection: Inspection) -> Non
         ] = None,
         *,
         vectors: Annotated[bool, typer.Option("--vectors", help="With the vectors.")] = False,
+        plain: Annotated[bool, typer.Option("--plain", help="With what is sealed in plain text; for admins.")] = False,
         namespace: Namespace = None,
         context: Context = None,
         url: Url = None,
         token: Token = None,
     ) -> None:
         """Write all memories of a user as lines of JSON."""
-        target = ApiTarget(
-            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
-        )
 
         async def work() -> int:
-            agent = await agent_of(inspection, target)
-            async with asking.open_client(target.url, target.token) as api:
-                return await _export(api, agent, user, file, vectors=vectors)
+            async with reached.of(name, namespace, context, url, token) as (api, agent):
+                return await _export(file, api.export(agent, user, vectors=vectors, plain=plain), agent)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
 
 
-def _add_import(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("import")
     def import_(  # noqa: PLR0913 # each is an option
         name: Name,
@@ -75,13 +73,9 @@ def _add_import(cli: typer.Typer, asking: Asking, inspection: Inspection) -> Non
         token: Token = None,
     ) -> None:
         """Take in memories of a user that were exported; what is there already stays as it is."""
-        target = ApiTarget(
-            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
-        )
 
         async def work() -> "Imported":
-            agent = await agent_of(inspection, target)
-            async with asking.open_client(target.url, target.token) as api:
+            async with reached.of(name, namespace, context, url, token) as (api, agent):
                 with JobProgress(f"{file} to {agent}") as progress, file.open("rb") as content:
                     lines = _told(content, progress)
                     return await api.import_memories(agent, user, lines, include_erased=include_erased)
@@ -89,18 +83,18 @@ def _add_import(cli: typer.Typer, asking: Asking, inspection: Inspection) -> Non
         _tell(run_verb(work()))
 
 
-async def _export(api: "AsyncMemoryClient", agent: str, user: str, file: Path | None, *, vectors: bool) -> int:
+async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
     """Write the lines beside the file, and in its place once they are all there; return the number of memories."""
     if file is None:
-        return await _write(api, agent, user, sys.stdout.buffer, vectors=vectors)
+        return await _write(sys.stdout.buffer, lines, agent)
     with replacing(file) as draft:
-        return await _write(api, agent, user, draft, vectors=vectors)
+        return await _write(draft, lines, agent)
 
 
-async def _write(api: "AsyncMemoryClient", agent: str, user: str, out: IO[bytes], *, vectors: bool) -> int:
+async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
     count, told_s = 0, time.monotonic()
     with JobProgress(f"memories of {agent}") as progress:
-        async for line in api.export(agent, user, vectors=vectors):
+        async for line in lines:
             out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             count += 1
             if time.monotonic() - told_s > TOLD_EVERY_S:
