@@ -59,6 +59,7 @@ class Keys:
 
     def of(self, settings: AgentSettings, scope: str) -> ZoneKeys:
         """The keys of an agent, as the directory asks for them."""
-        keys = AgentKeys(Ring(settings.namespace, settings.slug), self.wrapping)
+        before_ms = settings.zones.rotate_before_ms if settings.zones else 0
+        keys = AgentKeys(Ring(settings.namespace, settings.slug), self.wrapping, rotate_before_ms=before_ms)
         organisation = (settings.zones and settings.zones.organisation) or ""
         return ZoneKeys(self.keyring, keys, scope, organisation)

@@ -39,7 +39,9 @@ def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[
         async def wrapping() -> WrappingKeys:
             return await _read_wrapping_keys(secrets_of(settings.slug), settings)
 
-        keys = AgentKeys(Ring(settings.namespace, settings.slug), wrapping)
+        rotate_before_ms = settings.zones.rotate_before_ms if settings.zones else 0
+        ring = Ring(settings.namespace, settings.slug)
+        keys = AgentKeys(ring, wrapping, rotate_before_ms=rotate_before_ms)
         return ZoneKeys(keyring, keys, scope, (settings.zones and settings.zones.organisation) or "")
 
     return keys_of
