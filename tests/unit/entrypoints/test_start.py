@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 OURS = ("agentmemory_operator.runtime", "agentmemory_operator.spec")
 VENDORS = ("aiohttp", "cel", "fastapi", "kopf", "kubernetes", "numpy", "openai", "uvicorn", "wordllama")
 HEAVY = (*OURS, *VENDORS)
@@ -43,8 +45,13 @@ def test_a_verb_imports_no_vendor_package_but_the_one_it_needs() -> None:
     assert found == {"schema": ours, "crds": ours, "validate -f examples/quickstart": [*ours, "cel"]}
 
 
-def test_what_may_follow_is_told_without_importing_a_verb() -> None:
-    asked = {"_AGENTMEMORY_COMPLETE": "complete_bash", "COMP_WORDS": "agentmemory s", "COMP_CWORD": "1"}
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [("agentmemory s", ["status", "search", "snapshot", "schema"]), ("agentmemory orphans --q", ["--qdrant"])],
+)
+def test_what_may_follow_is_told_without_importing_a_verb(typed: str, told: list[str]) -> None:
+    count = str(len(typed.split()) - 1)
+    asked = {"_AGENTMEMORY_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": count}
     lines = (
         "import atexit, sys, agentmemory_operator.main as main",
         "atexit.register(lambda: print('agentmemory_operator.spec' in sys.modules))",
@@ -54,7 +61,7 @@ def test_what_may_follow_is_told_without_importing_a_verb() -> None:
         [sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60, env=os.environ | asked
     )
 
-    assert done.stdout.split() == ["status", "search", "snapshot", "schema", "False"], done.stderr
+    assert done.stdout.split() == [*told, "False"], done.stderr
 
 
 def test_the_operator_imports_nothing_that_counts_vectors_or_draws_on_a_terminal() -> None:
