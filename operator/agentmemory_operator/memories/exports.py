@@ -54,7 +54,7 @@ class Exported:
 
 
 async def export_memories(
-    agent: Agent, user_id: str, *, has_vectors: bool, opens_sealed: bool
+    agent: Agent, user_id: str, *, has_vectors: bool, opens_sealed: bool = False
 ) -> AsyncIterator[list[Exported]]:
     """Yield the memories, page by page; while others write, what was there throughout comes once.
 
