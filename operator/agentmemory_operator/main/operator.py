@@ -88,8 +88,8 @@ class OperatorPorts:
         secrets: where API keys are read.
         claim_store: where it is written down which namespace a slug belongs to.
         handover_store: where the retrieval API finds what it needs of Secrets; None where it reads them itself.
-        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
         signing_key: what makes the key of user tokens; None where the API makes it itself.
+        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
         collections: makes the store of an endpoint.
         points: makes the store of an endpoint's points.
         server: opens the server of an endpoint.
@@ -104,8 +104,8 @@ class OperatorPorts:
     secrets: GuardedSecrets
     claim_store: ClaimStore
     handover_store: HandoverStore | None = None
-    key_shards: KeyShards | None = None
     signing_key: SigningKeyMaker | None = None
+    key_shards: KeyShards | None = None
     collections: Callable[[Endpoint], CollectionStore]
     points: Callable[[Endpoint], PointStore]
     server: Callable[[Endpoint], Server]

@@ -18,4 +18,11 @@ ZONES = (
         )
         for field in ("vectors", "words")
     ),
+    CelRule(
+        "!has(self.words) || self.words.all(zone,"
+        f" has(self.vectors) ? zone in self.vectors : zone != '{Zone.SENSITIVE}')",
+        "words names a zone that keeps no vectors, and what has none is not searched: add it to vectors, or remove it"
+        " from words",
+        ".words",
+    ),
 )
