@@ -163,7 +163,8 @@ class KeyUpkeep:
         await self._tell(key, memory, before.health, known.health)
         if known.health is None or known.health.is_trouble:
             return TROUBLE_S
-        return jittered(LOOK_S)
+        until_s = (known.due_ms(self.settled_s * 1000) - self.clock.now_ms()) / 1000
+        return max(SOON_S, min(jittered(LOOK_S), until_s))
 
     async def _tell(self, key: Key, memory: AgentMemory, before: KeyHealth | None, now: KeyHealth | None) -> None:
         """Have the status say what is news, and post what people are to hear of."""

@@ -106,6 +106,7 @@ class KubernetesKeyShards:
             query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
             async with _in_time():
                 page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
+            # Of no objects, the API server lists null.
             for item in page["items"] or ():
                 if (found := _shard_named(item["metadata"]["name"])) is not None:
                     yield found
