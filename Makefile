@@ -3,13 +3,16 @@ PYTHON ?= python3
 PIP := .venv/bin/pip install --quiet --disable-pip-version-check
 PYTEST := .venv/bin/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN)
-QUICK := devserver/tests tests/api tests/contract tests/property tests/unit
+# The rooms are measured by the first; the second starts processes, which tell little of their branches.
+MEASURED := tests/contract tests/property tests/unit
+SERVERS := devserver/tests tests/api
+QUICK := $(MEASURED) $(SERVERS)
 CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security
 # Tests wait for processes much of the time, so more of them run than there are cores.
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -53,9 +56,12 @@ test-unit: .venv/.dev ## decisions and translations alone: after every change
 test-quick: .venv/.dev ## all that needs no control plane: before a commit
 	@$(PYTEST) $(QUICK) -m "not faults" $(WORKERS)
 
-coverage: .venv/.dev ## the same tests; fails where they take too few branches of the rooms
+test-servers: .venv/.dev ## of those, the retrieval API and the dev Qdrant
+	@$(PYTEST) $(SERVERS) -m "not faults" $(WORKERS)
+
+coverage: .venv/.dev ## the others of those; fails where they take too few branches of the rooms
 	@.venv/bin/coverage erase
-	@.venv/bin/coverage run -m pytest $(QUICK) -m "not faults" $(WORKERS)
+	@.venv/bin/coverage run -m pytest $(MEASURED) -m "not faults" $(WORKERS)
 	@.venv/bin/coverage combine --quiet
 	@.venv/bin/coverage report
 

@@ -19,6 +19,7 @@ AgentMemoryError
 ├── ServerFull                 a new agent gets no collection: the server's process nears a limit of its own
 ├── NamespaceFull              nor where its namespace has as many as the connection allows it
 ├── NamespaceEnding            an object cannot be created: its namespace is being deleted
+├── Unreadable                 sealed bytes do not open with a key: they were changed, or are another place's
 ├── BytesDiffer                bytes are not those that were recorded; nothing was made of them
 └── TransientError             try again after `retry_after_s`
     ├── StoreUnavailable       Qdrant is away; nothing was written
@@ -32,6 +33,7 @@ AgentMemoryError
     │   └── DeletionWaiting    an object's deletion waits for Qdrant; says until when
     ├── ServerFullForNow       a restore, a rebuild or a verification waits for room on the server
     ├── StorageUnavailable     the object storage is away; nothing was stored
+    ├── KeysUnavailable        the keys of a privacy zone are away: nothing of it is read or written; HTTP 503
     ├── EmbedderUnavailable    the embedding provider is away; nothing was written
     ├── RerankerUnavailable    a search is answered in the order of its scores
     ├── OutcomeUnknown         a write may or may not have taken effect; HTTP 504
@@ -223,6 +225,10 @@ class BytesDiffer(AgentMemoryError):
     """Size or SHA-256 of a snapshot's bytes are not those that were recorded."""
 
 
+class Unreadable(AgentMemoryError):
+    """Sealed bytes do not open: they were changed, or sealed with another key, or for another place."""
+
+
 class TransientError(AgentMemoryError):
     """A later attempt may succeed.
 
@@ -287,6 +293,10 @@ class DeletionWaiting(StoreUnavailable):
 
 class StorageUnavailable(TransientError):
     """The object storage cannot be reached, or answers 5xx or 429; no object was changed."""
+
+
+class KeysUnavailable(TransientError):
+    """The data keys of a privacy zone, or the wrapping key that they are under, cannot be had for now."""
 
 
 class EmbedderUnavailable(TransientError):

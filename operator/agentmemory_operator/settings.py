@@ -20,6 +20,7 @@ IN_CLUSTER = "KUBERNETES_SERVICE_HOST"
 DEFAULT_API_URL = "http://127.0.0.1:8080"
 # As uids of Kubernetes are, and names that people give.
 _CLUSTER_ID = re.compile(r"[A-Za-z0-9]([-._A-Za-z0-9]{0,61}[A-Za-z0-9])?")
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Of one connection; each keeps a disk busy, and its verification another time.
 SNAPSHOTS_AT_ONCE = 4
 # Of one connection; each reads and writes a whole collection, and the engine indexes it.
@@ -48,6 +49,7 @@ class Settings:
         snapshots_at_once: snapshots under way at once, of the agents of one connection.
         rebuilds_at_once: rebuilds, likewise.
         cluster_id: stands for the cluster in markers; None leaves it to kube-system's uid, in development to a file.
+        zone_keys_namespace: where the data keys of privacy zones are kept; empty is nowhere, and zones are refused.
         exports_traces: OTEL_* names a collector; the rest of OTEL_* is read by the OpenTelemetry SDK.
         models: folder of the models of provider fastembed and of the cross-encoders.
         api_url: the retrieval API that `search` and `remember` ask.
@@ -75,6 +77,7 @@ class Settings:
     snapshots_at_once: int = SNAPSHOTS_AT_ONCE
     rebuilds_at_once: int = REBUILDS_AT_ONCE
     cluster_id: str | None = None
+    zone_keys_namespace: str = ""
     exports_traces: bool = False
     api_url: str = DEFAULT_API_URL
     models: Path | None = None
@@ -114,6 +117,7 @@ class Settings:
             snapshots_at_once=_number(environ, "AGENTMEMORY_SNAPSHOTS_AT_ONCE"),
             rebuilds_at_once=_number(environ, "AGENTMEMORY_REBUILDS_AT_ONCE"),
             cluster_id=_cluster_id(environ),
+            zone_keys_namespace=_zone_keys_namespace(environ),
             exports_traces=_exports_traces(environ),
             api_url=_url(environ, "AGENTMEMORY_URL") or DEFAULT_API_URL,
             models=Path(folder) if (folder := environ.get("AGENTMEMORY_MODELS")) else None,
@@ -162,6 +166,7 @@ VARIABLES = (
     Variable("AGENTMEMORY_SNAPSHOTS_AT_ONCE", str(SNAPSHOTS_AT_ONCE), str(SNAPSHOTS_AT_ONCE)),
     Variable("AGENTMEMORY_REBUILDS_AT_ONCE", str(REBUILDS_AT_ONCE), str(REBUILDS_AT_ONCE)),
     Variable("AGENTMEMORY_CLUSTER_ID"),
+    Variable("AGENTMEMORY_ZONE_KEYS_NAMESPACE"),
     Variable("OPENAI_API_KEY"),
     Variable("OTEL_EXPORTER_OTLP_ENDPOINT"),
     Variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
@@ -227,6 +232,16 @@ def _cluster_id(environ: Mapping[str, str]) -> str | None:
             " with a letter or digit at both ends, as the uid of kube-system has"
         )
     return value or None
+
+
+def _zone_keys_namespace(environ: Mapping[str, str]) -> str:
+    value = environ.get("AGENTMEMORY_ZONE_KEYS_NAMESPACE") or ""
+    if value and not _NAMESPACE.fullmatch(value):
+        raise SettingInvalid(
+            f"AGENTMEMORY_ZONE_KEYS_NAMESPACE={value!r} is no name of a namespace: give 1 to 63 lower case letters,"
+            " digits or '-', with a letter or digit at both ends"
+        )
+    return value
 
 
 def _exports_traces(environ: Mapping[str, str]) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 FAST = settings(
-    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=75, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 PATHS = ["/v1/agents/probe/memories", "/v1/agents/probe/memories/batch", "/v1/agents/probe/search"]
 EXPECTED = {200, 201, 400, 404, 409, 413, 422}

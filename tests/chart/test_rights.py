@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from agentmemory_operator.adapters.kubernetes.handover import KEY_SECRET
+from agentmemory_operator.adapters.kubernetes.signing_key import KEY_SECRET
 from tests.chart.rendering import COMBINATIONS, VALUES, key_of, of_kind, render
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.installation import NAMESPACE, Right, documents, rights

@@ -9,8 +9,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from agentmemory_operator.adapters.kubernetes.handover import KEY_SECRET
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
+from agentmemory_operator.adapters.kubernetes.signing_key import KEY_SECRET
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import operator
 from tests.support.cluster.operators import start_api

@@ -168,3 +168,13 @@ def test_the_documented_table_is_the_code() -> None:
     documented = [(name, outside.strip(" `"), inside.strip(" `")) for name, outside, inside in rows]
 
     assert documented == [(entry.name, entry.default, entry.default_in_cluster) for entry in VARIABLES]
+
+
+def test_keys_of_zones_have_a_namespace_of_a_lawful_name() -> None:
+    name = "AGENTMEMORY_ZONE_KEYS_NAMESPACE"
+
+    assert Settings.from_env({name: "agentmemory-zone-keys"}).zone_keys_namespace == "agentmemory-zone-keys"
+    assert Settings.from_env({}).zone_keys_namespace == ""
+    for value in ("../kube-system", "Keys", "-a", "a" * 64):
+        with pytest.raises(SettingInvalid, match=name):
+            Settings.from_env({name: value})

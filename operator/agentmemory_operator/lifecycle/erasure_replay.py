@@ -66,9 +66,8 @@ class Erasures:
             NotFound: one of them does not exist.
             TransientError: the same again erases the rest.
         """
-        settings, since_ms = effective_settings(memory), since_ms - MARGIN_MS
-        agent = await open_copy(store, settings, target, self._clock)
-        there = await open_copy(store, settings, source, self._clock)
+        agent, there = [await self._open(store, name, memory) for name in (target, source)]
+        since_ms -= MARGIN_MS
         return await self._take_in(agent, _traces(there, since_ms), since_ms, partial(_living, there))
 
     async def erase_late(
@@ -86,16 +85,15 @@ class Erasures:
             NotFound: one of them does not exist.
             TransientError: the same again erases the rest.
         """
-        settings, since_ms = effective_settings(memory), since_ms - MARGIN_MS
-        agent = await open_copy(store, settings, target, self._clock)
-        there = await open_copy(store, settings, source, self._clock)
+        agent, there = [await self._open(store, name, memory) for name in (target, source)]
+        since_ms -= MARGIN_MS
         return await self._take_in(agent, _traces(agent, since_ms), since_ms, partial(_not_living, there))
 
     async def export_receipts(
         self, store: PointStore, physical: str, memory: AgentMemory, *, since_ms: int = 0
     ) -> AsyncIterator[bytes]:
         """Yield what erasures have left in a collection, as lines of JSON: nothing of what was erased."""
-        agent = await open_copy(store, effective_settings(memory), physical, self._clock)
+        agent = await self._open(store, physical, memory)
         async for traces in _traces(agent, since_ms):
             yield b"".join(map(trace_to_line, traces))
 
@@ -107,12 +105,15 @@ class Erasures:
         Raises:
             RequestInvalid: a line is none of an export.
         """
-        agent = await open_copy(store, effective_settings(memory), physical, self._clock)
+        agent = await self._open(store, physical, memory)
         return await self._take_in(agent, _traces_of_lines(content), 0)
 
     async def empty(self, store: PointStore, physical: str, memory: AgentMemory) -> None:
         """Take the vectors from what a collection holds of deleted memories."""
-        await empty_all(await open_copy(store, effective_settings(memory), physical, self._clock))
+        await empty_all(await self._open(store, physical, memory))
+
+    async def _open(self, store: PointStore, physical: str, memory: AgentMemory) -> Agent:
+        return await open_copy(store, effective_settings(memory), physical, self._clock)
 
     async def _take_in(
         self, agent: Agent, traces: AsyncIterator[Sequence[Trace]], since_ms: int, spares: Spares | None = None

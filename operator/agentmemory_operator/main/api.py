@@ -39,12 +39,14 @@ from agentmemory_operator.main.egress import beside_api_server, egress_of
 from agentmemory_operator.main.embedding import Embedders
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
+from agentmemory_operator.main.zone_keys import open_key_shards
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKeys, TokenReviews
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import ClusterReader, HandoverStore, Secrets
 from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.runtime.cluster_identity import ClusterIdentity
 from agentmemory_operator.runtime.metrics_api import ApiMeter
@@ -53,6 +55,7 @@ from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.webhooks.receive import Hooks
+from agentmemory_operator.zones.keyring import Keyring
 
 API_SERVICE = "agentmemory-api"
 # Where two find the same, the library's says of which kind it is.
@@ -65,9 +68,11 @@ class Outside:
 
     Attributes:
         signing_keys: where what signs user tokens is kept.
+        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
     """
 
     signing_keys: SigningKeys
+    key_shards: KeyShards | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +119,7 @@ class Api:
             HandedOverSecrets(in_cluster.handover_store, slug, takes_older) if in_cluster else secrets
         )
         clock, table = SystemClock(), ObjectTable()
+        self.keyring = Keyring(place.key_shards, clock) if place.key_shards else None
         self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
         has_identities = settings.auth == "kubernetes"
         self._user_tokens = UserTokens(place.signing_keys, JwtUserTokens(), clock, has_identities)
@@ -193,6 +199,7 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
                 reviews=reviews,
                 handover_store=KubernetesHandover(transport, options.api_namespace or own_namespace()),
                 signing_keys=KubernetesSigningKey(transport, options.api_namespace or own_namespace()),
+                key_shards=open_key_shards(transport, settings),
             ),
             namespaces=options.namespaces,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from agentmemory_operator.adapters.folder.cluster_id import find_cluster_id
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
 from agentmemory_operator.adapters.folder.signing_key import FileSigningKey
+from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.following import follow_folder
 from agentmemory_operator.main.api import API_SERVICE, Api, Outside
@@ -31,7 +32,7 @@ async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path
         meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
         url, key = settings.qdrant_url, settings.qdrant_api_key
         stores = Stores(stack, url=url, api_key=key, meter=meter, egress=egress_of(settings))
-        place = Outside(signing_keys=FileSigningKey(data))
+        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
         api = Api(settings, folder, stores.points, meter=meter, place=place)
         following = asyncio.create_task(follow_folder(folder, api, None))
         stack.push_async_callback(cancel, following)

@@ -13,6 +13,7 @@ from agentmemory_operator.adapters.folder.claims import FileClaims
 from agentmemory_operator.adapters.folder.cluster_id import keep_cluster_id
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
 from agentmemory_operator.adapters.folder.signing_key import FileSigningKey
+from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
 from agentmemory_operator.collections.former_markers import FORMER_ID, adopt_former, adopting
@@ -67,7 +68,8 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         secrets = GuardedSecrets(folder, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
         stack.push_async_callback(embedders.close)
-        api = Api(settings, folder, stores.points, meter=meter, place=Outside(signing_keys=FileSigningKey(data)))
+        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
+        api = Api(settings, folder, stores.points, meter=meter, place=place)
         ports = OperatorPorts(
             cluster=folder,
             secrets=secrets,

@@ -15,6 +15,7 @@ from agentmemory_operator.adapters.http.webhook_sender import HttpWebhookSender
 from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
 from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes.lease import own_namespace
+from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import OPERATOR, load_configuration
 from agentmemory_operator.adapters.qdrant.tokens import QdrantTokens
 from agentmemory_operator.agents.directory import Agent, open_collection
@@ -46,6 +47,7 @@ from agentmemory_operator.main.leading import led_calls, open_leadership, open_l
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.rebuilds import abandon, rebuild_steps
 from agentmemory_operator.main.stores import Stores
+from agentmemory_operator.ports.access import SigningKeyMaker
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import ClaimStore, Cluster, HandoverStore
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
@@ -83,6 +85,7 @@ class OperatorPorts:
         secrets: where API keys are read.
         claim_store: where it is written down which namespace a slug belongs to.
         handover_store: where the retrieval API finds what it needs of Secrets; None where it reads them itself.
+        signing_key: what makes the key of user tokens; None where the API makes it itself.
         collections: makes the store of an endpoint.
         points: makes the store of an endpoint's points.
         server: opens the server of an endpoint.
@@ -97,6 +100,7 @@ class OperatorPorts:
     secrets: GuardedSecrets
     claim_store: ClaimStore
     handover_store: HandoverStore | None = None
+    signing_key: SigningKeyMaker | None = None
     collections: Callable[[Endpoint], CollectionStore]
     points: Callable[[Endpoint], PointStore]
     server: Callable[[Endpoint], Server]
@@ -137,6 +141,7 @@ class Operator:
         self.queue: WorkQueue[Key] = WorkQueue(self._pass, place_of=self.table.place_of)
         self.queues = Queues(self.queue, WorkQueue(self._pass, place_of=self.table.place_of))
         self.handover = self._hand_over(ports.handover_store) if ports.handover_store else None
+        self.signing_key = ports.signing_key
         self._claims = self._keep_claims(publish)
         self._asking = TakeoverRequests(self.table)
         storages = Storages(secrets, ports.objects, shared=ports.shared_buckets, namespace_of=self.table.namespace_of)
@@ -336,6 +341,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         egress = egress_of(settings)
         stores, startup = Stores(stack, watch=led_calls(leadership, calls, tracer), egress=egress), Startup()
         transport = open_led_transport(configuration, leadership, stack)
+        api_namespace = options.api_namespace or own_namespace()
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
         stack.push_async_callback(embedders.close)
@@ -343,7 +349,8 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             cluster=cluster,
             secrets=secrets,
             claim_store=KubernetesClaims(transport, options.lease_namespace or own_namespace()),
-            handover_store=KubernetesHandover(transport, options.api_namespace or own_namespace()),
+            handover_store=KubernetesHandover(transport, api_namespace),
+            signing_key=KubernetesSigningKey(transport, api_namespace),
             collections=stores.collections,
             points=stores.points,
             server=stores.server,

@@ -23,7 +23,7 @@ from agentmemory_operator.memories.incoming import Clean, IncomingMemory
 from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_id, keyed_id, time_ordered_id
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
-from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, hash_content, payload_of
+from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -31,9 +31,7 @@ from agentmemory_operator.spec.memory_types import MemoryType
 # What an item says: two items of a batch differ in their keys at least.
 _BESIDE = ("idempotency_key", "stored_by", "supersedes")
 _SAID = tuple(field_.name for field_ in fields(IncomingMemory) if field_.name not in _BESIDE)
-_DEFAULTED = {"type", "confidence", "knowledge_category", "created_at", "valid_from", "author"}
-# What is stored as it was given.
-_KEPT = {field_.name for field_ in fields(MemoryRecord)}.intersection(_SAID) - _DEFAULTED
+_KEPT = tuple(field_.name for field_ in fields(StatedMemory))
 
 
 @dataclass(frozen=True, slots=True)

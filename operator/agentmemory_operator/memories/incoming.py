@@ -5,10 +5,11 @@ keys, subjects, tags, namespaces, authors) stays as it is: two names must not be
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.memories.rules.record import StatedMemory
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule, Steps, scrub, scrub_object
 from agentmemory_operator.runtime.slices import in_slices
 
@@ -16,59 +17,28 @@ FIELDS = ("content", "context", "status_value", "metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncomingMemory:
+class IncomingMemory(StatedMemory):
     """A memory to store. The caller has checked its form; what depends on the agent is checked as it is drafted.
 
     Attributes:
         type: None is the agent's first type.
-        importance: 0..1.
-        namespace: where its first part is `memories`, the second must be the user.
-        decay_rate: 0..10 a day; None is that of the type.
-        created_at, expires_at: Unix milliseconds; created_at None is now.
-        valid_from, valid_to: Unix milliseconds between which it is true; valid_from None is created_at.
-        parent_id: a memory of the same user.
-        source_ids: memories that it was made of; they need not be there.
+        confidence, knowledge_category: None is that of the type, or of the agent.
         author: who stores it, where that is said.
         stored_by: who stores it, where nobody else is said to; no part of the request.
-        speaker, role: who said it in a conversation, and what that one is.
-        pinned: never cleaned up.
-        is_working: it is for a place of its session's working memory.
+        created_at: Unix milliseconds; None is now.
+        valid_from: Unix milliseconds from which on it is true; None is created_at.
         vector: only with provider `none`, and demanded there.
         idempotency_key: the same key and body again gives the same memory; another body is a Conflict.
     """
 
-    user_id: str
-    content: str
     type: str | None = None
-    importance: float = 0.5
     confidence: float | None = None
-    decay_rate: float | None = None
-    session_id: str | None = None
-    source: str | None = None
+    knowledge_category: str | None = None
     author: str | None = None
     stored_by: str | None = None
-    speaker: str | None = None
-    role: str | None = None
-    tags: tuple[str, ...] = ()
-    metadata: Mapping[str, Any] = field(default_factory=dict)
-    key: str | None = None
-    subject: str | None = None
-    status_value: str | None = None
-    category: str | None = None
-    knowledge_category: str | None = None
-    event_type: str | None = None
-    context: str | Mapping[str, Any] | None = None
-    domain: str | None = None
-    source_ids: tuple[str, ...] = ()
-    parent_id: str | None = None
     supersedes: str | None = None
-    namespace: tuple[str, ...] = ()
     created_at: int | None = None
-    expires_at: int | None = None
     valid_from: int | None = None
-    valid_to: int | None = None
-    pinned: bool = False
-    is_working: bool = False
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
 

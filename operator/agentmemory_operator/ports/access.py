@@ -43,6 +43,18 @@ class SigningKeys(Protocol):
         ...
 
 
+class SigningKeyMaker(Protocol):
+    """Makes the one key of an installation."""
+
+    async def make_missing(self) -> None:
+        """Make a key where there is none; what is there stays.
+
+        Raises:
+            TransientError: it cannot be looked for, or written, for now.
+        """
+        ...
+
+
 class UserTokenForm(Protocol):
     """How a user token is written; one is a caller with a delegation, and an end."""
 

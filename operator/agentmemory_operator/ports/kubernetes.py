@@ -96,10 +96,6 @@ class HandoverStore(Protocol):
         """What every agent was given."""
         ...
 
-    async def keep_signing_key(self) -> None:
-        """Make what signs user tokens where there is none; what is there stays."""
-        ...
-
 
 class Namespaces(Protocol):
     """The namespaces of the cluster, or of the files that stand in for it."""

@@ -23,6 +23,7 @@ from agentmemory_operator.adapters.kubernetes.claims import KubernetesClaims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.adapters.kubernetes.handover import KubernetesHandover
 from agentmemory_operator.adapters.kubernetes.lease import KubernetesLease, own_namespace
+from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import (
     OPERATOR,
     Configuration,
@@ -243,9 +244,6 @@ class CrashingHandover:
     async def list_all(self) -> list[HandedOver]:
         return await self._store.list_all()
 
-    async def keep_signing_key(self) -> None:
-        await self._store.keep_signing_key()
-
 
 def _pass() -> None:
     """Do nothing: the call is another object's."""
@@ -302,6 +300,7 @@ async def main(order: Order) -> None:
             secrets=secrets,
             claim_store=KubernetesClaims(claims, order.lease_namespace or own_namespace()),
             handover_store=CrashingHandover(KubernetesHandover(transport, own_namespace()), steps),
+            signing_key=KubernetesSigningKey(transport, own_namespace()),
             collections=open_store,
             points=stores.points,
             server=lambda endpoint: crashing_server(stores.server(endpoint), steps),

@@ -217,9 +217,6 @@ class FakeHandoverStore:
     async def list_all(self) -> list[HandedOver]:
         return list(self.given.values())
 
-    async def keep_signing_key(self) -> None:
-        """Nobody mints tokens here."""
-
 
 @dataclass(slots=True)
 class FakeReranker(Plantable):

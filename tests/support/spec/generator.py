@@ -53,6 +53,18 @@ BLOCKS: Mapping[str, tuple[Json, ...]] = {
         {"mode": "Session"},
         {"mode": "Soft"},
     ),
+    # Which zones may be named where hangs on which are allowed.
+    "zones": (
+        {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}},
+        {"allowed": ["SENSITIVE", "PERSONAL"], "keySecretRef": {"name": "zones", "key": "k"}, "vectors": []},
+        {
+            "allowed": ["PROFESSIONAL"],
+            "keySecretRef": {"name": "zones"},
+            "organisation": "acme",
+            "words": ["PROFESSIONAL"],
+        },
+        {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}, "vectors": ["SENSITIVE"]},
+    ),
 }
 SECRET = {"name": "openai", "key": "token"}
 # Legal figures that cost a development server much and say no more than these.

@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from agentmemory_operator.adapters.folder.signing_key import FILE, FileSigningKey
-from agentmemory_operator.adapters.kubernetes.handover import KEY, KEY_SECRET, SECRET_PREFIX, KubernetesHandover
-from agentmemory_operator.adapters.kubernetes.signing_key import KubernetesSigningKey
+from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
+from agentmemory_operator.adapters.kubernetes.signing_key import KEY, KEY_SECRET, KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesRejected, KubernetesTransport
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.access import SigningKey
@@ -87,29 +87,28 @@ def secret_of(text: str) -> dict[str, Any]:
     return {"data": {KEY: base64.b64encode(text.encode()).decode()}}
 
 
-def kept(server: OneNamespace) -> tuple[KubernetesHandover, KubernetesSigningKey]:
-    transport = cast(KubernetesTransport, server)
-    return KubernetesHandover(transport, "system"), KubernetesSigningKey(transport, "system")
+def kept(server: OneNamespace) -> KubernetesSigningKey:
+    return KubernetesSigningKey(cast(KubernetesTransport, server), "system")
 
 
 async def test_the_operator_makes_the_key_once_and_every_replica_reads_it() -> None:
     server = OneNamespace()
-    operator, api = kept(server)
+    operator, api = kept(server), kept(server)
 
-    await operator.keep_signing_key()
+    await operator.make_missing()
     first = await api.read()
-    await operator.keep_signing_key()
+    await operator.make_missing()
 
-    assert await kept(server)[1].read() == first
+    assert await kept(server).read() == first
     assert [method for method, _ in server.calls] == ["GET", "POST", "GET", "GET", "GET"]
     assert not KEY_SECRET.startswith(SECRET_PREFIX)
 
 
 async def test_the_key_that_another_operator_made_meanwhile_stays() -> None:
     server = OneNamespace(races=True)
-    operator, api = kept(server)
+    operator, api = kept(server), kept(server)
 
-    await operator.keep_signing_key()
+    await operator.make_missing()
 
     assert (await api.read()).secret == base64.b64decode("b" * 43 + "=")
 
@@ -121,7 +120,7 @@ async def test_without_a_key_callers_learn_nothing_of_our_rights(secret: Any, ca
         server.secrets[PATH] = secret
 
     with pytest.raises(TransientError) as told:
-        await kept(server)[1].read()
+        await kept(server).read()
 
     assert str(told.value) == "user tokens cannot be checked for now"
     assert "user tokens cannot be checked: " in caplog.text

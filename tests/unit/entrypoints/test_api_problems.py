@@ -15,6 +15,7 @@ from agentmemory_operator.errors import (
     DeletionWaiting,
     EmbedderUnavailable,
     FieldError,
+    KeysUnavailable,
     LeadershipLost,
     NamespaceEnding,
     NamespaceFull,
@@ -39,6 +40,7 @@ from agentmemory_operator.errors import (
     StoreRejected,
     StoreUnavailable,
     StoreUntrusted,
+    Unreadable,
 )
 
 
@@ -58,6 +60,7 @@ from agentmemory_operator.errors import (
         (StoreUntrusted("x"), 503, "1"),
         (AgentClosed("x", retry_after_s=10), 503, "10"),
         (EmbedderUnavailable("x", retry_after_s=2.1), 503, "3"),
+        (KeysUnavailable("x", retry_after_s=2), 503, "2"),
         (OutcomeUnknown("x"), 504, "1"),
         (AgentMemoryError("x"), 500, None),
     ],
@@ -92,6 +95,7 @@ def test_no_error_is_forgotten() -> None:
         RebuildHeld,
         RebuildPaused,
         RebuildUnwanted,
+        Unreadable,
     }
     assert raised - set(PROBLEM_OF) == unanswered | of_operator
 

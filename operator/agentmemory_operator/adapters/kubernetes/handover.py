@@ -8,15 +8,12 @@ from agentmemory_operator.adapters.kubernetes.transport import (
     KubernetesRejected,
     KubernetesTransport,
 )
-from agentmemory_operator.adapters.signing_key import new_key
 from agentmemory_operator.connections.rules.handover import HandedOver, Owner
 from agentmemory_operator.errors import NotFound, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.agent_memory import GROUP
 
 SECRET_PREFIX = "agentmemory-agent-"
-# What signs user tokens; no agent's Secret is named so.
-KEY_SECRET, KEY = "agentmemory-user-token-key", "key"
 AGENT, MANAGED_BY = f"{GROUP}/agent", "app.kubernetes.io/managed-by"
 MANAGER = "agentmemory-operator"
 NAMESPACE, NAME, UID = (f"{GROUP}/owner-{part}" for part in ("namespace", "name", "uid"))
@@ -67,27 +64,6 @@ class KubernetesHandover:
         """What every agent was given."""
         query = [("labelSelector", f"{MANAGED_BY}={MANAGER},{AGENT}")]
         return [_handed_from(item) for item in (await self._transport.call("GET", self._folder, query=query))["items"]]
-
-    async def keep_signing_key(self) -> None:
-        """Make what signs user tokens where there is none; what is there stays."""
-        try:
-            await self._transport.call("GET", f"{self._folder}/{KEY_SECRET}")
-        except NotFound:
-            await self._create_signing_key()
-
-    async def _create_signing_key(self) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": KEY_SECRET, "labels": {MANAGED_BY: MANAGER}},
-            "data": {KEY: base64.b64encode(new_key().encode()).decode()},
-        }
-        try:
-            await self._transport.call("POST", self._folder, body)
-        except KubernetesRejected as exc:
-            # Another operator made one meanwhile.
-            if exc.status != CONFLICT:
-                raise
 
     def _path(self, slug: str) -> str:
         return f"{self._folder}/{SECRET_PREFIX}{slug}"

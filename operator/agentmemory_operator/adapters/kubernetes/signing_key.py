@@ -4,19 +4,21 @@ import base64
 import binascii
 import logging
 
-from agentmemory_operator.adapters.kubernetes.handover import KEY, KEY_SECRET
-from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
-from agentmemory_operator.adapters.signing_key import key_from
-from agentmemory_operator.errors import AgentMemoryError, TransientError
+from agentmemory_operator.adapters.kubernetes.handover import MANAGED_BY, MANAGER
+from agentmemory_operator.adapters.kubernetes.transport import CONFLICT, KubernetesRejected, KubernetesTransport
+from agentmemory_operator.adapters.signing_key import key_from, new_key
+from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.access import SigningKey
 
 log = logging.getLogger(__name__)
 
 RETRY_AFTER_S = 2.0
+# No agent's Secret is named so.
+KEY_SECRET, KEY = "agentmemory-user-token-key", "key"
 
 
 class KubernetesSigningKey:
-    """Implements ports.SigningKeys.
+    """Implements ports.SigningKeys and ports.SigningKeyMaker.
 
     Args:
         namespace: the API's.
@@ -25,7 +27,29 @@ class KubernetesSigningKey:
     def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
         self._transport = transport
         self._namespace = namespace
-        self._path = f"/api/v1/namespaces/{namespace}/secrets/{KEY_SECRET}"
+        self._folder = f"/api/v1/namespaces/{namespace}/secrets"
+        self._path = f"{self._folder}/{KEY_SECRET}"
+
+    async def make_missing(self) -> None:
+        """Make the key where there is none; what is there stays."""
+        try:
+            await self._transport.call("GET", self._path)
+        except NotFound:
+            await self._create()
+
+    async def _create(self) -> None:
+        body = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": KEY_SECRET, "labels": {MANAGED_BY: MANAGER}},
+            "data": {KEY: base64.b64encode(new_key().encode()).decode()},
+        }
+        try:
+            await self._transport.call("POST", self._folder, body)
+        except KubernetesRejected as exc:
+            # Another operator made one meanwhile.
+            if exc.status != CONFLICT:
+                raise
 
     async def read(self) -> SigningKey:
         """The key; the reason why there is none names our own rights, and is the log's alone."""

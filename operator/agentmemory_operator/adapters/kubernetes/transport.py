@@ -9,7 +9,7 @@ import json
 import logging
 import os
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from difflib import get_close_matches
 from pathlib import Path
@@ -30,6 +30,11 @@ OPERATOR, API, CLI = "agentmemory-operator", "agentmemory-api", "agentmemory-cli
 # The methods that take `fieldManager`.
 _MANAGED = frozenset({"PATCH", "POST", "PUT"})
 
+JSON = "application/json"
+# An object, or each of a list, without its content.
+METADATA, METADATA_LIST = (
+    f"application/json;as=PartialObjectMetadata{suffix};g=meta.k8s.io;v=v1" for suffix in ("", "List")
+)
 JSON_PATCH, MERGE_PATCH = "application/json-patch+json", "application/merge-patch+json"
 NOT_FOUND, CONFLICT, INVALID = 404, 409, 422
 # Of what only a person mends.
@@ -171,7 +176,7 @@ class KubernetesTransport:
         path: str,
         body: Any = None,
         *,
-        content_type: str = "application/json",
+        content_type: str = JSON,
         query: Sequence[tuple[str, str]] = (),
     ) -> Any:
         """The decoded answer."""
@@ -185,7 +190,7 @@ class KubernetesTransport:
         path: str,
         body: Any = None,
         *,
-        content_type: str = "application/json",
+        content_type: str = JSON,
         query: Sequence[tuple[str, str]] = (),
         timeout_s: float = CALL_TIMEOUT_S,
     ) -> aiohttp.ClientResponse:
@@ -195,17 +200,41 @@ class KubernetesTransport:
             NotFound: 404.
             TransientError: anything else that is no success.
         """
-        headers = {"Accept": "application/json", "Content-Type": content_type}
+        headers = {"Accept": JSON, "Content-Type": content_type}
+        return await self._send(method, path, body, headers, query, timeout_s)
+
+    async def metadata(self, path: str, *, query: Sequence[tuple[str, str]] = (), accept: str = METADATA) -> Any:
+        """The metadata of an object, or of each of a list: a small part of what they are.
+
+        Args:
+            accept: METADATA or METADATA_LIST.
+
+        Raises:
+            NotFound, TransientError: as `send`.
+        """
+        response = await self._send("GET", path, None, {"Accept": accept}, query, CALL_TIMEOUT_S)
+        with mapped_errors():
+            return json.loads(await response.read())
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: Any,
+        headers: Mapping[str, str],
+        query: Sequence[tuple[str, str]],
+        timeout_s: float,
+    ) -> aiohttp.ClientResponse:
         asked = [*query, self._manager] if method in _MANAGED else [*query]
         with mapped_errors(self._host):
             # It would walk through a body that it knows nothing of: ours are JSON as they stand.
-            _, url, headers, *_ = await self._api.param_serialize(
-                method, path, query_params=asked, header_params=headers, auth_settings=["BearerToken"]
+            _, url, sent, *_ = await self._api.param_serialize(
+                method, path, query_params=asked, header_params=dict(headers), auth_settings=["BearerToken"]
             )
             if method != "GET" and self._before_write is not None:
                 self._before_write()
             async with self._writing() if method != "GET" else nullcontext():
-                answer = await self._api.call_api(method, url, headers, body, _request_timeout=timeout_s)
+                answer = await self._api.call_api(method, url, sent, body, _request_timeout=timeout_s)
             response: aiohttp.ClientResponse = answer.response
             if response.status < 300:
                 return response

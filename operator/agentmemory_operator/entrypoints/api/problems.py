@@ -20,6 +20,7 @@ from agentmemory_operator.errors import (
     EmbedderUnavailable,
     FieldError,
     Forbidden,
+    KeysUnavailable,
     NotFound,
     NotOwned,
     NotServed,
@@ -168,6 +169,13 @@ AGENT_CLOSED = ProblemType(
     "Its memories are neither read nor written until that ends: see its MemoryRestore (`kubectl get mrest`). Nothing "
     "was written. Try again after `Retry-After` seconds.",
 )
+KEYS_UNAVAILABLE = ProblemType(
+    "keys-unavailable",
+    503,
+    "Keys unavailable",
+    "The memory has a privacy zone, whose keys, or the wrapping key that they are under, cannot be had for now: see "
+    "the condition KeysUnavailable of the AgentMemory. Nothing was written. Try again after `Retry-After` seconds.",
+)
 EMBEDDER_UNAVAILABLE = ProblemType(
     "embedder-unavailable",
     503,
@@ -203,6 +211,7 @@ PROBLEMS: tuple[ProblemType, ...] = (
     STORE_UNAVAILABLE,
     COLLECTION_MISSING,
     AGENT_CLOSED,
+    KEYS_UNAVAILABLE,
     EMBEDDER_UNAVAILABLE,
     UNAVAILABLE,
     OUTCOME_UNKNOWN,
@@ -220,6 +229,7 @@ PROBLEM_OF: Mapping[type[AgentMemoryError], ProblemType] = {
     StoreUnavailable: STORE_UNAVAILABLE,
     NotServed: COLLECTION_MISSING,
     AgentClosed: AGENT_CLOSED,
+    KeysUnavailable: KEYS_UNAVAILABLE,
     EmbedderUnavailable: EMBEDDER_UNAVAILABLE,
     OutcomeUnknown: OUTCOME_UNKNOWN,
     TransientError: UNAVAILABLE,

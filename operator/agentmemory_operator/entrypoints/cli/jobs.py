@@ -4,17 +4,22 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-import yaml
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress, outcome_of
 from agentmemory_operator.entrypoints.cli.look.status_view import status_document
-from agentmemory_operator.entrypoints.cli.options import Context, Manifests, Namespace, TableJsonOrYaml, print_json
+from agentmemory_operator.entrypoints.cli.options import (
+    Context,
+    Manifests,
+    Namespace,
+    TableJsonOrYaml,
+    print_document,
+    take_options,
+)
 from agentmemory_operator.entrypoints.cli.run import run_verb
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.base import Json
@@ -66,10 +71,7 @@ def add_verb(cli: typer.Typer, name: str, options: type[T], run: Callable[[T, Jo
     ) -> None:
         run(options(**chosen), JobsPlace(namespace, context, manifests))
 
-    *where, _ = signature(command).parameters.values()
-    parameters = [*signature(options).parameters.values(), *where]
-    command.__annotations__ = {part.name: part.annotation for part in parameters}
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what `signature` looks for first
+    take_options(command, options)
     cli.command(name, help=options.__doc__)(command)
 
 
@@ -118,14 +120,6 @@ def print_object(document: Json, output: TableJsonOrYaml) -> None:
         print_document(status_document(document) | {"spec": document["spec"]}, output)
 
 
-def print_document(document: Any, output: TableJsonOrYaml) -> None:
-    """Print a document for programs."""
-    if output is TableJsonOrYaml.JSON:
-        print_json(document)
-    else:
-        typer.echo(yaml.safe_dump(document, sort_keys=False, width=120), nl=False)
-
-
 async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml) -> Json:
     """Create an object; return it as it is kept.
 
@@ -135,7 +129,7 @@ async def create(objects: JobObjects, document: Json, output: TableJsonOrYaml) -
     if not await objects.create_object(document):
         raise AgentMemoryError(f"there is a {titled(document)} already: choose another --name")
     tell(f"created {titled(document)}", output)
-    return await _read_again(objects, document)
+    return await read_again(objects, document)
 
 
 async def follow(
@@ -154,7 +148,7 @@ async def follow(
         while (outcome := outcome_of(document)) is None or not until(document):
             progress.show(document)
             await asyncio.sleep(POLL_S)
-            document = await _read_again(objects, document)
+            document = await read_again(objects, document)
         progress.show(document)
     if not outcome.is_good:
         raise AgentMemoryError(f"{kind} {metadata['namespace']}/{metadata['name']} {outcome.told}")
@@ -162,12 +156,20 @@ async def follow(
     return document
 
 
-async def _read_again(objects: JobObjects, document: Json) -> Json:
+async def read_again(objects: JobObjects, document: Json, *, gone: str = "was deleted before its end") -> Json:
+    """An object as it now is; as it was while the API server is away.
+
+    Args:
+        gone: what is said of one that was deleted.
+
+    Raises:
+        AgentMemoryError: it was deleted.
+    """
     kind, metadata = document["kind"], document["metadata"]
     try:
         return await objects.read_object(kind, metadata["namespace"], metadata["name"])
     except NotFound as exc:
-        raise AgentMemoryError(f"{titled(document)} was deleted before its end") from exc
+        raise AgentMemoryError(f"{titled(document)} {gone}") from exc
     except TransientError:
         # It goes on, whether it can be seen or not.
         return document

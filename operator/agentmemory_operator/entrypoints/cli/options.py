@@ -1,11 +1,14 @@
 """Options that several verbs have, and how they print for programs."""
 
 import json
+from collections.abc import Callable
 from enum import StrEnum
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 
 # Where `dev` keeps memories, and whose they are.
 DATA = Path(".agentmemory")
@@ -39,6 +42,28 @@ Manifests = Annotated[
     typer.Option(exists=True, file_okay=False, help="The folder that `agentmemory dev` watches, for a cluster's."),
 ]
 ReachedAt = Annotated[str | None, typer.Option("--qdrant", help="URL of the server, where its own is out of reach.")]
+
+
+def take_options(command: Callable[..., None], of: Callable[..., Any], *, after: int = 0) -> None:
+    """Let a command have the options of another callable beside its own; it gets them as keywords.
+
+    Args:
+        of: a function, or a dataclass whose fields are the options.
+        after: how many of its own parameters stand before them.
+    """
+    *own, _ = signature(command).parameters.values()
+    taken = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(of).parameters.values()]
+    parameters = [*own[:after], *taken, *own[after:]]
+    command.__annotations__ = {part.name: part.annotation for part in parameters}
+    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what `signature` looks for first
+
+
+def print_document(document: Any, output: TableJsonOrYaml) -> None:
+    """Print a document for programs."""
+    if output is TableJsonOrYaml.JSON:
+        print_json(document)
+    else:
+        typer.echo(yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True), nl=False)
 
 
 def print_json(document: Any) -> None:

@@ -11,6 +11,7 @@ from agentmemory_operator.adapters.kubernetes.transport import Configuration
 from agentmemory_operator.connections.handover import Handover
 from agentmemory_operator.controllers.agent_memory import Periods
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
+from agentmemory_operator.ports.access import SigningKeyMaker
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, QDRANT_CONNECTION
 from agentmemory_operator.runtime.feed import OperatorFeed
@@ -68,6 +69,7 @@ class Operated(Protocol):
     feed: OperatorFeed
     periods: Periods
     handover: Handover | None
+    signing_key: SigningKeyMaker | None
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -121,7 +123,8 @@ def begin(
     runs = [operator.run()]
     if operator.handover is not None:
         runs.append(sweep(operator.handover, cluster, namespaces, period_s=period_s))
-        runs.append(keep_signing_key(operator.handover, period_s=period_s))
+    if operator.signing_key is not None:
+        runs.append(keep_signing_key(operator.signing_key, period_s=period_s))
     working = asyncio.create_task(work(runs, leadership))
     return working, asyncio.create_task(resync(operator.feed, cluster, period_s=period_s))
 
@@ -174,12 +177,12 @@ async def sweep(handover: Handover, cluster: KubernetesCluster, namespaces: Sequ
         await asyncio.sleep(period_s)
 
 
-async def keep_signing_key(handover: Handover, *, period_s: float) -> None:
+async def keep_signing_key(key: SigningKeyMaker, *, period_s: float) -> None:
     """Look, for ever, whether there is what the API signs user tokens with, and make it where there is none."""
     while True:
         pause_s = period_s
         try:
-            await handover.store.keep_signing_key()
+            await key.make_missing()
         except LeadershipLost:
             raise
         except TransientError as exc:

@@ -13,51 +13,28 @@ Payload = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemoryRecord:
-    """One stored memory, without its vector.
+class StatedMemory:
+    """What a memory says that is stored as it was given.
 
     Attributes:
         importance: 0..1.
-        confidence: 0..1 or None when the author gave none.
-        author: who stored it; never part of what identifies a memory.
+        decay_rate: 0..10 a day; None is that of the type.
         speaker, role: who said it in a conversation, and what that one is: user, assistant, tool or system.
-        source_ids: memories that it was made of.
-        observed_by: whose word it is, the first author included.
-        observation_count: how many said it, all of `observed_by`; 1 is its first author, or nobody.
-        decay_rate: 0..10 a day, or None for that of the type.
-        created_at, updated_at, last_accessed_at, expires_at, superseded_at: Unix milliseconds.
-        session_used_at: of what lasts a session: when that was last used, Unix milliseconds, never in the future.
-        stored_at: when what it says was sent, Unix milliseconds; None of a memory from before that was noted.
-        changed_at: when somebody changed it since, Unix milliseconds; None: nobody has.
-        valid_from, valid_to: Unix milliseconds between which it is true; None is open on that side.
-        rev: starts at 1, raised by each write to the point.
-        pending: written but not yet joined to its chain; never returned.
-        identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
-        lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
-        request_id: tells the write that made it from every other; of its idempotency key where it came with one.
-        content_hash: first 16 hex digits of the SHA-256 of the content.
+        namespace: where its first part is `memories`, the second is the user.
+        source_ids: memories that it was made of; they need not be there.
+        parent_id: a memory of the same user.
+        valid_to: Unix milliseconds until which it is true; None is open.
+        expires_at: Unix milliseconds.
         pinned: never cleaned up.
-        is_working: it lies in a place of its session's working memory, and its id is the place's.
-        request_hash: of the request that an idempotency key came with, None without a key.
+        is_working: it is for a place of its session's working memory.
     """
 
-    id: str
-    agent_id: str
     user_id: str
-    type: str
     content: str
-    created_at: int
-    updated_at: int
-    stored_at: int | None = None
-    changed_at: int | None = None
-    session_used_at: int | None = None
-    rev: int = 1
     importance: float = 0.5
-    confidence: float | None = None
     decay_rate: float | None = None
     session_id: str | None = None
     source: str | None = None
-    author: str | None = None
     speaker: str | None = None
     role: str | None = None
     tags: tuple[str, ...] = ()
@@ -66,25 +43,61 @@ class MemoryRecord:
     subject: str | None = None
     status_value: str | None = None
     category: str | None = None
-    knowledge_category: str | None = None
     event_type: str | None = None
     context: str | Mapping[str, Any] | None = None
     domain: str | None = None
     source_ids: tuple[str, ...] = ()
     parent_id: str | None = None
+    namespace: tuple[str, ...] = ()
+    valid_to: int | None = None
+    expires_at: int | None = None
+    pinned: bool = False
+    is_working: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRecord(StatedMemory):
+    """One stored memory, without its vector.
+
+    Attributes:
+        confidence: 0..1 or None when the author gave none.
+        author: who stored it; never part of what identifies a memory.
+        observed_by: whose word it is, the first author included.
+        observation_count: how many said it, all of `observed_by`; 1 is its first author, or nobody.
+        created_at, updated_at, last_accessed_at, superseded_at: Unix milliseconds.
+        session_used_at: of what lasts a session: when that was last used, Unix milliseconds, never in the future.
+        stored_at: when what it says was sent, Unix milliseconds; None of a memory from before that was noted.
+        changed_at: when somebody changed it since, Unix milliseconds; None: nobody has.
+        valid_from: Unix milliseconds from which on it is true; None is open.
+        rev: starts at 1, raised by each write to the point.
+        pending: written but not yet joined to its chain; never returned.
+        identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
+        lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
+        request_id: tells the write that made it from every other; of its idempotency key where it came with one.
+        content_hash: first 16 hex digits of the SHA-256 of the content.
+        request_hash: of the request that an idempotency key came with, None without a key.
+    """
+
+    id: str
+    agent_id: str
+    type: str
+    created_at: int
+    updated_at: int
+    stored_at: int | None = None
+    changed_at: int | None = None
+    session_used_at: int | None = None
+    rev: int = 1
+    confidence: float | None = None
+    author: str | None = None
+    knowledge_category: str | None = None
     observed_by: tuple[str, ...] = ()
     observation_count: int = 1
-    namespace: tuple[str, ...] = ()
     valid_from: int | None = None
-    valid_to: int | None = None
     access_count: int = 0
     last_accessed_at: int | None = None
-    expires_at: int | None = None
     supersedes_id: str | None = None
     superseded_by_id: str | None = None
     superseded_at: int | None = None
-    pinned: bool = False
-    is_working: bool = False
     pending: bool = False
     identity_id: str | None = None
     lookup_ids: tuple[str, ...] = ()

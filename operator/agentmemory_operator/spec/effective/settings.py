@@ -15,6 +15,7 @@ from agentmemory_operator.spec.effective.policies import Endings, figures_over
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
+from agentmemory_operator.spec.effective.zones import effective_zones
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, name_of, variables_read
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
@@ -33,6 +34,7 @@ from agentmemory_operator.spec.presets import (
 )
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
+from agentmemory_operator.spec.zones import ZoneSettings
 
 # The type of memories of an object that takes any, where the writer names none.
 UNTYPED = "memory"
@@ -42,6 +44,9 @@ LOOKUP_INDEXES = (("lookupIds", "keyword"),)
 
 # What tells whether a session is over, where sessions end by themselves.
 SESSION_INDEXES = ((SESSION_USED_KEY, "integer"),)
+
+# What tells memories apart that not everybody can read, where there are zones.
+ZONE_INDEXES = (("zone", "keyword"),)
 
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
@@ -123,6 +128,7 @@ class AgentSettings:
         max_content_tokens: of a memory, 4 characters each; None is the API's own bound.
         keep_versions: of an item: how many of those that puts replaced.
         hooks: paths that take signed memories.
+        zones: None where no memory has a zone.
     """
 
     slug: str
@@ -150,6 +156,7 @@ class AgentSettings:
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
     keep_versions: int = 0
     hooks: tuple[Hook, ...] = ()
+    zones: ZoneSettings | None = None
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -202,6 +209,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         lifecycle=effective_lifecycle(memory),
         keep_versions=(memory.spec.items and memory.spec.items.keep_versions) or 0,
         hooks=memory.spec.hooks or (),
+        zones=effective_zones(memory),
     )
 
 
@@ -250,6 +258,7 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     has_sessions = any(type_.ttl and type_.ttl.idle_hours for type_ in endings_of(memory)[0])
     needed = dict(preset_of(memory).payload_indexes) | (dict(LOOKUP_INDEXES) if is_looked_up else {})
     needed |= dict(SESSION_INDEXES) if has_sessions else {}
+    needed |= dict(ZONE_INDEXES) if memory.spec.zones else {}
     return {entry.field: entry.type for entry in extra} | scored | needed
 
 

@@ -24,6 +24,7 @@ from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestor
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
 from agentmemory_operator.spec.kinds.spec_snapshot import MemorySnapshotSpec, SnapshotsSpec
 from agentmemory_operator.spec.kinds.spec_webhooks import Hook, Webhook
+from agentmemory_operator.spec.kinds.spec_zones import ZonesSpec
 
 GROUP = "agentmemory.dev"
 VERSION = "v1alpha1"
@@ -268,6 +269,11 @@ class AgentMemorySpec(Model):
         description="Paths of the API that take signed memories, at most 8, each name once (docs/webhooks.md)."
         " Default: none.",
         json_schema_extra=keyed_by("name"),
+    )
+    zones: ZonesSpec | None = Field(
+        default=None,
+        description="Privacy zones of memories (docs/zones.md). Default: none, and a memory with a zone is refused."
+        " Removed, memories with a zone stay as they are, and cannot be read.",
     )
     suspend: bool | None = Field(
         default=None,

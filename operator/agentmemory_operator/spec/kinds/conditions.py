@@ -33,6 +33,8 @@ class Reason(StrEnum):
     CONNECTION_NOT_ALLOWED = "ConnectionNotAllowed"
     SECRET_NOT_FOUND = "SecretNotFound"
     SECRET_NOT_USABLE = "SecretNotUsable"
+    WRAPPING_KEY_MISSING = "WrappingKeyMissing"
+    WRAPPING_KEY_INVALID = "WrappingKeyInvalid"
     HOST_NOT_ALLOWED = "HostNotAllowed"
     INVALID_CA = "InvalidCA"
     TLS_FAILED = "TLSFailed"

@@ -17,11 +17,10 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     Output,
     add_verb,
     in_place,
-    print_document,
     titled,
 )
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
-from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json

@@ -27,14 +27,14 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     Output,
     add_verb,
     in_place,
-    print_document,
+    read_again,
     tell,
     titled,
 )
-from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.tables import show
-from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
+from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
@@ -44,6 +44,7 @@ from agentmemory_operator.spec.times import render_time
 
 # How long an operator that works may take to begin what was asked for.
 BEGUN_WITHIN_S = 30.0
+GONE = "was deleted; what its rebuild made goes with it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -212,7 +213,7 @@ async def _follow(objects: JobObjects, before: Json, asked: Options) -> Json:
                 raise AgentMemoryError(f"{titled(document)}: no rebuild has begun: does an operator run?")
             progress.advance(_line(document), *_bar(now))
             await asyncio.sleep(POLL_S)
-            document = await _read_again(objects, document)
+            document = await read_again(objects, document, gone=GONE)
     ended = f"{titled(document)}: {now.told['kind']} {headline_of(now.told)}: {now.told.get('message', '')}"
     if now.told["state"] != (RebuildState.STOPPED if asked.cancel else RebuildState.DONE):
         raise AgentMemoryError(ended)
@@ -247,14 +248,3 @@ def _bar(rebuild: ReportedRebuild) -> tuple[int, int]:
     told = rebuild.told
     is_copying = told.get("step") == RebuildStep.COPY
     return (told.get("copied") or 0, told.get("total") or 0) if is_copying else (0, 0)
-
-
-async def _read_again(objects: JobObjects, document: Json) -> Json:
-    metadata = document["metadata"]
-    try:
-        return await objects.read_object(AGENT_MEMORY, metadata["namespace"], metadata["name"])
-    except NotFound as exc:
-        raise AgentMemoryError(f"{titled(document)} was deleted; what its rebuild made goes with it") from exc
-    except TransientError:
-        # It goes on, whether it can be seen or not.
-        return document

@@ -9,9 +9,9 @@ import typer
 from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import OpenJobs
-from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, Output, add_verb, in_place, print_document
+from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, Output, add_verb, in_place
 from agentmemory_operator.entrypoints.cli.look.status_view import status_document, status_sections
-from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects

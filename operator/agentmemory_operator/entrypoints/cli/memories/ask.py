@@ -1,19 +1,18 @@
 """The verbs that ask the retrieval API: search, remember, forget and receipts."""
 
 import json
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
-from inspect import Parameter, Signature, signature
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 from rich.console import Console
 
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
-from agentmemory_operator.entrypoints.cli.options import Context, TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import Context, TableJsonOrYaml, print_document, take_options
 from agentmemory_operator.entrypoints.cli.run import Yes, check_answerable, confirm, run_verb
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.runtime.cache import AGENT_MEMORY
@@ -35,17 +34,6 @@ class TagsMatch(StrEnum):
     ALL = "all"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiTarget:
-    """Whom to ask, and where."""
-
-    name: str
-    namespace: str | None
-    context: str | None
-    url: str
-    token: str | None
-
-
 Name = Annotated[str, typer.Argument(help="Of the AgentMemory; without -n and --context the agent's name in the API.")]
 User = Annotated[str, typer.Option("--user", help="Whose memories.")]
 Namespace = Annotated[str | None, typer.Option("-n", "--namespace", help="Of the AgentMemory, which is then read.")]
@@ -54,12 +42,40 @@ Token = Annotated[str | None, typer.Option("--token", help="For the API. Default
 Output = Annotated[TableJsonOrYaml, typer.Option("-o", "--output", help="For people, or for programs.")]
 
 
+@dataclass(frozen=True, slots=True)
+class AskedApi:
+    """The retrieval API that is asked, and the objects that say what an agent is called there."""
+
+    asking: Asking
+    inspection: Inspection
+
+    @asynccontextmanager
+    async def of(
+        self, name: str, namespace: str | None, context: str | None, url: str | None, token: str | None
+    ) -> "AsyncIterator[tuple[AsyncMemoryClient, str]]":
+        """Yield a client, and the agent's name in the API: the name itself, or of the object where one is to be read.
+
+        Args:
+            namespace, context: of the object; none is read where both are None.
+            url, token: None is what the environment says.
+        """
+        agent = name if namespace is None and context is None else await self._agent_of(name, namespace, context)
+        async with self.asking.open_client(url or self.asking.url, token or self.asking.token) as client:
+            yield client, agent
+
+    async def _agent_of(self, name: str, namespace: str | None, context: str | None) -> str:
+        async with self.inspection.open_objects(context, None) as (reader, default):
+            document = await reader.read_object(AGENT_MEMORY, namespace or default, name)
+        return str(document["spec"].get("agent") or name)
+
+
 def add_asking(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
     """Add the verbs to the command line."""
-    _add_verb(cli, search, _Way(asking, inspection, _found_section))
-    _add_verb(cli, remember, _Way(asking, inspection, _stored_section))
-    _add_verb(cli, forget, _Way(asking, inspection, _forgotten_section))
-    _add_verb(cli, receipts, _Way(asking, inspection, _receipts_section))
+    api = AskedApi(asking, inspection)
+    _add_verb(cli, search, _Way(api, _found_section))
+    _add_verb(cli, remember, _Way(api, _stored_section))
+    _add_verb(cli, forget, _Way(api, _forgotten_section))
+    _add_verb(cli, receipts, _Way(api, _receipts_section))
 
 
 def search(  # noqa: PLR0913 # each is an option
@@ -132,8 +148,7 @@ def receipts(
 class _Way:
     """How a verb asks, and how its answer is shown."""
 
-    asking: Asking
-    inspection: Inspection
+    api: AskedApi
     section: Callable[[Any], Section]
 
 
@@ -150,35 +165,17 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
         output: Output = TableJsonOrYaml.TABLE,
         **chosen: Any,
     ) -> None:
-        asking = way.asking
-        target = ApiTarget(
-            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
-        )
-        answer = run_verb(_ask(asking, way.inspection, target, choose(**chosen)))
-        _print(answer, way.section, output)
+        call = choose(**chosen)
+
+        async def ask() -> Any:
+            async with way.api.of(name, namespace, context, url, token) as (client, agent):
+                return await call(client, agent)
+
+        _print(run_verb(ask()), way.section, output)
 
     # As a command line shows them: the name, what is asked, whom.
-    first, *whom, _ = signature(command).parameters.values()
-    what = [part.replace(kind=Parameter.KEYWORD_ONLY) for part in signature(choose).parameters.values()]
-    parameters = [first, *what, *whom]
-    command.__annotations__ = {part.name: part.annotation for part in parameters}
-    command.__signature__ = Signature(parameters)  # type: ignore[attr-defined] # what `signature` looks for first
+    take_options(command, choose, after=1)
     cli.command(choose.__name__, help=choose.__doc__)(command)
-
-
-async def _ask(asking: Asking, inspection: Inspection, target: ApiTarget, call: "Call") -> Any:
-    agent = await agent_of(inspection, target)
-    async with asking.open_client(target.url, target.token) as client:
-        return await call(client, agent)
-
-
-async def agent_of(inspection: Inspection, target: ApiTarget) -> str:
-    """The agent's name in the API: the name itself, or of the object where one is to be read."""
-    if target.namespace is None and target.context is None:
-        return target.name
-    async with inspection.open_objects(target.context, None) as (reader, default):
-        document = await reader.read_object(AGENT_MEMORY, target.namespace or default, target.name)
-    return str(document["spec"].get("agent") or target.name)
 
 
 def _filters_of(text: str | None) -> Any:
@@ -194,13 +191,10 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 def _print(answer: Any, section: Callable[[Any], Section], output: TableJsonOrYaml) -> None:
     document = _plain(asdict(answer))
-    match output:
-        case TableJsonOrYaml.JSON:
-            typer.echo(json.dumps(document, indent=2))
-        case TableJsonOrYaml.YAML:
-            typer.echo(yaml.safe_dump(document, sort_keys=False, width=120, allow_unicode=True), nl=False)
-        case TableJsonOrYaml.TABLE:
-            show([section(answer)], Console())
+    if output is TableJsonOrYaml.TABLE:
+        show([section(answer)], Console())
+    else:
+        print_document(document, output)
 
 
 def _found_section(answer: "SearchResult") -> Section:

@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.files import replacing
 from agentmemory_operator.entrypoints.cli.job_progress import JobProgress
-from agentmemory_operator.entrypoints.cli.memories.ask import ApiTarget, Name, Namespace, Token, Url, User, agent_of
+from agentmemory_operator.entrypoints.cli.memories.ask import AskedApi, Name, Namespace, Token, Url, User
 from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
@@ -27,11 +27,12 @@ SENT_BYTES = 256 << 10
 
 def add_transferring(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
     """Add the verbs to the command line."""
-    _add_export(cli, asking, inspection)
-    _add_import(cli, asking, inspection)
+    reached = AskedApi(asking, inspection)
+    _add_export(cli, reached)
+    _add_import(cli, reached)
 
 
-def _add_export(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("export")
     def export(  # noqa: PLR0913 # each is an option
         name: Name,
@@ -47,19 +48,15 @@ def _add_export(cli: typer.Typer, asking: Asking, inspection: Inspection) -> Non
         token: Token = None,
     ) -> None:
         """Write all memories of a user as lines of JSON."""
-        target = ApiTarget(
-            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
-        )
 
         async def work() -> int:
-            agent = await agent_of(inspection, target)
-            async with asking.open_client(target.url, target.token) as api:
+            async with reached.of(name, namespace, context, url, token) as (api, agent):
                 return await _export(api, agent, user, file, vectors=vectors)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
 
 
-def _add_import(cli: typer.Typer, asking: Asking, inspection: Inspection) -> None:
+def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
     @cli.command("import")
     def import_(  # noqa: PLR0913 # each is an option
         name: Name,
@@ -75,13 +72,9 @@ def _add_import(cli: typer.Typer, asking: Asking, inspection: Inspection) -> Non
         token: Token = None,
     ) -> None:
         """Take in memories of a user that were exported; what is there already stays as it is."""
-        target = ApiTarget(
-            name=name, namespace=namespace, context=context, url=url or asking.url, token=token or asking.token
-        )
 
         async def work() -> "Imported":
-            agent = await agent_of(inspection, target)
-            async with asking.open_client(target.url, target.token) as api:
+            async with reached.of(name, namespace, context, url, token) as (api, agent):
                 with JobProgress(f"{file} to {agent}") as progress, file.open("rb") as content:
                     lines = _told(content, progress)
                     return await api.import_memories(agent, user, lines, include_erased=include_erased)

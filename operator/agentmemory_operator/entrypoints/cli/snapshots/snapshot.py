@@ -20,14 +20,13 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     follow,
     in_place,
     new_object,
-    print_document,
     print_object,
     stamped,
     status_of,
     tell,
     titled,
 )
-from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
 from agentmemory_operator.entrypoints.cli.snapshots.delete import add_delete
 from agentmemory_operator.entrypoints.cli.snapshots.download import add_download
 from agentmemory_operator.entrypoints.cli.snapshots.listing import Listed, snapshot_sections, snapshots_document

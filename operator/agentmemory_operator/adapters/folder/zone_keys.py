@@ -1,0 +1,113 @@
+"""The data keys of privacy zones in development: a file for each shard, beside the memories."""
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from agentmemory_operator.adapters.folder.kept_files import alone_in, write_whole
+from agentmemory_operator.errors import Conflict, TransientError
+from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.rules.shards import (
+    SHARD_BYTES,
+    Shard,
+    is_shard_name,
+    shard_from_text,
+    shard_to_text,
+)
+
+FOLDER = "zone-keys"
+# Whatever else lies there is not read whole.
+_MOST_BYTES = 2 * SHARD_BYTES
+
+
+class FileKeyShards:
+    """Implements ports.KeyShards.
+
+    Args:
+        data: the folder that has a folder for each agent's.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._folder = data / FOLDER
+
+    async def read(self, ring: Ring, name: str) -> Shard:
+        """A shard; one without keys where there is no file."""
+        with _told():
+            content = self._content(ring, name)
+        if content is None:
+            return Shard(ring=ring, name=name)
+        try:
+            return shard_from_text(content.decode("ascii"), ring=ring, name=name, version=_version_of(content))
+        except ValueError as exc:
+            raise TransientError(
+                f"{self._path(ring, name)} holds no keys as this version writes them: bring it back from a backup"
+            ) from exc
+
+    async def version(self, ring: Ring, name: str) -> str:
+        """A hash of the file; empty where there is none."""
+        with _told():
+            content = self._content(ring, name)
+        return "" if content is None else _version_of(content)
+
+    async def write(self, shard: Shard) -> str:
+        """Write the file in the place of the version that it was read as; return its new version."""
+        path, text = self._path(shard.ring, shard.name), shard_to_text(shard)
+        with _told():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with alone_in(path.parent):
+                content = self._content(shard.ring, shard.name)
+                if shard.version != ("" if content is None else _version_of(content)):
+                    raise Conflict(f"{path} was changed since")
+                write_whole(path.parent, path.name, text)
+        return _version_of(f"{text}\n".encode())
+
+    async def list_names(self, ring: Ring) -> list[str]:
+        """The names of an agent's shards, in order."""
+        with _told():
+            return sorted(name for file in self._of(ring).glob("*.json") if is_shard_name(name := file.stem))
+
+    async def list_rings(self) -> list[Ring]:
+        """Every agent that has shards."""
+        with _told():
+            found = [ring for folder in self._folder.glob("*.*") if (ring := _ring_named(folder.name))]
+        return sorted(found, key=str)
+
+    async def delete(self, ring: Ring) -> None:
+        """Delete all files of an agent, and their folder."""
+        folder = self._of(ring)
+        with _told(), contextlib.suppress(FileNotFoundError), alone_in(folder):
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
+
+    def _content(self, ring: Ring, name: str) -> bytes | None:
+        with contextlib.suppress(FileNotFoundError), self._path(ring, name).open("rb") as file:
+            return file.read(_MOST_BYTES)
+        return None
+
+    def _path(self, ring: Ring, name: str) -> Path:
+        return self._of(ring) / f"{name}.json"
+
+    def _of(self, ring: Ring) -> Path:
+        return self._folder / f"{ring.namespace}.{ring.agent}"
+
+
+def _ring_named(folder: str) -> Ring | None:
+    namespace, _, agent = folder.partition(".")
+    with contextlib.suppress(ValueError):
+        return Ring(namespace, agent)
+    return None
+
+
+def _version_of(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:32]
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Turn what the file system says into our error."""
+    try:
+        yield
+    except OSError as exc:
+        raise TransientError(f"{exc.filename}, where keys of zones are kept: {exc.strerror or exc}") from exc

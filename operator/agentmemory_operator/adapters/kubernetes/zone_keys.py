@@ -1,0 +1,172 @@
+"""The data keys of privacy zones in a cluster: a Secret for each shard, in a namespace of their own.
+
+Nobody else's Secrets lie there: the retrieval API may write it, and no other namespace. A Secret's name says whose
+shard it is; its labels only find it.
+"""
+
+import asyncio
+import base64
+import binascii
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from agentmemory_operator.adapters.kubernetes.transport import (
+    CONFLICT,
+    METADATA_LIST,
+    KubernetesRejected,
+    KubernetesTransport,
+    mapped_errors,
+)
+from agentmemory_operator.errors import Conflict, NotFound, TransientError
+from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.kinds.agent_memory import GROUP
+from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.rules.shards import Shard, is_shard_name, shard_from_text, shard_to_text
+
+PREFIX, KEY = "agentmemory-zone-keys-", "keys.json"
+NAMESPACE, AGENT, SHARD = f"{GROUP}/owner-namespace", f"{GROUP}/agent", f"{GROUP}/zone-keys"
+MANAGED_BY, MANAGER = "app.kubernetes.io/managed-by", "agentmemory-operator"
+
+TIMEOUT_S = 5.0
+"""Of a call: who waits is a request for a memory."""
+
+_PAGE = 500
+# Every agent that has any has this one.
+_FIRST = "0"
+
+
+class KubernetesKeyShards:
+    """Implements ports.KeyShards.
+
+    Args:
+        namespace: nobody else writes there.
+    """
+
+    def __init__(self, transport: KubernetesTransport, namespace: str) -> None:
+        self._transport = transport
+        self._namespace = namespace
+        self._folder = f"/api/v1/namespaces/{namespace}/secrets"
+
+    async def read(self, ring: Ring, name: str) -> Shard:
+        """A shard; one without keys where there is no such Secret."""
+        try:
+            secret = await self._call("GET", self._path(ring, name))
+        except NotFound:
+            return Shard(ring=ring, name=name)
+        try:
+            text = base64.b64decode((secret.get("data") or {})[KEY], validate=True).decode("ascii")
+            return shard_from_text(text, ring=ring, name=name, version=secret["metadata"]["resourceVersion"])
+        except (LookupError, ValueError, binascii.Error) as exc:
+            raise TransientError(
+                f"Secret {self._namespace}/{_secret_name(ring, name)} holds no keys as this version writes them"
+                f" ({type(exc).__name__}): bring it back from a backup"
+            ) from None
+
+    async def version(self, ring: Ring, name: str) -> str:
+        """The Secret's resourceVersion; empty where there is none."""
+        try:
+            async with _in_time():
+                found = await self._transport.metadata(self._path(ring, name))
+        except NotFound:
+            return ""
+        return str(found["metadata"]["resourceVersion"])
+
+    async def write(self, shard: Shard) -> str:
+        """Create the Secret, or replace the version that it was read as; return its new version."""
+        body, path = self._body_of(shard), self._path(shard.ring, shard.name)
+        with _conflicts():
+            if not shard.version:
+                return _version_of(await self._create(body))
+            try:
+                return _version_of(await self._call("PUT", path, body))
+            except NotFound as exc:
+                raise Conflict(f"Secret {_secret_name(shard.ring, shard.name)} was deleted since") from exc
+
+    async def list_names(self, ring: Ring) -> list[str]:
+        """The names of an agent's shards, in order."""
+        selector = f"{SHARD},{NAMESPACE}={ring.namespace},{AGENT}={ring.agent}"
+        return sorted([name async for found, name in self._listed(selector) if found == ring])
+
+    async def list_rings(self) -> list[Ring]:
+        """Every agent that has shards."""
+        return sorted({ring async for ring, _ in self._listed(f"{SHARD}={_FIRST}")}, key=str)
+
+    async def delete(self, ring: Ring) -> None:
+        """Delete all Secrets of an agent, the one that says that there are any last."""
+        for name in reversed(await self.list_names(ring)):
+            try:
+                await self._call("DELETE", self._path(ring, name))
+            except NotFound:
+                continue
+
+    async def _listed(self, selector: str) -> AsyncGenerator[tuple[Ring, str], None]:
+        more = ""
+        while True:
+            query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
+            async with _in_time():
+                page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
+            for item in page["items"]:
+                if (found := _shard_named(item["metadata"]["name"])) is not None:
+                    yield found
+            if not (more := page["metadata"].get("continue") or ""):
+                return
+
+    async def _create(self, body: Json) -> Any:
+        try:
+            return await self._call("POST", self._folder, body)
+        except NotFound as exc:
+            raise TransientError(f"{exc} (does the namespace {self._namespace} exist?)") from exc
+
+    async def _call(self, method: str, path: str, body: Json | None = None) -> Any:
+        async with _in_time():
+            return await self._transport.call(method, path, body)
+
+    def _path(self, ring: Ring, name: str) -> str:
+        return f"{self._folder}/{_secret_name(ring, name)}"
+
+    def _body_of(self, shard: Shard) -> Json:
+        labels = {MANAGED_BY: MANAGER, NAMESPACE: shard.ring.namespace, AGENT: shard.ring.agent, SHARD: shard.name}
+        metadata: dict[str, Any] = {"name": _secret_name(shard.ring, shard.name), "labels": labels}
+        if shard.version:
+            metadata["resourceVersion"] = shard.version
+        data = {KEY: base64.b64encode(shard_to_text(shard).encode()).decode()}
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+
+def _secret_name(ring: Ring, name: str) -> str:
+    """The name of a shard's Secret: no namespace and no slug has a dot in it, and no shard a dash."""
+    return f"{PREFIX}{ring.namespace}.{ring.agent}-{name}"
+
+
+def _shard_named(secret: str) -> tuple[Ring, str] | None:
+    """Whose shard a Secret is, and which; None for any other Secret."""
+    whose, _, name = secret.removeprefix(PREFIX).rpartition("-")
+    namespace, _, agent = whose.partition(".")
+    if not secret.startswith(PREFIX) or not is_shard_name(name):
+        return None
+    try:
+        return Ring(namespace, agent), name
+    except ValueError:
+        return None
+
+
+def _version_of(secret: Json) -> str:
+    return str(secret["metadata"]["resourceVersion"])
+
+
+@contextmanager
+def _conflicts() -> Iterator[None]:
+    try:
+        yield
+    except KubernetesRejected as exc:
+        if exc.status != CONFLICT:
+            raise
+        raise Conflict(str(exc)) from exc
+
+
+@asynccontextmanager
+async def _in_time() -> AsyncGenerator[None, None]:
+    with mapped_errors():
+        async with asyncio.timeout(TIMEOUT_S):
+            yield

@@ -1,0 +1,266 @@
+"""The data keys of one API process: made before the first memory that they seal, found again, destroyed.
+
+What is known of a shard is relied on for `FRESH_MS` at most, and an opened key for as long after its wrapping key was
+read. So a key that another replica destroyed ends here within a minute, and within a minute nothing opens any more
+after the wrapping key went. A write asks once more when it has ended (`Keyring.confirm`): what is acknowledged is
+under a key that was there then.
+"""
+
+import math
+import secrets
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
+from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.zones.known_shards import KnownShards
+from agentmemory_operator.zones.rules.cipher import keyed_hash
+from agentmemory_operator.zones.rules.entries import (
+    KEY_BYTES,
+    LEVELS,
+    KeyEntry,
+    Ring,
+    active_in,
+    new_key_id,
+    scope_hash,
+    shard_at,
+    shard_of_key,
+)
+from agentmemory_operator.zones.rules.shards import Shard
+from agentmemory_operator.zones.wrapping import WrappingKeys
+
+FRESH_MS = 60_000
+"""What was read is relied on no longer."""
+
+MOST_KNOWN_KEYS = 100_000
+"""Of all shards that are remembered together, wrapped; about 60 MiB."""
+
+MOST_OPEN_KEYS = 10_000
+MOST_RINGS = 1_000
+
+LOOK_AGAIN_MS = 1_000
+"""A wrapping key that is not the one wanted is read again no more often."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+_RETRY_AFTER_S = 2.0
+_FULL_RETRY_AFTER_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class DataKey:
+    """A key as memories are sealed with it.
+
+    Attributes:
+        id: what a sealed memory names it by.
+        cipher_key: 32 bytes.
+        mac: 32 bytes, the same for all keys of its owner in the zone.
+    """
+
+    id: str
+    zone: str
+    cipher_key: bytes = field(repr=False)
+    mac: bytes = field(repr=False)
+
+    @property
+    def id_secret(self) -> str:
+        """What ids and hashes of the owner's memories in the zone are made with: 32 hex digits."""
+        return keyed_hash(self.mac, "ids")[:32]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentKeys:
+    """Whose keys, and what they are under.
+
+    Attributes:
+        wrapping: reads the wrapping key; raises SpecInvalid or TransientError where there is none.
+    """
+
+    ring: Ring
+    wrapping: Callable[[], Awaitable[WrappingKeys]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A key, and when the wrapping key was read that opened it."""
+
+    key: DataKey
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Wrapping:
+    """Wrapping keys, and when they were read."""
+
+    keys: WrappingKeys
+    at_ms: int
+
+
+class Keyring:
+    """Keeps the keys of all agents of a process.
+
+    Args:
+        shards: where they lie.
+        clock: of their making, and of how old what is known is.
+    """
+
+    def __init__(self, shards: KeyShards, clock: Clock) -> None:
+        self._clock = clock
+        self._shards = KnownShards(shards, clock, fresh_ms=FRESH_MS, most_keys=MOST_KNOWN_KEYS)
+        self._open: OrderedDict[tuple[Ring, str], _Opened] = OrderedDict()
+        self._wrapping: OrderedDict[Ring, _Wrapping] = OrderedDict()
+
+    async def writing(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
+        """The key that new memories of an owner are sealed with; made where there is none.
+
+        Ask `confirm` when they are written.
+
+        Args:
+            owner: a user's id as stored, or an organisation.
+
+        Raises:
+            KeysUnavailable: the keys, or the wrapping key, are away; or there is no room for another key.
+        """
+        scope = scope_hash(zone, owner)
+        for level in range(LEVELS):
+            shard = await self._shards.recent(keys.ring, shard_at(scope, level))
+            if (key_id := active_in(shard.entries, scope)) is not None:
+                return await self._opened(keys, key_id, shard.entries[key_id])
+            if not shard.is_closed:
+                shard = await self._with_new_key(keys, shard.name, zone=zone, scope=scope)
+            if (key_id := active_in(shard.entries, scope)) is not None:
+                return await self._opened(keys, key_id, shard.entries[key_id])
+        raise KeysUnavailable(
+            f"agent {keys.ring} has no room for another key: erase users who are gone",
+            retry_after_s=_FULL_RETRY_AFTER_S,
+        )
+
+    async def reading(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
+        """The keys of sealed memories by their ids; those that were destroyed are absent.
+
+        Args:
+            ids: as collections have them: what is no id is absent too.
+
+        Raises:
+            KeysUnavailable: the keys, or the wrapping key, are away.
+        """
+        found: dict[str, DataKey] = {}
+        for name, wanted in _by_shard(ids).items():
+            shard = await self._shards.recent(keys.ring, name)
+            if any(key_id not in shard.entries for key_id in wanted):
+                # Another replica may have made it since.
+                shard = await self._shards.now(keys.ring, name)
+            for key_id in wanted:
+                if (entry := shard.entries.get(key_id)) is not None:
+                    found[key_id] = await self._opened(keys, key_id, entry)
+        return found
+
+    async def confirm(self, keys: AgentKeys, ids: Collection[str]) -> None:
+        """Pass where all keys are there now: what was sealed with them and written before can be read.
+
+        Raises:
+            KeysUnavailable: one was destroyed meanwhile, or nobody can tell: what was written may be unreadable.
+        """
+        for name, wanted in _by_shard(ids).items():
+            shard = await self._shards.now(keys.ring, name)
+            if not wanted <= shard.entries.keys():
+                raise KeysUnavailable(
+                    f"keys of agent {keys.ring} were destroyed while memories were written under them: what was"
+                    " written cannot be read, send it again",
+                    retry_after_s=_RETRY_AFTER_S,
+                )
+
+    async def destroy(self, keys: AgentKeys, *, owner: str, zones: Collection[str]) -> list[str]:
+        """Destroy all keys of an owner in zones; return their ids. No wrapping key is asked for.
+
+        Raises:
+            KeysUnavailable: the keys are away; some may be destroyed. It may be called again.
+        """
+        destroyed: set[str] = set()
+        for scope in (scope_hash(zone, owner) for zone in zones):
+            for level in range(LEVELS):
+                gone, is_closed = await self._without(keys.ring, shard_at(scope, level), scope)
+                destroyed |= gone
+                if not is_closed:
+                    break
+        for key_id in destroyed:
+            self._open.pop((keys.ring, key_id), None)
+        return sorted(destroyed)
+
+    async def _without(self, ring: Ring, name: str, scope: str) -> tuple[set[str], bool]:
+        """Take a scope's keys out of a shard; return their ids, and whether the shard is closed."""
+        gone: set[str] = set()
+
+        def drop(shard: Shard) -> Shard:
+            gone.update(key_id for key_id, entry in shard.entries.items() if entry.scope == scope)
+            return shard.without_scope(scope)
+
+        return gone, (await self._shards.change(ring, name, drop)).is_closed
+
+    async def _with_new_key(self, keys: AgentKeys, name: str, *, zone: str, scope: str) -> Shard:
+        """A shard with a key for a scope, unless there is one by now, or no room for any."""
+        wrapping = (await self._wrapping_keys(keys)).keys
+        material, key_id = secrets.token_bytes(KEY_BYTES), new_key_id(name)
+        entry = wrapping.wrap(key_id, material, zone=zone, scope=scope, at=self._clock.now_ms())
+
+        def add(shard: Shard) -> Shard:
+            has_no_place = shard.is_closed or shard.is_full
+            return shard if has_no_place or active_in(shard.entries, scope) else shard.with_key(key_id, entry)
+
+        return await self._shards.change(keys.ring, name, add)
+
+    async def _opened(self, keys: AgentKeys, key_id: str, entry: KeyEntry) -> DataKey:
+        place = keys.ring, key_id
+        known = self._open.get(place)
+        if known is not None and self._age_ms(known.at_ms) < FRESH_MS:
+            self._open.move_to_end(place)
+            return known.key
+        wrapping = await self._wrapping_keys(keys, entry.by)
+        material = wrapping.keys.unwrap(key_id, entry)
+        half = len(material) // 2
+        key = DataKey(key_id, entry.zone, cipher_key=material[:half], mac=material[half:])
+        _remember(self._open, place, _Opened(key, wrapping.at_ms), MOST_OPEN_KEYS)
+        return key
+
+    async def _wrapping_keys(self, keys: AgentKeys, wanted: str = "") -> _Wrapping:
+        """The wrapping keys of an agent, read again where another is wanted: it may just have been rotated."""
+        known = self._wrapping.get(keys.ring)
+        if known is not None:
+            fits = not wanted or wanted in known.keys.fingerprints
+            if self._age_ms(known.at_ms) < (FRESH_MS if fits else LOOK_AGAIN_MS):
+                self._wrapping.move_to_end(keys.ring)
+                return known
+        at_ms = self._clock.now_ms()
+        try:
+            read = _Wrapping(await keys.wrapping(), at_ms)
+        except (SpecInvalid, TransientError) as exc:
+            self._wrapping.pop(keys.ring, None)
+            message = f"the wrapping key of agent {keys.ring} is away: see the object's condition KeysUnavailable"
+            raise KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S) from exc
+        _remember(self._wrapping, keys.ring, read, MOST_RINGS)
+        return read
+
+    def _age_ms(self, at_ms: int) -> float:
+        """How old something is; a clock that was set back makes it older than anything."""
+        age_ms = self._clock.now_ms() - at_ms
+        return age_ms if age_ms >= 0 else math.inf
+
+
+def _by_shard(ids: Iterable[str]) -> dict[str, set[str]]:
+    """Ids of keys by the name of their shard, without what is no id."""
+    found: dict[str, set[str]] = {}
+    for key_id in ids:
+        if (name := shard_of_key(key_id)) is not None:
+            found.setdefault(name, set()).add(key_id)
+    return found
+
+
+def _remember(known: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    """Put something at the end; what was used longest ago goes."""
+    known[key] = value
+    known.move_to_end(key)
+    while len(known) > most:
+        known.popitem(last=False)

@@ -1,0 +1,1 @@
+"""What a shard of keys says, and how a memory is sealed."""

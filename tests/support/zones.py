@@ -1,0 +1,126 @@
+"""Keys of privacy zones without Kubernetes: shards in memory, a wrapping key of this process."""
+
+import asyncio
+import base64
+import os
+from collections import Counter
+from dataclasses import dataclass, field, replace
+
+from agentmemory_operator.errors import AgentMemoryError, Conflict
+from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.zones.keyring import AgentKeys, Keyring
+from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.rules.shards import Shard, shard_from_text, shard_to_text
+from agentmemory_operator.zones.wrapping import WRAPPING_KEY_BYTES, WrappingKeys
+from tests.support.planted import Plantable, met
+
+RING = Ring("agents", "support-bot")
+
+
+def new_wrapping_key() -> str:
+    """The value of a Secret with a wrapping key that nobody has."""
+    return base64.b64encode(os.urandom(WRAPPING_KEY_BYTES)).decode()
+
+
+@dataclass(slots=True)
+class FakeKeyShards(Plantable):
+    """Implements ports.KeyShards in memory: what it holds is text, as in a Secret.
+
+    Attributes:
+        texts: what is kept, by ring and name.
+        calls: how often each method was called.
+        error: raised by every call while it is set.
+        lost: raised by the next write, after it took effect.
+    """
+
+    PLANTABLE = ("error", "lost")
+
+    texts: dict[tuple[Ring, str], str] = field(default_factory=dict)
+    versions: dict[tuple[Ring, str], str] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    error: AgentMemoryError | None = None
+    lost: AgentMemoryError | None = None
+
+    async def read(self, ring: Ring, name: str) -> Shard:
+        await self._called("read")
+        if (ring, name) not in self.texts:
+            return Shard(ring=ring, name=name)
+        return shard_from_text(self.texts[ring, name], ring=ring, name=name, version=self.versions[ring, name])
+
+    async def version(self, ring: Ring, name: str) -> str:
+        await self._called("version")
+        return self.versions.get((ring, name), "")
+
+    async def write(self, shard: Shard) -> str:
+        await self._called("write")
+        place = shard.ring, shard.name
+        if shard.version != self.versions.get(place, ""):
+            raise Conflict(f"shard {shard.name} of {shard.ring} was changed since")
+        self.texts[place], self.versions[place] = shard_to_text(shard), str(self.calls["write"])
+        if self.lost is not None:
+            met(self, "lost")
+            lost, self.lost = self.lost, None
+            raise lost
+        return self.versions[place]
+
+    async def list_names(self, ring: Ring) -> list[str]:
+        await self._called("list_names")
+        return sorted(name for whose, name in self.texts if whose == ring)
+
+    async def list_rings(self) -> list[Ring]:
+        await self._called("list_rings")
+        return sorted({ring for ring, _ in self.texts}, key=str)
+
+    async def delete(self, ring: Ring) -> None:
+        await self._called("delete")
+        for place in [place for place in self.texts if place[0] == ring]:
+            del self.texts[place], self.versions[place]
+
+    async def _called(self, method: str) -> None:
+        self.calls[method] += 1
+        await asyncio.sleep(0)
+        if self.error is not None:
+            met(self, "error")
+            raise self.error
+
+
+@dataclass(slots=True)
+class FakeWrapping(Plantable):
+    """The wrapping key of an agent, as `AgentKeys.wrapping` reads it.
+
+    Attributes:
+        error: raised instead.
+        reads: how often it was read.
+    """
+
+    PLANTABLE = ("error",)
+
+    keys: WrappingKeys = field(default_factory=lambda: WrappingKeys(os.urandom(WRAPPING_KEY_BYTES)))
+    reads: int = 0
+    error: AgentMemoryError | None = None
+
+    async def __call__(self) -> WrappingKeys:
+        self.reads += 1
+        await asyncio.sleep(0)
+        if self.error is not None:
+            met(self, "error")
+            raise self.error
+        return self.keys
+
+    def rotate(self) -> None:
+        """Put another key in force, the one of before beside it."""
+        self.keys = WrappingKeys(os.urandom(WRAPPING_KEY_BYTES), self.keys.current)
+
+    def forget_previous(self) -> None:
+        """Leave the current key alone."""
+        self.keys = replace(self.keys, previous=None)
+
+
+def agent_keys(ring: Ring = RING, wrapping: FakeWrapping | None = None) -> AgentKeys:
+    """Keys of an agent, under a wrapping key of their own."""
+    return AgentKeys(ring, wrapping or FakeWrapping())
+
+
+def keyring(clock: Clock, shards: FakeKeyShards | None = None) -> Keyring:
+    """The keyring of a replica."""
+    return Keyring(shards or FakeKeyShards(), clock)

@@ -1,0 +1,62 @@
+"""Key shards in a folder, which behave as those in memory do."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from agentmemory_operator.adapters.folder.zone_keys import FOLDER, FileKeyShards
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports.zone_keys import KeyShards
+from tests.support.key_shards import BEHAVIOURS, Behaviour, a_ring, a_shard
+from tests.support.zones import RING, FakeKeyShards
+
+
+@pytest.fixture(params=["fake", "files"])
+def shards(request: pytest.FixtureRequest, tmp_path: Path) -> KeyShards:
+    return FileKeyShards(tmp_path) if request.param == "files" else FakeKeyShards()
+
+
+@pytest.mark.parametrize("behaviour", BEHAVIOURS, ids=lambda found: found.__name__)
+async def test_it_is_a_store_of_shards(shards: KeyShards, behaviour: Behaviour) -> None:
+    await behaviour(shards, a_ring())
+
+
+async def test_nobody_else_reads_the_files(tmp_path: Path) -> None:
+    await FileKeyShards(tmp_path).write(a_shard(RING))
+
+    (file,) = tmp_path.rglob("*.json")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert file.parent.parent == tmp_path / FOLDER
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"null"])
+async def test_a_file_that_holds_no_keys_is_never_written_over(tmp_path: Path, content: bytes) -> None:
+    shards = FileKeyShards(tmp_path)
+    await shards.write(a_shard(RING))
+    (file,) = tmp_path.rglob("*.json")
+    file.write_bytes(content)
+
+    with pytest.raises(TransientError, match="backup"):
+        await shards.read(RING, "0")
+    assert file.read_bytes() == content
+
+
+async def test_what_lies_beside_the_shards_is_none(tmp_path: Path) -> None:
+    shards = FileKeyShards(tmp_path)
+    await shards.write(a_shard(RING))
+    for name in ("4.json", "0.json.new", "x.json"):
+        (tmp_path / FOLDER / f"{RING.namespace}.{RING.agent}" / name).touch()
+    (tmp_path / FOLDER / "no.Ring").mkdir()
+
+    assert await shards.list_names(RING) == ["0"]
+    assert await shards.list_rings() == [RING]
+
+
+async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).touch()
+
+    for call in (FileKeyShards(tmp_path).write(a_shard(RING)), FileKeyShards(tmp_path).read(RING, "0")):
+        with pytest.raises(TransientError, match="where keys of zones are kept"):
+            await call

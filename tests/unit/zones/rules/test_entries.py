@@ -1,0 +1,60 @@
+"""Where an owner's keys lie, and what names them."""
+
+import pytest
+
+from agentmemory_operator.zones.rules.entries import (
+    LEVELS,
+    KeyEntry,
+    Ring,
+    active_in,
+    new_key_id,
+    scope_hash,
+    shard_at,
+    shard_of_key,
+)
+from agentmemory_operator.zones.rules.shards import is_shard_name
+
+
+def test_a_key_names_its_shard() -> None:
+    scope = scope_hash("PERSONAL", "ada")
+
+    for level in range(LEVELS):
+        shard = shard_at(scope, level)
+        assert is_shard_name(shard)
+        assert shard_of_key(new_key_id(shard)) == shard
+
+
+def test_ids_are_by_chance() -> None:
+    assert len({new_key_id("3abc") for _ in range(1000)}) == 1000
+
+
+@pytest.mark.parametrize("text", ["", "0", "4" + "0" * 31, "0" * 33, "../../x", "0" * 31 + "G", "\u0660" * 32])
+def test_what_is_no_id_of_a_key_has_no_shard(text: str) -> None:
+    assert shard_of_key(text) is None
+
+
+def test_zone_and_owner_do_not_run_into_each_other() -> None:
+    assert scope_hash("PERSONAL", "ada") != scope_hash("PERSONALada", "")
+    assert scope_hash("PERSONAL", "ada") != scope_hash("SENSITIVE", "ada")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "agent"),
+    [("agents", "../other"), ("agents", ""), ("", "bot"), ("a/b", "bot"), ("agents", "Bot"), ("agents", "b" * 49)],
+)
+def test_a_ring_is_of_a_namespace_and_an_agent(namespace: str, agent: str) -> None:
+    with pytest.raises(ValueError, match="no ring of keys"):
+        Ring(namespace, agent)
+
+
+def test_the_newest_active_key_seals() -> None:
+    mine, other = scope_hash("PERSONAL", "ada"), scope_hash("PERSONAL", "bob")
+    entries = {
+        "1": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", by="", at=1),
+        "2": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", by="", at=3),
+        "3": KeyEntry(zone="PERSONAL", scope=mine, wrapped="", by="", at=4, active=False),
+        "4": KeyEntry(zone="PERSONAL", scope=other, wrapped="", by="", at=5),
+    }
+
+    assert active_in(entries, mine) == "2"
+    assert active_in(entries, scope_hash("SENSITIVE", "ada")) is None

@@ -1,0 +1,125 @@
+"""The text of a shard: what it takes, and that nothing unreadable is read as less."""
+
+import base64
+import json
+import os
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.zones.rules.entries import (
+    LEVELS,
+    SHARD_KEYS,
+    KeyEntry,
+    Ring,
+    new_key_id,
+    scope_hash,
+    shard_at,
+)
+from agentmemory_operator.zones.rules.shards import (
+    ENTRY_BYTES,
+    SHARD_BYTES,
+    Shard,
+    shard_from_text,
+    shard_to_text,
+)
+
+RING = Ring("agents", "support-bot")
+
+
+def entry(owner: str = "ada", zone: str = "PROFESSIONAL") -> KeyEntry:
+    wrapped = base64.b64encode(os.urandom(92)).decode()
+    return KeyEntry(zone=zone, scope=scope_hash(zone, owner), wrapped=wrapped, by="0" * 16, at=1_795_000_000_000)
+
+
+def shard(name: str = "0", keys: int = 3) -> Shard:
+    return Shard(ring=RING, name=name, entries={new_key_id(name): entry(str(number)) for number in range(keys)})
+
+
+def read(text: str, name: str = "0") -> Shard:
+    return shard_from_text(text, ring=RING, name=name, version="")
+
+
+def test_what_is_written_is_read() -> None:
+    written = shard()
+
+    assert read(shard_to_text(written)) == written
+
+
+def test_a_shard_closes_with_its_last_key_and_stays_closed() -> None:
+    grown = shard(keys=SHARD_KEYS - 2)
+    grown = grown.with_key(new_key_id("0"), entry("x"))
+    assert not grown.is_closed
+    grown = grown.with_key(new_key_id("0"), entry("y"))
+    assert grown.is_closed
+
+    assert grown.without_scope(scope_hash("PROFESSIONAL", "y")).is_closed
+    assert read(shard_to_text(grown)).is_closed
+
+
+def test_a_shard_of_the_last_level_closes_never() -> None:
+    assert not shard("3abc", SHARD_KEYS + 1).with_key(new_key_id("3abc"), entry("x")).is_closed
+
+
+def test_a_full_shard_fits_a_secret() -> None:
+    most = shard("3abc", SHARD_BYTES // ENTRY_BYTES)
+
+    assert most.is_full
+    assert not shard("3abc", SHARD_BYTES // ENTRY_BYTES - 1).is_full
+    assert len(shard_to_text(most)) <= SHARD_BYTES + 100 < 1 << 20
+
+
+def test_100_000_users_have_room_and_small_shards() -> None:
+    """Two zones each: all shards but those of the last level closed, and those not near their bound."""
+    places: Counter[str] = Counter()
+    for user in range(100_000):
+        for zone in ("SENSITIVE", "PERSONAL"):
+            scope = scope_hash(zone, f"user-{user}")
+            open_level = next(
+                level for level in range(LEVELS) if places[shard_at(scope, level)] < SHARD_KEYS or level == LEVELS - 1
+            )
+            places[shard_at(scope, open_level)] += 1
+
+    assert len(places) == 1 + 16 + 256 + 4096
+    assert max(places.values()) * ENTRY_BYTES < 32 * 1024
+
+
+def whole() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(shard_to_text(shard()))
+    return document
+
+
+@pytest.mark.parametrize("change", [{"format": 2}, {"keys": []}, {"closed": "yes"}, {"keys": {"x": []}}])
+def test_what_is_not_whole_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"^it "):
+        read(json.dumps(whole() | change))
+
+
+def test_the_keys_of_another_shard_are_refused() -> None:
+    with pytest.raises(ValueError, match="another shard"):
+        read(shard_to_text(shard("1a")))
+
+
+@pytest.mark.parametrize(("field", "value"), [(0, 7), (1, "short"), (2, "c2hvcnQ="), (3, ""), (4, "now"), (5, 2)])
+def test_one_key_that_is_none_refuses_the_shard(field: int, value: object) -> None:
+    document = whole()
+    next(iter(document["keys"].values()))[field] = value
+
+    with pytest.raises(ValueError, match="another form"):
+        read(json.dumps(document))
+
+
+@pytest.mark.parametrize("row", [[], {}, None, ["PERSONAL"]])
+def test_a_key_has_six_fields(row: object) -> None:
+    document = whole()
+    document["keys"][new_key_id("0")] = row
+
+    with pytest.raises(ValueError, match="six"):
+        read(json.dumps(document))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null"])
+def test_what_is_no_shard_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        read(text)

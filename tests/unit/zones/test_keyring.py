@@ -1,0 +1,363 @@
+"""The keyring of a replica, and of two that share their shards."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from agentmemory_operator.errors import Conflict, KeysUnavailable, SpecInvalid, TransientError
+from agentmemory_operator.zones import keyring as module
+from agentmemory_operator.zones.keyring import FRESH_MS, AgentKeys, DataKey, Keyring
+from agentmemory_operator.zones.known_shards import ATTEMPTS
+from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at
+from agentmemory_operator.zones.rules.shards import Shard
+from tests.support.engine.fakes import FakeClock
+from tests.support.zones import RING, FakeKeyShards, FakeWrapping
+
+PERSONAL, SENSITIVE = "PERSONAL", "SENSITIVE"
+
+
+@dataclass(slots=True)
+class Replicas:
+    """Two replicas over one store."""
+
+    shards: FakeKeyShards = field(default_factory=FakeKeyShards)
+    clock: FakeClock = field(default_factory=FakeClock)
+    wrapping: FakeWrapping = field(default_factory=FakeWrapping)
+    one: Keyring = field(init=False)
+    other: Keyring = field(init=False)
+    keys: AgentKeys = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.one, self.other = Keyring(self.shards, self.clock), Keyring(self.shards, self.clock)
+        self.keys = AgentKeys(RING, self.wrapping)
+
+    def passes(self, ms: int) -> None:
+        self.clock.move(ms=ms)
+
+    async def writing(self, owner: str = "ada", zone: str = PERSONAL, by: Keyring | None = None) -> DataKey:
+        return await (by or self.one).writing(self.keys, zone, owner)
+
+    async def reading(self, *ids: str, by: Keyring | None = None) -> dict[str, DataKey]:
+        return await (by or self.one).reading(self.keys, ids)
+
+
+async def unavailable(call: Awaitable[object]) -> KeysUnavailable:
+    with pytest.raises(KeysUnavailable) as raised:
+        await call
+    return raised.value
+
+
+async def test_a_key_is_kept_before_it_is_handed_out_and_every_replica_finds_it() -> None:
+    replicas = Replicas()
+
+    key = await replicas.writing()
+
+    assert key.id in replicas.shards.texts[RING, "0"]
+    assert (len(key.cipher_key), len(key.mac), len(key.id_secret), key.zone) == (32, 32, 32, PERSONAL)
+    assert await replicas.reading(key.id, by=replicas.other) == {key.id: key}
+    assert await replicas.writing(by=replicas.other) == key
+    assert replicas.shards.calls["write"] == 1
+
+
+async def test_owners_zones_and_agents_have_keys_of_their_own() -> None:
+    replicas = Replicas()
+    elsewhere = AgentKeys(Ring("other", "support-bot"), FakeWrapping())
+
+    keys = [await replicas.writing("ada"), await replicas.writing("bob"), await replicas.writing("ada", SENSITIVE)]
+    keys.append(await replicas.one.writing(elsewhere, PERSONAL, "ada"))
+
+    assert len({key.cipher_key for key in keys} | {key.mac for key in keys}) == 8
+    assert await replicas.one.reading(elsewhere, [keys[0].id]) == {}
+
+
+async def test_no_secret_shows_in_text_and_none_is_kept() -> None:
+    replicas = Replicas()
+
+    key = await replicas.writing()
+
+    assert "\\x" not in repr(key)
+    assert "ada" not in replicas.shards.texts[RING, "0"]
+    assert replicas.wrapping.keys.current.hex() not in replicas.shards.texts[RING, "0"]
+
+
+async def test_of_many_at_once_one_makes_the_key() -> None:
+    replicas = Replicas()
+
+    found = await asyncio.gather(*(replicas.writing(by=by) for by in (replicas.one, replicas.other) for _ in range(20)))
+
+    assert len(set(found)) == 1
+    assert replicas.shards.texts[RING, "0"].count(PERSONAL) == 1
+
+
+async def test_what_is_known_costs_nothing_and_is_looked_at_again_by_its_version() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    before = replicas.shards.calls.total(), replicas.wrapping.reads
+
+    replicas.passes(FRESH_MS - 1)
+    assert await replicas.writing() == key
+    assert (replicas.shards.calls.total(), replicas.wrapping.reads) == before
+
+    replicas.passes(1)
+    calls = replicas.shards.calls.copy()
+    assert await replicas.writing() == key
+    assert replicas.shards.calls - calls == {"version": 1}
+
+
+async def test_after_a_clock_was_set_back_nothing_counts_as_fresh() -> None:
+    replicas = Replicas()
+    await replicas.writing()
+
+    replicas.passes(-3_600_000)
+    replicas.wrapping.error = TransientError("away")
+
+    await unavailable(replicas.writing())
+
+
+async def test_a_key_that_another_replica_made_is_found_at_once() -> None:
+    replicas = Replicas()
+    await replicas.writing("bob", by=replicas.other)
+
+    key = await replicas.writing("ada", by=replicas.one)
+
+    assert list(await replicas.reading(key.id, by=replicas.other)) == [key.id]
+
+
+async def test_a_destroyed_key_is_absent_here_at_once_and_elsewhere_within_a_minute() -> None:
+    replicas = Replicas()
+    key, kept = await replicas.writing(), await replicas.writing("bob")
+    await replicas.reading(key.id, kept.id, by=replicas.other)
+
+    assert await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL, SENSITIVE]) == [key.id]
+
+    assert key.id not in replicas.shards.texts[RING, "0"]
+    assert list(await replicas.reading(key.id, kept.id)) == [kept.id]
+    replicas.passes(FRESH_MS)
+    assert list(await replicas.reading(key.id, kept.id, by=replicas.other)) == [kept.id]
+
+
+async def test_destroying_again_destroys_nothing_more() -> None:
+    replicas = Replicas()
+    await replicas.writing()
+    await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL])
+    writes = replicas.shards.calls["write"]
+
+    assert await replicas.other.destroy(replicas.keys, owner="ada", zones=[PERSONAL]) == []
+    assert replicas.shards.calls["write"] == writes
+
+
+async def test_destroying_asks_for_no_wrapping_key() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    reads = replicas.wrapping.reads
+    replicas.wrapping = FakeWrapping()
+
+    assert await replicas.other.destroy(replicas.keys, owner="ada", zones=[PERSONAL]) == [key.id]
+    assert replicas.wrapping.reads + reads == reads
+
+
+async def test_a_destroyed_key_s_successor_is_another_in_both_halves() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL])
+
+    another = await replicas.writing()
+
+    assert {another.id, another.cipher_key, another.mac}.isdisjoint({key.id, key.cipher_key, key.mac})
+
+
+async def test_a_write_under_a_key_that_was_destroyed_meanwhile_is_not_confirmed() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    await replicas.one.confirm(replicas.keys, [key.id])
+
+    await replicas.other.destroy(replicas.keys, owner="ada", zones=[PERSONAL])
+
+    error = await unavailable(replicas.one.confirm(replicas.keys, [key.id]))
+    assert "destroyed" in str(error)
+    assert (await replicas.writing()).id != key.id
+
+
+async def test_confirming_reads_no_shard_that_is_as_it_was_and_many_share_a_look() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    calls = replicas.shards.calls.copy()
+
+    await asyncio.gather(*(replicas.one.confirm(replicas.keys, [key.id]) for _ in range(50)))
+
+    looks = replicas.shards.calls - calls
+    assert looks.keys() == {"version"}
+    assert looks.total() <= 2
+
+
+async def test_closed_shards_lead_on_to_the_next_level() -> None:
+    replicas = Replicas()
+    owners = [f"user-{number}" for number in range(3 * SHARD_KEYS)]
+
+    made = {owner: await replicas.writing(owner) for owner in owners}
+
+    names = await replicas.shards.list_names(RING)
+    assert names[0] == "0"
+    assert {name[0] for name in names} == {"0", "1"}
+    first = await replicas.shards.read(RING, "0")
+    assert (first.is_closed, len(first.entries)) == (True, SHARD_KEYS)
+    fresh = Keyring(replicas.shards, replicas.clock)
+    found = await replicas.reading(*(key.id for key in made.values()), by=fresh)
+    assert found == {key.id: key for key in made.values()}
+    assert {owner: await replicas.writing(owner, by=fresh) for owner in owners} == made
+
+
+async def test_a_shard_that_lost_a_key_stays_closed_and_an_owner_s_keys_go_from_every_level() -> None:
+    replicas = Replicas()
+    for number in range(SHARD_KEYS):
+        await replicas.writing(f"user-{number}")
+    await replicas.one.destroy(replicas.keys, owner="user-0", zones=[PERSONAL])
+
+    key = await replicas.writing("user-0")
+
+    assert key.id.startswith("1")
+    assert await replicas.one.destroy(replicas.keys, owner="user-0", zones=[PERSONAL]) == [key.id]
+    assert await replicas.reading(key.id) == {}
+
+
+async def test_a_shard_that_closes_while_a_key_is_made_leads_on() -> None:
+    replicas = Replicas()
+    for number in range(SHARD_KEYS - 1):
+        await replicas.writing(f"user-{number}")
+
+    found = await asyncio.gather(replicas.writing("ada", by=replicas.one), replicas.writing("bob", by=replicas.other))
+
+    assert sorted(key.id[0] for key in found) == ["0", "1"]
+
+
+async def test_where_there_is_no_room_nothing_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    replicas = Replicas()
+    monkeypatch.setattr(Shard, "is_full", True)
+
+    error = await unavailable(replicas.writing())
+
+    assert "room" in str(error)
+    assert replicas.shards.texts == {}
+
+
+async def test_while_the_store_is_away_nothing_is_read_or_made_and_then_all_is_there() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    fresh = Keyring(replicas.shards, replicas.clock)
+    replicas.shards.error = TransientError("secrets is forbidden: User x")
+
+    for call in (
+        replicas.reading(key.id, by=fresh),
+        replicas.writing(by=fresh),
+        fresh.confirm(replicas.keys, [key.id]),
+        fresh.destroy(replicas.keys, owner="ada", zones=[PERSONAL]),
+    ):
+        error = await unavailable(call)
+        assert error.retry_after_s > 0
+        assert "User x" not in str(error)
+    replicas.shards.error = None
+    assert await replicas.reading(key.id, by=fresh) == {key.id: key}
+
+
+async def test_who_waits_for_a_reading_that_fails_does_not_wait_for_another() -> None:
+    replicas = Replicas()
+    replicas.shards.error = TransientError("away")
+
+    await asyncio.gather(*(unavailable(replicas.reading(new_key_id("0"))) for _ in range(50)))
+
+    assert replicas.shards.calls.total() <= 2
+
+
+@pytest.mark.parametrize("error", [TransientError("not handed over"), SpecInvalid("WrappingKeyInvalid", "value xyz")])
+async def test_without_the_wrapping_key_nothing_opens(error: TransientError | SpecInvalid) -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    replicas.wrapping.error = error
+
+    assert await replicas.reading(key.id) == {key.id: key}
+    replicas.passes(FRESH_MS)
+
+    assert "xyz" not in str(await unavailable(replicas.reading(key.id)))
+    await unavailable(replicas.writing("bob"))
+    assert replicas.shards.calls["write"] == 1
+
+
+async def test_a_wrapping_key_that_was_rotated_is_read_again_at_once() -> None:
+    replicas = Replicas()
+    await replicas.writing("bob", by=replicas.one)
+    replicas.wrapping.rotate()
+    key = await replicas.writing("ada", by=replicas.other)
+
+    replicas.passes(module.LOOK_AGAIN_MS)
+
+    assert await replicas.reading(key.id, by=replicas.one) == {key.id: key}
+
+
+async def test_a_key_under_an_unknown_wrapping_key_is_away_and_not_gone() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    replicas.wrapping.rotate()
+    replicas.wrapping.forget_previous()
+
+    error = await unavailable(replicas.reading(key.id, by=replicas.other))
+
+    assert ".previous" in str(error)
+
+
+async def test_what_is_no_id_is_absent_and_asks_nobody() -> None:
+    replicas = Replicas()
+
+    assert await replicas.reading("", "../../etc", "x" * 32, "4" + "0" * 31) == {}
+    assert replicas.shards.calls.total() == 0
+
+
+async def test_a_write_whose_answer_is_lost_leaves_one_key() -> None:
+    replicas = Replicas()
+    replicas.shards.lost = TransientError("no answer")
+    await unavailable(replicas.writing())
+
+    key = await replicas.writing()
+
+    assert replicas.shards.texts[RING, "0"].count(PERSONAL) == 1
+    assert key.id in replicas.shards.texts[RING, "0"]
+
+
+async def test_who_is_never_ahead_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Busy(FakeKeyShards):
+        async def write(self, shard: Shard) -> str:
+            self.calls["write"] += 1
+            raise Conflict("changed since")
+
+    monkeypatch.setattr("agentmemory_operator.zones.known_shards._WAIT_S", 0)
+    replicas = Replicas(shards=Busy())
+
+    assert "many" in str(await unavailable(replicas.writing()))
+    assert replicas.shards.calls["write"] == ATTEMPTS
+
+
+async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_KNOWN_KEYS", 10)
+    monkeypatch.setattr(module, "MOST_OPEN_KEYS", 3)
+    monkeypatch.setattr(module, "MOST_RINGS", 2)
+    replicas = Replicas()
+
+    for number in range(6):
+        agent = AgentKeys(replace(RING, agent=f"agent-{number}"), replicas.wrapping)
+        for user in range(3):
+            await replicas.one.writing(agent, PERSONAL, f"user-{user}")
+
+    ring = replicas.one
+    assert (len(ring._open), len(ring._wrapping)) == (3, 2)
+    assert 0 < len(ring._shards._seen) <= 3
+
+
+async def test_a_shard_says_by_its_name_whose_keys_it_has() -> None:
+    replicas = Replicas()
+    await replicas.writing()
+
+    assert shard_at(scope_hash(PERSONAL, "ada"), 0) in await replicas.shards.list_names(RING)
+    assert await replicas.shards.list_rings() == [RING]
+    await replicas.shards.delete(RING)
+    assert await replicas.shards.list_rings() == []
