@@ -211,6 +211,41 @@ def test_while_keys_are_away_writes_wait_reads_are_locked_and_all_else_goes_on(
     assert read(client, user, ids[0])["content"] == "PERSONAL likes pangolins"
 
 
+def test_no_keys_are_made_in_the_place_of_lost_ones_and_a_backup_brings_all_back(
+    client: httpx.Client, keys: Keys, user: str
+) -> None:
+    memory_id = store(client, user, SECRET, "PERSONAL")
+
+    with keys.lost():
+        asked = {"user_id": f"{user}-new", "content": "c", "zone": "PERSONAL"}
+        refused = client.post(f"/v1/agents/{SEALED}/memories", json=asked)
+        assert read(client, user, memory_id)["locked"] is True
+
+    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/keys-unavailable")
+    keys.let_known_ones_age()
+    assert read(client, user, memory_id)["content"] == SECRET
+    other = store(client, asked["user_id"], "c", "PERSONAL")
+    assert read(client, asked["user_id"], other)["content"] == "c"
+
+
+def test_an_api_that_starts_while_keys_are_away_serves_all_else_and_opens_them_later(
+    client: httpx.Client, zoned: Stack, keys: Keys, user: str
+) -> None:
+    ids = {zone: store(client, user, f"{zone} likes pangolins", zone) for zone in ("PERSONAL", None)}
+
+    with (
+        keys.away(),
+        running_api(zoned.qdrant_url, DOCUMENTS[0], zone_keys_of=keys.of) as started,
+        httpx.Client(base_url=started.api_url, timeout=20) as late,
+    ):
+        assert late.get("/readyz").status_code == 200
+        assert set(search(late, user, "pangolins")) == set(ids.values())
+        locked = {zone: read(late, user, memory_id)["locked"] for zone, memory_id in ids.items()}
+        assert locked == {"PERSONAL": True, None: False}
+        keys.shards.error = None
+        assert read(late, user, ids["PERSONAL"])["content"] == "PERSONAL likes pangolins"
+
+
 def test_metadata_change_in_place_and_stay_sealed(client: httpx.Client, zoned: Stack, user: str) -> None:
     memory_id = store(client, user, SECRET, "SENSITIVE", tags=["one"])
     path, whose = f"/v1/agents/{SEALED}/memories/{memory_id}", {"user_id": user}

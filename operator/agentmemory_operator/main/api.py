@@ -5,17 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from uuid import uuid4
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
-from agentmemory_operator.adapters.folder.cluster_id import find_cluster_id
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.signing_key import FileSigningKey
-from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.kubernetes.claims import follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
@@ -40,8 +34,7 @@ from agentmemory_operator.entrypoints.api.identity.auth import build_guard
 from agentmemory_operator.entrypoints.api.load.limits import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import compose
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
-from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, follow_folder, sources
-from agentmemory_operator.entrypoints.operator.operating import cancel
+from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, sources
 from agentmemory_operator.main.egress import beside_api_server, egress_of
 from agentmemory_operator.main.embedding import Embedders
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
@@ -57,6 +50,7 @@ from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.runtime.cluster_identity import ClusterIdentity
 from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
@@ -137,11 +131,9 @@ class Api:
         self.services = compose(
             *(directory, reranker, Hooks(directory, self._secrets_of, clock)), meter=meter, writer=uuid4().hex[:8]
         )
+        followed = [*sources(namespaces), *((CLAIMS,) if in_cluster else ())]
         self.readiness = Readiness(
-            [*sources(namespaces), *((CLAIMS,) if in_cluster else ())],
-            directory,
-            stores.store_for,
-            is_identified=lambda: self._identity.is_known,
+            *(followed, directory, stores.store_for), is_identified=lambda: self._identity.is_known
         )
         self._sweeper = Sweeper(directory)
 
@@ -217,24 +209,3 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
         say(f"API {url}")
         await until_stopped(*following)
-
-
-async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path, data: Path) -> None:
-    """Run the retrieval API on a folder of manifests; their collections exist already.
-
-    Args:
-        data: the folder of who made them, whose id their markers name.
-    """
-    async with AsyncExitStack() as stack:
-        identify = partial(find_cluster_id, data)
-        folder = ManifestFolder(manifests, keeps_status=False, identify=lambda: settings.cluster_id or identify())
-        meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
-        url, key = settings.qdrant_url, settings.qdrant_api_key
-        stores = Stores(stack, url=url, api_key=key, meter=meter, egress=egress_of(settings))
-        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
-        api = Api(settings, folder, stores.points, meter=meter, place=place)
-        following = asyncio.create_task(follow_folder(folder, api, None))
-        stack.push_async_callback(cancel, following)
-        url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
-        say(f"API {url}")
-        await until_stopped(following)

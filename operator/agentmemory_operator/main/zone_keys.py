@@ -4,9 +4,8 @@ from collections.abc import Callable
 
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
 from agentmemory_operator.adapters.kubernetes.zone_keys import KubernetesKeyShards
-from agentmemory_operator.agents.directory import ZoneKeysOf
-from agentmemory_operator.connections.rules.secret_hosts import NOWHERE
-from agentmemory_operator.errors import SecretMissing, SpecInvalid, TransientError
+from agentmemory_operator.agents.directory import HasSealed, ZoneKeysOf
+from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.zone_keys import KeyShards
@@ -15,7 +14,8 @@ from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.zones.keyring import AgentKeys, Keyring
 from agentmemory_operator.zones.rules.entries import Ring
 from agentmemory_operator.zones.sealed_store import ZoneKeys
-from agentmemory_operator.zones.wrapping import WrappingKeys, wrapping_keys
+from agentmemory_operator.zones.wrapping import WrappingKeys
+from agentmemory_operator.zones.wrapping_secret import read_wrapping_keys
 
 
 def open_key_shards(transport: KubernetesTransport, settings: Settings) -> KeyShards | None:
@@ -35,27 +35,16 @@ def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[
         return lambda *_: None
     keyring = Keyring(shards, clock)
 
-    def keys_of(settings: AgentSettings, scope: str) -> ZoneKeys:
+    def keys_of(settings: AgentSettings, scope: str, has_sealed: HasSealed) -> ZoneKeys:
         async def wrapping() -> WrappingKeys:
-            return await _read_wrapping_keys(secrets_of(settings.slug), settings)
+            if settings.zones is None:
+                raise SpecInvalid("WrappingKeyMissing", "spec.zones was taken out: what is sealed stays locked")
+            secrets = secrets_of(settings.slug)
+            return await read_wrapping_keys(secrets, settings.namespace, settings.zones, are_handed_over=True)
 
         rotate_before_ms = settings.zones.rotate_before_ms if settings.zones else 0
         ring = Ring(settings.namespace, settings.slug)
-        keys = AgentKeys(ring, wrapping, rotate_before_ms=rotate_before_ms)
+        keys = AgentKeys(ring, wrapping, has_sealed, rotate_before_ms=rotate_before_ms)
         return ZoneKeys(keyring, keys, scope, (settings.zones and settings.zones.organisation) or "")
 
     return keys_of
-
-
-async def _read_wrapping_keys(secrets: Secrets, settings: AgentSettings) -> WrappingKeys:
-    zones = settings.zones
-    if zones is None:
-        raise SpecInvalid("WrappingKeyMissing", "spec.zones was taken out: what is sealed stays locked")
-    namespace, name, key = settings.namespace, zones.secret_name, zones.secret_key
-    current = await secrets.read(namespace, name, key, to=NOWHERE)
-    try:
-        previous = await secrets.read(namespace, name, zones.previous_key, to=NOWHERE)
-    except (SecretMissing, TransientError):
-        # It is there only while the key is rotated.
-        previous = None
-    return wrapping_keys(current, previous, secret=f"{namespace}/{name}", key=key)

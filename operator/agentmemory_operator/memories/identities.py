@@ -21,7 +21,7 @@ from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.rules.filters import equals
-from agentmemory_operator.memories.rules.record import Payload
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
 
 # Identities of one batch that are written at the same time.
 AT_ONCE = 8
@@ -128,7 +128,7 @@ class Identities:
 
     async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
         row = await read_row(agent, memory_id)
-        return row is not None and "content" in row
+        return row is not None and TOMBSTONE_KEY not in row
 
 
 def _identity(draft: MemoryDraft) -> str:

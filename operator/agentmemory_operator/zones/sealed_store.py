@@ -146,7 +146,7 @@ class SealedStore(ForwardingPoints):
             return None
         try:
             inner = open_sealed(key.cipher_key, envelope.blob, bound_to(self._keys.scope, payload))
-        except (Unreadable, KeyError):
+        except (Unreadable, KeyError, TypeError):
             log.warning("memory %s of agent %s is not what was sealed", payload.get("id"), self._keys.keys.ring)
             return None
         return joined(payload, inner)

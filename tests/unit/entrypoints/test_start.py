@@ -75,3 +75,15 @@ def test_the_operator_imports_nothing_that_counts_vectors_or_draws_on_a_terminal
     )
     done = subprocess.run([sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["True"], done.stderr
+
+
+def test_the_api_imports_nothing_of_the_operator_nor_what_folders_and_tokens_need() -> None:
+    ours = ("adapters.folder", "controllers.agent_memory", "entrypoints.operator.operating", "rebuilds.controller")
+    ours += ("restores", "snapshots", "lifecycle.cleanup")
+    vendors = ("cel", "cryptography", "jwt", "kopf", "numpy", "openai", "opentelemetry.sdk", "rich", "tokenizers")
+    heavy = {f"agentmemory_operator.{name}" for name in ours} | {*vendors, "wordllama"}
+    line = (
+        f"import sys, agentmemory_operator.main.api; print('fastapi' in sys.modules, *({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True"], done.stderr

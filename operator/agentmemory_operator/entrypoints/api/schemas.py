@@ -8,9 +8,9 @@ from agentmemory_operator.entrypoints.api.fields import Time, ZoneName
 
 
 class Answer(BaseModel):
-    """Part of an answer; every field is always there."""
+    """Part of an answer; every field is always there. It is described alone, so what checks it is not built."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
 class MemoryOut(Answer):

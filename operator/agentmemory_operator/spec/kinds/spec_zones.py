@@ -62,7 +62,7 @@ class ZonesSpec(Model):
         default=None,
         strict=False,
         max_length=3,
-        description="Allowed zones whose memories are found by words too; the index of words gives away which words"
+        description="Zones of vectors whose memories are found by words too; the index of words gives away which words"
         " there are. Default: none.",
         json_schema_extra=distinct(),
     )

@@ -19,8 +19,8 @@ from agentmemory_operator.zones.rules.entries import (
     shard_of_key,
 )
 
-SHARD_BYTES = 1_000_000
-"""The most that a shard's text takes: a Secret holds 1 MiB."""
+SHARD_BYTES = 700_000
+"""The most that a shard's text takes: a Secret holds 1 MiB, and its body in base64 is to stay below that too."""
 
 ENTRY_BYTES = 284
 """What one key adds to a shard's text at most."""
