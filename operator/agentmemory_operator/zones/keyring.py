@@ -144,13 +144,11 @@ class Keyring:
         """
         scope = scope_hash(zone, owner)
         for level in range(LEVELS):
-            shard = await self._shards.recent(keys.ring, shard_at(scope, level))
+            shard = await self._for_writing(keys, shard_at(scope, level))
             if (key := await self._active(keys, shard, scope)) is not None:
                 return key
             if not shard.is_closed:
-                if level == 0 and not shard.version and await keys.has_sealed():
-                    raise _lost(keys.ring, shard.name)
-                shard = await self._with_new_key(keys, shard.name, zone=zone, scope=scope)
+                shard = await self._with_new_key(keys, shard, zone=zone, scope=scope)
             if (key := await self._active(keys, shard, scope)) is not None:
                 return key
         raise KeysUnavailable(
@@ -251,6 +249,21 @@ class Keyring:
 
         return gone, (await self._shards.change(ring, name, drop)).is_closed
 
+    async def _for_writing(self, keys: AgentKeys, name: str) -> Shard:
+        """A shard that a new key may go to.
+
+        Raises:
+            KeysUnavailable: the first one is not there, and there are memories under keys.
+        """
+        shard = await self._shards.recent(keys.ring, name)
+        if shard.version or name != shard_at("", 0) or not await keys.has_sealed():
+            return shard
+        # Another replica may have made it since, and sealed the first memory; or somebody brought it back.
+        shard = await self._shards.now(keys.ring, name)
+        if not shard.version:
+            raise _lost(keys.ring, name)
+        return shard
+
     async def _active(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
         """The key of a scope that is in use in a shard, replaced where it is too old."""
         key_id = active_in(shard.entries, scope)
@@ -262,17 +275,23 @@ class Keyring:
             key_id = active_in(shard.entries, scope)
         return None if key_id is None else await self._opened(keys, key_id, shard.entries[key_id])
 
-    async def _with_new_key(self, keys: AgentKeys, name: str, *, zone: str, scope: str) -> Shard:
-        """A shard with a key for a scope, unless there is one by now, or no room for any."""
+    async def _with_new_key(self, keys: AgentKeys, known: Shard, *, zone: str, scope: str) -> Shard:
+        """A shard with a key for a scope, unless there is one by now, or no room for any.
+
+        Raises:
+            KeysUnavailable: the shard was there, and is no more.
+        """
         wrapping, _ = await self._wrapping_keys(keys)
-        material, key_id = secrets.token_bytes(KEY_BYTES), new_key_id(name)
+        material, key_id = secrets.token_bytes(KEY_BYTES), new_key_id(known.name)
         entry = wrapping.wrap(key_id, material, zone=zone, scope=scope, at=self._clock.now_ms())
 
         def add(shard: Shard) -> Shard:
+            if known.version and not shard.version:
+                raise _lost(keys.ring, known.name)
             has_no_place = shard.is_closed or shard.is_full
             return shard if has_no_place or active_in(shard.entries, scope) else shard.with_key(key_id, entry)
 
-        return await self._shards.change(keys.ring, name, add)
+        return await self._shards.change(keys.ring, known.name, add)
 
     async def _opened(self, keys: AgentKeys, key_id: str, entry: KeyEntry) -> DataKey:
         place = keys.ring, key_id

@@ -307,6 +307,45 @@ async def test_a_key_under_an_unknown_wrapping_key_is_away_and_not_gone() -> Non
     assert ".previous" in str(error)
 
 
+async def test_a_shard_that_is_lost_while_it_is_known_is_not_made_again() -> None:
+    replicas = Replicas()
+    await replicas.writing()
+    replicas.shards.texts.clear()
+    replicas.shards.versions.clear()
+
+    assert "backup" in str(await unavailable(replicas.writing("bob")))
+    assert replicas.shards.texts == {}
+
+
+async def test_a_first_key_that_another_replica_makes_meanwhile_is_not_taken_for_lost() -> None:
+    replicas = Replicas()
+
+    async def has_sealed() -> bool:
+        await replicas.writing(by=replicas.other)
+        return True
+
+    key = await replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
+
+    assert key == await replicas.writing(by=replicas.other)
+
+
+async def test_writers_go_on_as_soon_as_lost_keys_are_brought_back() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    kept = replicas.shards.texts.copy(), replicas.shards.versions.copy()
+    replicas.shards.texts.clear()
+    replicas.shards.versions.clear()
+
+    async def has_sealed() -> bool:
+        return True
+
+    keys = replace(replicas.keys, has_sealed=has_sealed)
+    await unavailable(replicas.other.writing(keys, PERSONAL, "ada"))
+    replicas.shards.texts, replicas.shards.versions = kept
+
+    assert await replicas.other.writing(keys, PERSONAL, "ada") == key
+
+
 async def test_what_is_no_id_is_absent_and_asks_nobody() -> None:
     replicas = Replicas()
 
