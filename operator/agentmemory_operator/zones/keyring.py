@@ -25,6 +25,7 @@ from agentmemory_operator.zones.known_shards import KnownShards
 from agentmemory_operator.zones.rotation import is_due, rotated
 from agentmemory_operator.zones.rules.cipher import keyed_hash
 from agentmemory_operator.zones.rules.entries import (
+    FIRST_SHARD,
     KEY_BYTES,
     LEVELS,
     KeyEntry,
@@ -148,8 +149,6 @@ class Keyring:
             if (key := await self._active(keys, shard, scope)) is not None:
                 return key
             if not shard.is_closed:
-                if level == 0 and not shard.version and await keys.has_sealed():
-                    raise _lost(keys.ring, shard.name)
                 shard = await self._with_new_key(keys, shard.name, zone=zone, scope=scope)
             if (key := await self._active(keys, shard, scope)) is not None:
                 return key
@@ -263,15 +262,26 @@ class Keyring:
         return None if key_id is None else await self._opened(keys, key_id, shard.entries[key_id])
 
     async def _with_new_key(self, keys: AgentKeys, name: str, *, zone: str, scope: str) -> Shard:
-        """A shard with a key for a scope, unless there is one by now, or no room for any."""
+        """A shard with a key for a scope, unless there is one by now, or no room for any.
+
+        Raises:
+            KeysUnavailable: the keys, or the wrapping key, are away, or all keys of the agent are lost.
+        """
         wrapping, _ = await self._wrapping_keys(keys)
         material, key_id = secrets.token_bytes(KEY_BYTES), new_key_id(name)
         entry = wrapping.wrap(key_id, material, zone=zone, scope=scope, at=self._clock.now_ms())
 
         def add(shard: Shard) -> Shard:
-            has_no_place = shard.is_closed or shard.is_full
-            return shard if has_no_place or active_in(shard.entries, scope) else shard.with_key(key_id, entry)
+            has_place = not shard.is_closed and not shard.is_full and (may_begin or bool(shard.version))
+            return shard.with_key(key_id, entry) if has_place and not active_in(shard.entries, scope) else shard
 
+        may_begin = name != FIRST_SHARD
+        shard = await self._shards.change(keys.ring, name, add)
+        if may_begin or shard.version:
+            return shard
+        if await keys.has_sealed():
+            raise _lost(keys.ring, name)
+        may_begin = True
         return await self._shards.change(keys.ring, name, add)
 
     async def _opened(self, keys: AgentKeys, key_id: str, entry: KeyEntry) -> DataKey:
