@@ -49,6 +49,6 @@ class Sweeper:
         if emptied:
             log.warning("deleted vectors that %s deleted memories of agent %s still had", emptied, slug)
         if embedded:
-            log.info("made the vectors of %s sealed memories of agent %s", embedded, slug)
+            log.info("made or deleted vectors of %s sealed memories of agent %s", embedded, slug)
         if rewritten:
             log.info("brought the keyword texts of %s memories of agent %s in line", rewritten, slug)
