@@ -212,6 +212,23 @@ def test_while_keys_are_away_writes_wait_reads_are_locked_and_all_else_goes_on(
     assert read(client, user, ids[0])["content"] == "PERSONAL likes pangolins"
 
 
+def test_no_keys_are_made_in_the_place_of_lost_ones_and_a_backup_brings_all_back(
+    client: httpx.Client, keys: Keys, user: str
+) -> None:
+    memory_id = store(client, user, SECRET, "PERSONAL")
+
+    with keys.lost():
+        asked = {"user_id": f"{user}-new", "content": "c", "zone": "PERSONAL"}
+        refused = client.post(f"/v1/agents/{SEALED}/memories", json=asked)
+        assert read(client, user, memory_id)["locked"] is True
+
+    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/keys-unavailable")
+    keys.let_known_ones_age()
+    assert read(client, user, memory_id)["content"] == SECRET
+    other = store(client, asked["user_id"], "c", "PERSONAL")
+    assert read(client, asked["user_id"], other)["content"] == "c"
+
+
 def test_an_api_that_starts_while_keys_are_away_serves_all_else_and_opens_them_later(
     client: httpx.Client, zoned: Stack, keys: Keys, user: str
 ) -> None:

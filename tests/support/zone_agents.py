@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from agentmemory_operator.agents.directory import HasSealed
 from agentmemory_operator.errors import TransientError
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.zones.keyring import FRESH_MS, AgentKeys, Keyring
@@ -57,8 +58,24 @@ class Keys:
         finally:
             self.shards.error = None
 
-    def of(self, settings: AgentSettings, scope: str) -> ZoneKeys:
+    @contextlib.contextmanager
+    def lost(self) -> Iterator[None]:
+        """Let all keys be gone, and bring them back from a backup at the end."""
+        texts, versions = dict(self.shards.texts), dict(self.shards.versions)
+        self.shards.texts.clear()
+        self.shards.versions.clear()
+        self.let_known_ones_age()
+        try:
+            yield
+        finally:
+            # As `kubectl create` does: what was made meanwhile stays.
+            self.shards.texts = texts | self.shards.texts
+            self.shards.versions = versions | self.shards.versions
+
+    def of(self, settings: AgentSettings, scope: str, has_sealed: HasSealed) -> ZoneKeys:
         """The keys of an agent, as the directory asks for them."""
-        keys = AgentKeys(Ring(settings.namespace, settings.slug), self.wrapping)
+        before_ms = settings.zones.rotate_before_ms if settings.zones else 0
+        ring = Ring(settings.namespace, settings.slug)
+        keys = AgentKeys(ring, self.wrapping, has_sealed, rotate_before_ms=before_ms)
         organisation = (settings.zones and settings.zones.organisation) or ""
         return ZoneKeys(self.keyring, keys, scope, organisation)

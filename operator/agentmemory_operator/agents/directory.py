@@ -22,6 +22,7 @@ from agentmemory_operator.collections.rules.collection import (
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
 from agentmemory_operator.errors import NotFound
+from agentmemory_operator.memories.rules.filters import equals_any
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.embedding import Embedder
@@ -29,6 +30,8 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cluster_identity import ClusterId
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.spec.zones import Zone
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 from agentmemory_operator.zones.sealed_store import SealedStore, ZoneKeys
 
 # Seconds until a collection that lacks what its object asks for is read again.
@@ -39,8 +42,9 @@ NO_EPOCH = Epoch()
 StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 """Gives the store of an agent's connection, the same object until the connection changes; its maker closes it."""
 
-ZoneKeysOf = Callable[[AgentSettings, str], ZoneKeys | None]
-"""Gives the keys of an agent's zones, by its settings and what its ids are made with."""
+HasSealed = Callable[[], Awaitable[bool]]
+ZoneKeysOf = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
+"""Gives the keys of an agent's zones, by its settings, what its ids are made with, and whether anything is sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,7 +315,7 @@ class AgentDirectory:
                 sizes=before.sizes if before else Sizes(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
                 write_s=self._timeout_of(settings) + self._times.most_wait_s,
-                zone_keys=self._zone_keys_of(settings, agent.id_scope),
+                zone_keys=self._zone_keys_of(settings, agent.id_scope, partial(_has_sealed, agent)),
             )
         except BaseException:
             entry.is_stale = True
@@ -372,6 +376,15 @@ def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder
         allows_exact=facts.allows_exact,
         epoch=Epoch(number=facts.number, contents=facts.contents),
     )
+
+
+async def _has_sealed(agent: Agent) -> bool:
+    """Whether any memory is sealed with a key of the agent's own, as those that came with a copy are not."""
+    if agent.origin is not None:
+        return False
+    asked = {"filter": {"must": [equals_any(ZONE_KEY, list(Zone))]}, "limit": 1, "with_payload": False}
+    points, _ = await agent.store.scroll(agent.alias, asked)
+    return bool(points)
 
 
 def _embeds_alike(before: Agent, settings: AgentSettings, facts: Facts) -> bool:

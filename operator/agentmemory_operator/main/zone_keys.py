@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
 from agentmemory_operator.adapters.kubernetes.zone_keys import KubernetesKeyShards
-from agentmemory_operator.agents.directory import ZoneKeysOf
+from agentmemory_operator.agents.directory import HasSealed, ZoneKeysOf
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.kubernetes import Secrets
@@ -35,14 +35,16 @@ def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[
         return lambda *_: None
     keyring = Keyring(shards, clock)
 
-    def keys_of(settings: AgentSettings, scope: str) -> ZoneKeys:
+    def keys_of(settings: AgentSettings, scope: str, has_sealed: HasSealed) -> ZoneKeys:
         async def wrapping() -> WrappingKeys:
             if settings.zones is None:
                 raise SpecInvalid("WrappingKeyMissing", "spec.zones was taken out: what is sealed stays locked")
             secrets = secrets_of(settings.slug)
             return await read_wrapping_keys(secrets, settings.namespace, settings.zones, are_handed_over=True)
 
-        keys = AgentKeys(Ring(settings.namespace, settings.slug), wrapping)
+        rotate_before_ms = settings.zones.rotate_before_ms if settings.zones else 0
+        ring = Ring(settings.namespace, settings.slug)
+        keys = AgentKeys(ring, wrapping, has_sealed, rotate_before_ms=rotate_before_ms)
         return ZoneKeys(keyring, keys, scope, (settings.zones and settings.zones.organisation) or "")
 
     return keys_of
