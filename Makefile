@@ -12,7 +12,7 @@ CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
-.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check manifests gitops controlplane docs check lock clean
+.PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -95,6 +95,9 @@ crds: .venv/.run ## write crds/ and the chart's copy from the models
 
 crds-check: crds ## fail where crds/ is not what the models say
 	@git diff --exit-code --stat -- crds charts || { echo "crds/ was not current: commit what 'make crds' wrote" >&2; exit 1; }
+
+completions: .venv/.dev ## write what a shell completes, from the verbs; tests/unit fails where it is not current
+	@.venv/bin/python -m tests.support.completions
 
 manifests: .venv/.dev ## write examples/install from the chart; tests/chart fails where it is not current
 	@$(ASSETS) .venv/bin/python -m tests.chart.manifests

@@ -30,27 +30,32 @@ def command_line(
         open_jobs: where the objects of snapshots and restores are.
         downloads: where the bytes of snapshots are.
     """
+    return build_cli(verbs_of(inspection, open_jobs, downloads))
+
+
+def verbs_of(
+    inspection: Inspection | None = None, open_jobs: OpenJobs | None = None, downloads: Downloads | None = None
+) -> Verbs:
+    """Return what a command line is built of; what is not given fails."""
 
     def absent(*_: Any) -> Any:
         raise AssertionError("no server stands behind this command line")
 
-    return build_cli(
-        Verbs(
-            prepare=lambda: None,
-            servers=Serving(
-                operator=absent,
-                api_kubernetes=absent,
-                api_files=absent,
-                dev=absent,
-                devserver=absent,
-                default_source=AgentSource.FILES,
-            ),
-            inspection=inspection or Inspection(absent, absent, absent, None, None),
-            open_jobs=open_jobs or absent,
-            downloads=downloads or Downloads(absent, absent),
-            asking=Asking(absent, "http://127.0.0.1:9", None),
-            open_installed=absent,
-        )
+    return Verbs(
+        prepare=lambda: None,
+        servers=Serving(
+            operator=absent,
+            api_kubernetes=absent,
+            api_files=absent,
+            dev=absent,
+            devserver=absent,
+            default_source=AgentSource.FILES,
+        ),
+        inspection=inspection or Inspection(absent, absent, absent, None, None),
+        open_jobs=open_jobs or absent,
+        downloads=downloads or Downloads(absent, absent),
+        asking=Asking(absent, "http://127.0.0.1:9", None),
+        open_installed=absent,
     )
 
 

@@ -5,17 +5,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from uuid import uuid4
 
 from agentmemory_operator.adapters.clock import SystemClock
 from agentmemory_operator.adapters.detect_secrets_rules import library_rules
 from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedReranker
-from agentmemory_operator.adapters.folder.cluster_id import find_cluster_id
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.signing_key import FileSigningKey
-from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.kubernetes.claims import follow_claims
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
@@ -40,13 +34,12 @@ from agentmemory_operator.entrypoints.api.identity.auth import build_guard
 from agentmemory_operator.entrypoints.api.load.limits import MIB, Limits
 from agentmemory_operator.entrypoints.api.use_cases import compose
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
-from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, follow_folder, sources
-from agentmemory_operator.entrypoints.operator.operating import cancel
+from agentmemory_operator.entrypoints.operator.following import CLAIMS, follow, follow_claimed, sources
 from agentmemory_operator.main.egress import beside_api_server, egress_of
 from agentmemory_operator.main.embedding import Embedders
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.main.zone_keys import open_key_shards
+from agentmemory_operator.main.zone_keys import open_key_shards, zone_keys_from
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKeys, TokenReviews
@@ -57,11 +50,11 @@ from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.runtime.cluster_identity import ClusterIdentity
 from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.webhooks.receive import Hooks
-from agentmemory_operator.zones.keyring import Keyring
 
 API_SERVICE = "agentmemory-api"
 # Where two find the same, the library's says of which kind it is.
@@ -125,12 +118,12 @@ class Api:
             HandedOverSecrets(in_cluster.handover_store, slug, takes_older) if in_cluster else secrets
         )
         clock, table = SystemClock(), ObjectTable()
-        self.keyring = Keyring(place.key_shards, clock) if place.key_shards else None
+        self._zone_keys_of = zone_keys_from(place.key_shards, clock, self._secrets_of)
         self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
         has_identities = settings.auth == "kubernetes"
         self._user_tokens = UserTokens(place.signing_keys, JwtUserTokens(), clock, has_identities)
-        secrets_of = self._secrets_of if in_cluster else None
-        stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=secrets_of)
+        handed = self._secrets_of if in_cluster else None
+        stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=handed)
         self._identity = ClusterIdentity(cluster.cluster_id)
         directory = self._directory_over(stores, clock)
         self.feed = ApiFeed(table, directory, stores.forget_agent)
@@ -149,6 +142,7 @@ class Api:
             *(stores.store_for, self._open_embedder, stores.capabilities_of),
             secret_rules=SECRET_RULES,
             timeout_of=stores.timeout_of,
+            zone_keys_of=self._zone_keys_of,
             cluster_id=self._identity.cluster_id,
             clock=clock,
         )
@@ -215,24 +209,3 @@ async def run_api_kubernetes(settings: Settings, options: ApiOptions) -> None:
         url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
         say(f"API {url}")
         await until_stopped(*following)
-
-
-async def run_api_files(settings: Settings, options: ApiOptions, manifests: Path, data: Path) -> None:
-    """Run the retrieval API on a folder of manifests; their collections exist already.
-
-    Args:
-        data: the folder of who made them, whose id their markers name.
-    """
-    async with AsyncExitStack() as stack:
-        identify = partial(find_cluster_id, data)
-        folder = ManifestFolder(manifests, keeps_status=False, identify=lambda: settings.cluster_id or identify())
-        meter = ApiMeter(open_tracer(settings, stack, service=API_SERVICE))
-        url, key = settings.qdrant_url, settings.qdrant_api_key
-        stores = Stores(stack, url=url, api_key=key, meter=meter, egress=egress_of(settings))
-        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
-        api = Api(settings, folder, stores.points, meter=meter, place=place)
-        following = asyncio.create_task(follow_folder(folder, api, None))
-        stack.push_async_callback(cancel, following)
-        url = await stack.enter_async_context(api.serving(options.host or default_host(settings), options.port))
-        say(f"API {url}")
-        await until_stopped(following)

@@ -21,7 +21,6 @@ from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.operator.following import follow_folder, pass_on
-from agentmemory_operator.entrypoints.operator.operating import cancel
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api, Outside
 from agentmemory_operator.main.egress import egress_of
@@ -31,6 +30,7 @@ from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, unti
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics import call_counter
 from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
 
 # Of each call before anything is served.
@@ -68,12 +68,14 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         secrets = GuardedSecrets(folder, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
         stack.push_async_callback(embedders.close)
-        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
+        key_shards = FileKeyShards(data)
+        place = Outside(signing_keys=FileSigningKey(data), key_shards=key_shards)
         api = Api(settings, folder, stores.points, meter=meter, place=place)
         ports = OperatorPorts(
             cluster=folder,
             secrets=secrets,
             claim_store=FileClaims(data / "claims.json"),
+            key_shards=key_shards,
             collections=stores.collections,
             points=stores.points,
             server=open_server,

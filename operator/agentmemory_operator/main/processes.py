@@ -4,9 +4,9 @@ import asyncio
 import signal
 from contextlib import AsyncExitStack
 
-from agentmemory_operator.entrypoints.operator.operating import cancel
 from agentmemory_operator.ports.tracing import Tracer
 from agentmemory_operator.runtime.metrics import NO_TRACES
+from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.settings import Settings
 
 LOOPBACK, EVERYWHERE = "127.0.0.1", "0.0.0.0"

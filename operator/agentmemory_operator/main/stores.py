@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
-from agentmemory_operator.adapters.folder.edits import ManifestFiles
 from agentmemory_operator.adapters.http.egress import UNCHECKED, USUAL, Egress
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster, KubernetesInstallation
 from agentmemory_operator.adapters.kubernetes.transport import load_context
@@ -196,6 +195,9 @@ async def open_jobs(
 ) -> AsyncIterator[tuple[JobObjects, str]]:
     """Open the objects of a folder, else of a context, with the namespace that is meant where none is named."""
     if manifests is not None:
+        # What serves in a cluster reads no folder.
+        from agentmemory_operator.adapters.folder.edits import ManifestFiles
+
         files = ManifestFiles(manifests)
         yield files, files.default_namespace
         return

@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 OURS = ("agentmemory_operator.runtime", "agentmemory_operator.spec")
 VENDORS = ("aiohttp", "cel", "fastapi", "kopf", "kubernetes", "numpy", "openai", "uvicorn", "wordllama")
 HEAVY = (*OURS, *VENDORS)
@@ -43,8 +45,13 @@ def test_a_verb_imports_no_vendor_package_but_the_one_it_needs() -> None:
     assert found == {"schema": ours, "crds": ours, "validate -f examples/quickstart": [*ours, "cel"]}
 
 
-def test_what_may_follow_is_told_without_importing_a_verb() -> None:
-    asked = {"_AGENTMEMORY_COMPLETE": "complete_bash", "COMP_WORDS": "agentmemory s", "COMP_CWORD": "1"}
+@pytest.mark.parametrize(
+    ("typed", "told"),
+    [("agentmemory s", ["status", "search", "snapshot", "schema"]), ("agentmemory orphans --q", ["--qdrant"])],
+)
+def test_what_may_follow_is_told_without_importing_a_verb(typed: str, told: list[str]) -> None:
+    count = str(len(typed.split()) - 1)
+    asked = {"_AGENTMEMORY_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": count}
     lines = (
         "import atexit, sys, agentmemory_operator.main as main",
         "atexit.register(lambda: print('agentmemory_operator.spec' in sys.modules))",
@@ -54,7 +61,7 @@ def test_what_may_follow_is_told_without_importing_a_verb() -> None:
         [sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60, env=os.environ | asked
     )
 
-    assert done.stdout.split() == ["status", "search", "snapshot", "schema", "False"], done.stderr
+    assert done.stdout.split() == [*told, "False"], done.stderr
 
 
 def test_the_operator_imports_nothing_that_counts_vectors_or_draws_on_a_terminal() -> None:
@@ -67,4 +74,16 @@ def test_the_operator_imports_nothing_that_counts_vectors_or_draws_on_a_terminal
         "print('kopf' in sys.modules, *({'numpy', 'prompt_toolkit', 'openai', 'cryptography'} & set(sys.modules)))",
     )
     done = subprocess.run([sys.executable, "-c", "; ".join(lines)], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["True"], done.stderr
+
+
+def test_the_api_imports_nothing_of_the_operator_nor_what_folders_and_tokens_need() -> None:
+    ours = ("adapters.folder", "controllers.agent_memory", "entrypoints.operator.operating", "rebuilds.controller")
+    ours += ("restores", "snapshots", "lifecycle.cleanup")
+    vendors = ("cel", "cryptography", "jwt", "kopf", "numpy", "openai", "opentelemetry.sdk", "rich", "tokenizers")
+    heavy = {f"agentmemory_operator.{name}" for name in ours} | {*vendors, "wordllama"}
+    line = (
+        f"import sys, agentmemory_operator.main.api; print('fastapi' in sys.modules, *({heavy!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", line], capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["True"], done.stderr

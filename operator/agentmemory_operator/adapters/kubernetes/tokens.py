@@ -2,22 +2,23 @@
 
 import json
 import logging
-from typing import Any
-
-import jwt
-from jwt.types import Options
+from typing import TYPE_CHECKING, Any
 
 from agentmemory_operator.adapters.kubernetes.transport import Configuration, KubernetesTransport, mapped_errors
 from agentmemory_operator.errors import AgentMemoryError, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.access import AUDIENCE, Caller, Reviewed
 
+# It brings all of cryptography along: imported where a token is there.
+if TYPE_CHECKING:
+    from jwt.types import Options
+
 log = logging.getLogger(__name__)
 
 TOKEN_REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 SERVICE_ACCOUNT = "system:serviceaccount:"
 # Only the API server can tell whether a token is genuine. It forgives a minute after the end; we do not.
-UNPROVEN: Options = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
+UNPROVEN: "Options" = {"verify_signature": False, "verify_exp": True, "require": ["exp"]}
 REVIEW_TIMEOUT_S = 5.0
 RETRY_AFTER_S = 2.0
 
@@ -34,6 +35,8 @@ class KubernetesTokenReviews:
 
     async def review(self, token: str) -> Reviewed:
         """Whose token it is; what is no token of a ServiceAccount for this audience is not even sent."""
+        import jwt
+
         try:
             claims = jwt.decode(token, options=UNPROVEN)
         except jwt.ExpiredSignatureError:

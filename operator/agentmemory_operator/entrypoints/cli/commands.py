@@ -1,5 +1,6 @@
 """The command line: which verbs there are. A verb is imported when it is run; what it needs, main composes."""
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -10,8 +11,9 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from agentmemory_operator import __version__
+from agentmemory_operator.entrypoints.cli.completing import CompletedVerbs
 from agentmemory_operator.entrypoints.cli.composition import Verbs
-from agentmemory_operator.entrypoints.cli.program import PROGRAM
+from agentmemory_operator.entrypoints.cli.program import COMPLETE, PROGRAM
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +179,11 @@ class LazyGroup(TyperGroup):
 
 def build_cli(verbs: Verbs) -> typer.Typer:
     """The command `agentmemory`."""
+    commands = CompletedVerbs() if COMPLETE in os.environ else LazyVerbs(verbs)
 
     class Group(LazyGroup):
         def __init__(self, **attributes: Any) -> None:
-            super().__init__(**attributes | {"commands": cast(Any, LazyVerbs(verbs))})
+            super().__init__(**attributes | {"commands": cast(Any, commands)})
 
     cli = typer.Typer(
         name=PROGRAM,

@@ -2,16 +2,19 @@
 
 from collections.abc import AsyncGenerator, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from agentmemory_operator.adapters.folder.objects import ManifestFolder
 from agentmemory_operator.adapters.kubernetes.cluster import KubernetesCluster
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.agents.readiness import Readiness
 from agentmemory_operator.collections.rules.claims import ClaimSet
-from agentmemory_operator.entrypoints.operator.operating import Operated
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, QDRANT_CONNECTION
+from agentmemory_operator.runtime.feed import OperatorFeed
+
+# Not imported: what reads folders is of no use in a cluster, and the start waits for every import.
+if TYPE_CHECKING:
+    from agentmemory_operator.adapters.folder.objects import ManifestFolder
 
 # What the API reads.
 KINDS = (QDRANT_CONNECTION, AGENT_MEMORY)
@@ -24,6 +27,12 @@ class Served(Protocol):
 
     feed: ApiFeed
     readiness: Readiness
+
+
+class Fed(Protocol):
+    """What main composes of the reconcile half."""
+
+    feed: OperatorFeed
 
 
 def sources(namespaces: Sequence[str] = ()) -> list[tuple[str, str]]:
@@ -50,7 +59,7 @@ async def follow_claimed(api: Served, claims: AsyncGenerator[ClaimSet, None]) ->
         api.readiness.synced(CLAIMS)
 
 
-async def follow_folder(folder: ManifestFolder, api: Served, operator: Operated | None) -> None:
+async def follow_folder(folder: "ManifestFolder", api: Served, operator: Fed | None) -> None:
     """Feed a folder's objects to the API, and to the operator where it runs here too."""
     async for events in folder.follow():
         for event, document in events:
@@ -59,14 +68,14 @@ async def follow_folder(folder: ManifestFolder, api: Served, operator: Operated 
             api.readiness.synced(source)
 
 
-async def pass_on(folder: ManifestFolder, api: Served, operator: Operated) -> None:
+async def pass_on(folder: "ManifestFolder", api: Served, operator: Fed) -> None:
     """Feed what the operator itself made of the folder's objects: created, deleted, released."""
     while True:
         event, document = await folder.caused()
         feed_all(event, document, api, operator)
 
 
-def feed_all(event: str, document: Json, api: Served, operator: Operated | None) -> None:
+def feed_all(event: str, document: Json, api: Served, operator: Fed | None) -> None:
     """Feed one event to whoever runs here."""
     if document["kind"] in KINDS:
         api.feed.take(event, document)

@@ -16,6 +16,7 @@ from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT, QDRANT_CONNECTION
 from agentmemory_operator.runtime.feed import OperatorFeed
 from agentmemory_operator.runtime.leadership import Leadership
+from agentmemory_operator.runtime.tasks import cancel, race
 
 log = logging.getLogger(__name__)
 
@@ -228,21 +229,3 @@ def is_under_way(document: Json) -> bool:
     """Whether something that is done once was begun and not ended: it is gone on with before more is begun."""
     status = document.get("status") or {}
     return bool(status.get("startTime")) and not status.get("endTime")
-
-
-async def race(*runs: Coroutine[Any, Any, None]) -> None:
-    """Run all until the first ends, cancel the others, and raise what it raised."""
-    tasks = [asyncio.create_task(run) for run in runs]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        await cancel(*tasks)
-    for task in done:
-        task.result()
-
-
-async def cancel(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks and wait until they have ended."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -11,9 +11,14 @@ from agentmemory_operator.spec.schedule import SCHEDULE_PATTERN
 
 
 class Model(BaseModel):
-    """Strict, frozen, camelCase outside and snake_case inside."""
+    """Strict, frozen, camelCase outside and snake_case inside.
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, strict=True)
+    What checks it is built when the first object is read: most models are parts of others, and need none of their own.
+    """
+
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, strict=True, defer_build=True
+    )
 
 
 OBJECT_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
@@ -41,9 +46,11 @@ class SecretKeyRef(Model):
 
 
 class StatusModel(BaseModel):
-    """Frozen, camelCase outside."""
+    """Frozen, camelCase outside. Most are read for the CRDs alone, so what checks one is built when it is used."""
 
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(
+        alias_generator=to_camel, populate_by_name=True, extra="forbid", frozen=True, defer_build=True
+    )
 
 
 GENERATION = "metadata.generation that the operator last acted on."

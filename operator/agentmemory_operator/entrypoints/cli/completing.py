@@ -1,0 +1,93 @@
+"""What a shell may complete, without importing a verb: options and values, from a table that is made of the verbs.
+
+`make completions` writes the table; a test holds it to what the verbs take.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+TABLE = Path(__file__).with_name("completions.json")
+
+
+class CompletedVerbs(Mapping[str, Any]):
+    """The verbs as a shell completes them; none of them can be run."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, Any] = json.loads(TABLE.read_text(encoding="utf-8"))
+
+    def __getitem__(self, name: str) -> Any:
+        return get_command(_listed(name, self._rows[name]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+def render_table(verbs: Mapping[str, Any]) -> str:
+    """The table of verbs, as its file holds it."""
+    return json.dumps({name: _row(verb) for name, verb in verbs.items()}, indent=1) + "\n"
+
+
+def _row(verb: Any) -> dict[str, Any]:
+    """What is completed of a command, or of a group of them."""
+    said = {"help": verb.help}
+    if commands := getattr(verb, "commands", None):
+        return said | {"commands": {name: _row(command) for name, command in commands.items()}}
+    return said | {"parameters": [_parameter_row(parameter) for parameter in verb.params]}
+
+
+def _parameter_row(parameter: Any) -> dict[str, Any]:
+    annotation = parameter.type_descriptor.annotation
+    is_choice = isinstance(annotation, type) and issubclass(annotation, Enum)
+    row = {
+        "names": parameter.opts if parameter.param_type_name == "option" else [],
+        "help": parameter.help,
+        "is_flag": getattr(parameter, "is_flag", False),
+        "is_many": getattr(parameter, "multiple", False),
+        "choices": [each.value for each in annotation] if is_choice else [],
+    }
+    return {name: value for name, value in row.items() if value}
+
+
+def _listed(name: str, row: dict[str, Any]) -> typer.Typer:
+    """A command line of one command, or of a group's."""
+    app = typer.Typer(name=name, help=row["help"], add_completion=False)
+    for command, part in row.get("commands", {name: row}).items():
+        app.command(command, help=part["help"])(_taking(part["parameters"]))
+    if "commands" in row:
+        app.callback()(lambda: None)
+    return app
+
+
+def _taking(rows: list[dict[str, Any]]) -> Any:
+    """A function with the parameters of a command."""
+
+    def nothing(**_: object) -> None:
+        """Do nothing."""
+
+    nothing.__signature__ = Signature([_parameter(f"p{number}", row) for number, row in enumerate(rows)])  # type: ignore[attr-defined]
+    return nothing
+
+
+def _parameter(name: str, row: dict[str, Any]) -> Parameter:
+    info = typer.Option(*row["names"], help=row.get("help")) if "names" in row else typer.Argument(help=row.get("help"))
+    kind = _kind(row)
+    default = False if kind is bool else None
+    return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def _kind(row: dict[str, Any]) -> Any:
+    if row.get("is_flag"):
+        return bool
+    if choices := row.get("choices"):
+        return Enum("Choice", [(choice, choice) for choice in choices], type=str)
+    return list[str] if row.get("is_many") else str

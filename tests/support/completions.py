@@ -1,0 +1,14 @@
+"""Writes what a shell completes: `make completions`."""
+
+from agentmemory_operator.entrypoints.cli.commands import LazyVerbs
+from agentmemory_operator.entrypoints.cli.completing import TABLE, render_table
+from tests.support.command_line import verbs_of
+
+
+def rendered() -> str:
+    """Return the table as the verbs are now."""
+    return render_table(LazyVerbs(verbs_of()))
+
+
+if __name__ == "__main__":
+    TABLE.write_text(rendered(), encoding="utf-8")
