@@ -94,9 +94,15 @@ class Settings:
                 that of a setting.
         """
         _check_names(environ)
+        settings = cls._read(environ)
+        settings._check_token()
+        return settings
+
+    @classmethod
+    def _read(cls, environ: Mapping[str, str]) -> "Settings":
         is_in_cluster = bool(environ.get(IN_CLUSTER))
         choice = partial(_choice, environ, is_in_cluster=is_in_cluster)
-        settings = cls(
+        return cls(
             qdrant_url=_url(environ, "QDRANT_URL"),
             qdrant_api_key=environ.get("QDRANT_API_KEY") or None,
             auth=cast(AuthMode, choice("AGENTMEMORY_AUTH", AuthMode)),
@@ -125,8 +131,6 @@ class Settings:
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
             is_in_cluster=is_in_cluster,
         )
-        settings._check_token()
-        return settings
 
     def _check_token(self) -> None:
         if self.auth == "token" and self.token is None:

@@ -84,6 +84,8 @@ def test_a_memory_comes_back_as_it_was_sent(client: httpx.Client, user: str) -> 
         "last_accessed_at": None,
         "access_count": 0,
         "pinned": False,
+        "zone": None,
+        "locked": False,
     }
 
 

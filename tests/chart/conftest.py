@@ -14,7 +14,7 @@ RESTRICTED = {"pod-security.kubernetes.io/enforce": "restricted"}
 @pytest.fixture(scope="session")
 def namespaces(control_plane: ControlPlane) -> None:
     """All of them hold their pods to the restricted standard."""
-    for name in (NAMESPACE, "agents", "infra"):
+    for name in (NAMESPACE, "agents", "infra", "agentmemory-zone-keys", "agents-keys"):
         document = {"metadata": {"name": name, "labels": RESTRICTED}}
         answer = control_plane.http.post("/api/v1/namespaces", json=document)
         # Tests of examples/install make the first one too.

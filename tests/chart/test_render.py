@@ -32,6 +32,7 @@ from tests.support.programs import ROOT
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
 
+KEYS, OPERATOR_KEYS = "agentmemory-zone-keys", "agentmemory-operator-zone-keys"
 DRY_RUN = ("--server-side", "--field-manager=helm", "--force-conflicts", "--dry-run=server", "--validate=strict")
 
 
@@ -52,9 +53,31 @@ def test_no_object_is_rendered_twice_or_into_a_namespace_that_is_not_named(name:
     values = COMBINATIONS[name]
     keys = [key_of(found) for found in render(values)]
     named = {"", NAMESPACE, *values.get("namespaces", ()), *values.get("secretNamespaces", ())}
+    if zones := values.get("zones"):
+        named.add(zones.get("namespace", KEYS))
 
     assert len(keys) == len(set(keys))
     assert {namespace for _, namespace, _ in keys} <= named
+
+
+@pytest.mark.parametrize("name", [name for name in COMBINATIONS if "zones" in COMBINATIONS[name]])
+def test_both_programs_look_for_data_keys_where_the_api_may_write(name: str) -> None:
+    rendered = render(COMBINATIONS[name])
+    (namespace,) = {
+        place for (_, place, role) in of_kind(rendered, "Role") if role in ("agentmemory-api-zone-keys", OPERATOR_KEYS)
+    }
+
+    for container in containers(rendered).values():
+        environment = {variable["name"]: variable["value"] for variable in container["env"]}
+        assert Settings.from_env(environment).zone_keys_namespace == namespace
+
+
+def test_the_namespace_of_data_keys_outlives_the_release_and_is_made_where_it_is_asked_for() -> None:
+    made, elsewhere = (of_kind(render(values), "Namespace") for name, values in COMBINATIONS.items() if "zones" in name)
+
+    assert [found["metadata"]["annotations"] for found in made.values()] == [{"helm.sh/resource-policy": "keep"}]
+    assert list(made) == [("Namespace", "", KEYS)]
+    assert elsewhere == of_kind(render(), "Namespace") == {}
 
 
 def pods_of(rendered: list[Document]) -> list[Document]:

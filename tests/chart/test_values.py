@@ -13,8 +13,9 @@ from tests.chart.rendering import CHART, COMBINATIONS, SCHEMA, VALUES, helm, tem
 from tests.controlplane.build import CHARTS, CHARTS_BEFORE, Toolset
 from tests.support.spec.documents import Document
 
-# For development, for commands of people, or secret: not for values.
+# For development, for commands of people, or secret, or a value's own: not for settings.
 NOT_OF_THE_CHART = {"QDRANT_URL", "QDRANT_API_KEY", "OPENAI_API_KEY", "AGENTMEMORY_TOKEN", "AGENTMEMORY_URL"}
+NOT_OF_THE_CHART |= {"AGENTMEMORY_ZONE_KEYS_NAMESPACE"}
 # Of charts above this one; Helm passes it to every chart.
 OPEN = {"global"}
 
@@ -120,6 +121,10 @@ def test_chart_and_image_are_of_the_version_of_the_package() -> None:
         ({"qdrant": {"enabled": True}, "namespaces": ["a"]}, ["qdrant.enabled", "add it to namespaces"]),
         ({"qdrant": {"storage": {"size": "much"}}}, ["/qdrant/storage/size"]),
         ({"api": {"autoscaling": {"targetCPU": "80%"}}}, ["/api/autoscaling/targetCPU"]),
+        ({"zones": {"namespace": "Keys"}}, ["/zones/namespace"]),
+        ({"zones": {"enabled": True, "namespace": "agentmemory-system"}}, ["zones.namespace: agentmemory-system"]),
+        ({"zones": {"enabled": True, "namespace": "a"}, "namespaces": ["a"]}, ["zones.namespace: a has other Secrets"]),
+        ({"settings": {"AGENTMEMORY_ZONE_KEYS_NAMESPACE": "a"}}, ["AGENTMEMORY_ZONE_KEYS_NAMESPACE"]),
         ({"rbac": {"clusterScoped": False}}, ["rbac.clusterScoped: false needs namespaces"]),
         ({"rbac": {"clusterScoped": False}, "namespaces": ["a"]}, ["set settings.AGENTMEMORY_CLUSTER_ID"]),
     ],

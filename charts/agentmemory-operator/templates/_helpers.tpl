@@ -28,6 +28,11 @@ labels:
   {{- include "agentmemory.labels" . | nindent 2 }}
 {{- end }}
 
+{{/* Where the data keys of privacy zones lie. */}}
+{{- define "agentmemory.zoneKeys" -}}
+{{ .Values.zones.namespace | default (printf "%s-zone-keys" (include "agentmemory.name" .)) }}
+{{- end }}
+
 {{- define "agentmemory.image" -}}
 {{- $image := .Values.image -}}
 {{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}{{ with $image.digest }}@{{ . }}{{ end }}
@@ -82,7 +87,11 @@ rules:
 
 {{/* The variables of a container; takes dict root, values (of the component). */}}
 {{- define "agentmemory.env" -}}
-{{- range $name, $value := mergeOverwrite (deepCopy .root.Values.settings) .values.settings }}
+{{- $zones := dict }}
+{{- if .root.Values.zones.enabled }}
+{{- $zones = dict "AGENTMEMORY_ZONE_KEYS_NAMESPACE" (include "agentmemory.zoneKeys" .root) }}
+{{- end }}
+{{- range $name, $value := mergeOverwrite (deepCopy .root.Values.settings) .values.settings $zones }}
 - name: {{ $name }}
   value: {{ if kindIs "float64" $value }}{{ $value | int64 | toString | quote }}{{ else }}{{ $value | toString | quote }}{{ end }}
 {{- end }}

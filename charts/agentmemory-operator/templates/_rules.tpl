@@ -105,3 +105,17 @@
   resources: [secrets] # get: by the rules of secrets
   verbs: [create, delete, list, update]
 {{- end }}
+
+{{- define "agentmemory.rules.zoneKeysApi" -}}
+# Data keys of privacy zones, made before the first memory under each, destroyed within their Secret: nothing else is here.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create, get, update]
+{{- end }}
+
+{{- define "agentmemory.rules.zoneKeysOperator" -}}
+# Data keys of privacy zones: wrapped again when the wrapping key is rotated, deleted with their agent.
+- apiGroups: [""]
+  resources: [secrets] # get: by the rules of secrets
+  verbs: [delete, list, update]
+{{- end }}

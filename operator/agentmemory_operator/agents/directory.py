@@ -22,6 +22,7 @@ from agentmemory_operator.collections.rules.collection import (
 from agentmemory_operator.collections.rules.epochs import Epoch
 from agentmemory_operator.connections.link import DEFAULT_TIMEOUT_S
 from agentmemory_operator.errors import NotFound
+from agentmemory_operator.memories.rules.filters import equals_any
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.embedding import Embedder
@@ -29,6 +30,9 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.runtime.cluster_identity import ClusterId
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.spec.zones import Zone
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
+from agentmemory_operator.zones.sealed_store import SealedStore, ZoneKeys
 
 # Seconds until a collection that lacks what its object asks for is read again.
 LOOK_AGAIN_S = 1.0
@@ -37,6 +41,10 @@ NO_EPOCH = Epoch()
 
 StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 """Gives the store of an agent's connection, the same object until the connection changes; its maker closes it."""
+
+HasSealed = Callable[[], Awaitable[bool]]
+ZoneKeysOf = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
+"""Gives the keys of an agent's zones, by its settings, what its ids are made with, and whether anything is sealed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +85,7 @@ class Agent:
         allows_exact: the collection's strict mode lets searches and counts be exact.
         epoch: of what the alias leads to.
         write_s: how long after its beginning a write may still take effect and be acknowledged.
+        zone_keys: of what is sealed; None where its object allows no zones, or nobody here may read keys.
     """
 
     settings: AgentSettings
@@ -95,6 +104,7 @@ class Agent:
     allows_exact: bool = True
     epoch: Epoch = NO_EPOCH
     write_s: float = 0.0
+    zone_keys: ZoneKeys | None = None
 
     @property
     def id_scope(self) -> str:
@@ -129,7 +139,8 @@ class _Opened:
         if reads_ahead:
             self.fence.read_ahead()
         store = FencedStore(self.agent.store, self.fence, self.facts, write_s=self.agent.write_s)
-        return replace(self.agent, store=store)
+        zone_keys = self.agent.zone_keys if self.agent.settings.zones else None
+        return replace(self.agent, store=SealedStore(store, zone_keys) if zone_keys else store)
 
 
 @dataclass(slots=True)
@@ -201,6 +212,7 @@ class AgentDirectory:
     Args:
         cluster_id: tells which cluster the agents are of; no collection of another's is read or written.
         timeout_of: seconds until a call to an agent's server is given up.
+        zone_keys_of: the keys of an agent's zones; none where nobody here may read any.
 
     Attributes:
         claims: which namespace a slug belongs to, and from which epoch on it is served; replaced as a whole.
@@ -214,6 +226,7 @@ class AgentDirectory:
         secret_rules: Sequence[SecretRule] = (),
         times: Times = TIMES,
         timeout_of: Callable[[AgentSettings], float] = lambda _: DEFAULT_TIMEOUT_S,
+        zone_keys_of: ZoneKeysOf = lambda *_: None,
         *,
         cluster_id: ClusterId,
         clock: Clock,
@@ -226,6 +239,7 @@ class AgentDirectory:
         self._capabilities_of = capabilities_of
         self._secret_rules = secret_rules
         self._timeout_of = timeout_of
+        self._zone_keys_of = zone_keys_of
         self._entries: dict[str, _Entry] = {}
         self.claims = NO_CLAIMS
 
@@ -295,11 +309,13 @@ class AgentDirectory:
             facts = await fence.read()
             embedder = before.embedder if before and _embeds_alike(before, settings, facts) else None
             embedder = embedder or await self._embedder(facts.source, settings, entry.upcoming)
+            agent = _agent_of(settings, store, facts, embedder, self._clock)
             agent = replace(
-                _agent_of(settings, store, facts, embedder, self._clock),
+                agent,
                 sizes=before.sizes if before else Sizes(),
                 secret_rules=self._secret_rules if settings.scrubs_secrets else (),
                 write_s=self._timeout_of(settings) + self._times.most_wait_s,
+                zone_keys=self._zone_keys_of(settings, agent.id_scope, partial(_has_sealed, agent)),
             )
         except BaseException:
             entry.is_stale = True
@@ -360,6 +376,15 @@ def _agent_of(settings: AgentSettings, store: PointStore, facts: Facts, embedder
         allows_exact=facts.allows_exact,
         epoch=Epoch(number=facts.number, contents=facts.contents),
     )
+
+
+async def _has_sealed(agent: Agent) -> bool:
+    """Whether any memory is sealed with a key of the agent's own, as those that came with a copy are not."""
+    if agent.origin is not None:
+        return False
+    asked = {"filter": {"must": [equals_any(ZONE_KEY, list(Zone))]}, "limit": 1, "with_payload": False}
+    points, _ = await agent.store.scroll(agent.alias, asked)
+    return bool(points)
 
 
 def _embeds_alike(before: Agent, settings: AgentSettings, facts: Facts) -> bool:

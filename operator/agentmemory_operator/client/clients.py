@@ -150,9 +150,11 @@ class MemoryClient(ApiClient[httpx.Client]):
         """Close the connections."""
         self._http.close()
 
-    def export(self, agent: str, user_id: str, *, vectors: bool = False) -> Iterator[dict[str, Any]]:
+    def export(
+        self, agent: str, user_id: str, *, vectors: bool = False, plain: bool = False
+    ) -> Iterator[dict[str, Any]]:
         """Every memory of a user as a line of an export has it, as they come; docs/transfer.md."""
-        lines, sent = Lines(), export_request(self._connection, agent, user_id, vectors=vectors)
+        lines, sent = Lines(), export_request(self._connection, agent, user_id, vectors=vectors, plain=plain)
         with self._connection.reaching(), self._http.stream(**sent) as answer:
             if not answer.is_success:
                 raise problem_of(answer.status_code, answer.read())
@@ -213,9 +215,11 @@ class AsyncMemoryClient(ApiClient[httpx.AsyncClient]):
         """Close the connections."""
         await self._http.aclose()
 
-    async def export(self, agent: str, user_id: str, *, vectors: bool = False) -> AsyncIterator[dict[str, Any]]:
+    async def export(
+        self, agent: str, user_id: str, *, vectors: bool = False, plain: bool = False
+    ) -> AsyncIterator[dict[str, Any]]:
         """Every memory of a user as a line of an export has it, as they come; docs/transfer.md."""
-        lines, sent = Lines(), export_request(self._connection, agent, user_id, vectors=vectors)
+        lines, sent = Lines(), export_request(self._connection, agent, user_id, vectors=vectors, plain=plain)
         with self._connection.reaching():
             async with self._http.stream(**sent) as answer:
                 if not answer.is_success:

@@ -12,7 +12,7 @@ def estimate_tokens(text: str) -> int:
 
 def render_line(memory: Memory | str) -> str:
     """A memory as a list item; lines after the first are indented, so that they stay part of it."""
-    content = memory if isinstance(memory, str) else memory.content
+    content = memory if isinstance(memory, str) else memory.content or ""
     return "- " + content.strip().replace("\n", "\n  ")
 
 

@@ -63,6 +63,7 @@ class MemoryOptions(TypedDict, total=False):
     valid_from: datetime | str
     valid_to: datetime | str
     pinned: bool
+    zone: str
     vector: Sequence[float]
 
 
@@ -81,6 +82,7 @@ class ChangeOptions(TypedDict, total=False):
     metadata: Mapping[str, Any]
     expires_at: datetime | str | None
     pinned: bool
+    zone: str | None
 
 
 class TreeOptions(TypedDict, total=False):
@@ -285,6 +287,8 @@ class ForgetOptions(TypedDict, total=False):
 
     filters: Mapping[str, Any]
     older_than: datetime | str
+    zone: str
+    crypto: bool
 
 
 class ReceiptOptions(TypedDict, total=False):
@@ -296,9 +300,13 @@ class ReceiptOptions(TypedDict, total=False):
 
 
 def forget(
-    agent: str, user_id: str, *, idempotency_key: str | None = None, **options: Unpack[ForgetOptions]
+    agent: str, user_id: str | None, *, idempotency_key: str | None = None, **options: Unpack[ForgetOptions]
 ) -> Call[Receipt]:
-    """Erase a user's memories that the options choose, and without any the user."""
+    """Erase a user's memories that the options choose, and without any the user.
+
+    Args:
+        user_id: None with the key of an organisation, `zone="PROFESSIONAL", crypto=True`.
+    """
     return Call(
         method="POST",
         path=path_of(agent, "forget"),
@@ -309,7 +317,7 @@ def forget(
     )
 
 
-def would_forget(agent: str, user_id: str, **options: Unpack[ForgetOptions]) -> Call[Preview]:
+def would_forget(agent: str, user_id: str | None, **options: Unpack[ForgetOptions]) -> Call[Preview]:
     """What `forget` would erase now."""
     body = json_of({"user_id": user_id, **options, "dry_run": True})
     path = path_of(agent, "forget")

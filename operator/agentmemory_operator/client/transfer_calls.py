@@ -50,9 +50,9 @@ class Lines:
             raise ApiUnreachable("the export broke off before its end: export anew")
 
 
-def export_request(connection: Connection, agent: str, user_id: str, *, vectors: bool) -> dict[str, Any]:
+def export_request(connection: Connection, agent: str, user_id: str, *, vectors: bool, plain: bool) -> dict[str, Any]:
     """The arguments of an httpx request for an export."""
-    parameters = {"user_id": user_id, "vectors": json.dumps(vectors)}
+    parameters = {"user_id": user_id, "vectors": json.dumps(vectors), "plain": json.dumps(plain)}
     return _request(connection, "GET", path_of(agent, "export"), parameters)
 
 

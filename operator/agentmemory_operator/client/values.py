@@ -31,11 +31,17 @@ _TIMES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
-    """A stored memory."""
+    """A stored memory.
+
+    Attributes:
+        content: None where it is locked.
+        zone: how it is sealed; None is not at all.
+        locked: its key is away, or was deleted.
+    """
 
     id: str
     user_id: str
-    content: str
+    content: str | None
     type: str
     importance: float
     created_at: datetime
@@ -72,6 +78,8 @@ class Memory:
     last_accessed_at: datetime | None = None
     access_count: int = 0
     pinned: bool = False
+    zone: str | None = None
+    locked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +227,8 @@ class Receipt:
     Attributes:
         counts: `total`, and `types` by name.
         sha256: of the ids of the erased memories, sorted, each followed by a line feed.
-        scope: in a list: `user`, `older_than` or `filters`.
+        scope: in a list: `user`, `zone`, `older_than` or `filters`.
+        keys_deleted: zones of which no key is left.
     """
 
     id: str
@@ -227,6 +236,7 @@ class Receipt:
     sha256: str
     at: datetime
     scope: str | None = None
+    keys_deleted: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

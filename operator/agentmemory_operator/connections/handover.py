@@ -29,6 +29,7 @@ from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import HandoverStore, Secrets
 from agentmemory_operator.runtime.cache import key_of_memory, slug_of
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, effective_embedding, embedding_source
+from agentmemory_operator.spec.effective.zones import effective_zones
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.naming import alias_of
 
@@ -59,7 +60,7 @@ class Handover:
     """The operator's side.
 
     Attributes:
-        secrets: where the keys for embedding and of hooks are read.
+        secrets: where the keys for embedding, of hooks and of privacy zones are read.
         notices: who is told of an embedding in force whose Secret is not for its service; None logs it.
         keeps_older: values are handed over as an API of before expects them too, which did not ask where they go.
         given: slugs of the agents that have a Secret, by what is known.
@@ -114,7 +115,7 @@ class Handover:
         if before == now:
             return False
         known = before is not None and before.uid == now.uid
-        return known or memory.slug in self._unsure or any(is_extra for _, is_extra in self._references(memory))
+        return known or memory.slug in self._unsure or self._extra(memory) is not None
 
     async def _write(self, memory: AgentMemory, held: HandedOver | None, values: dict[str, str]) -> None:
         handed = HandedOver(
@@ -214,14 +215,15 @@ class Handover:
         """The keys that the API needs, None where one is taken back, and what is wrong with the object's own."""
         values: dict[str, str | None] = {}
         trouble: SpecInvalid | None = None
-        for key, is_in_force_only in self._references(memory):
+        for key, is_optional in self._references(memory):
             reference = memory.metadata.namespace, key.name, key.key
             value = None
             try:
                 value = await self.secrets.read(*reference, to=key.to)
             except (SecretMissing, SecretNotUsable) as exc:
-                # The Rebuild that ends the use of what is in force is held: it holds nothing else up.
-                if not is_in_force_only:
+                # A Rebuild that ends the use of what is in force is held, and without a zone's key the other memories
+                # are served: neither holds anything else up.
+                if not is_optional:
                     trouble = exc
                 elif isinstance(exc, SecretNotUsable):
                     await self._tell(memory, key, exc)
@@ -237,16 +239,26 @@ class Handover:
             await self.notices.tell(f"{memory.metadata.namespace}/{key.name}", key.to, str(exc))
 
     def _references(self, memory: AgentMemory) -> Iterator[tuple[KeyToHand, bool]]:
-        """Yield the object's own keys, then the one of the embedding in force, which a held Rebuild keeps."""
+        """Yield the keys of an object, each with whether the object serves without it."""
         for hook in memory.spec.hooks or ():
             yield KeyToHand(hook.secret_ref.name, hook.secret_ref.key, NOWHERE), False
-        own = embedding_key(embedding_source(effective_embedding(memory)))
-        if own:
+        if zones := effective_zones(memory):
+            yield KeyToHand(zones.secret_name, zones.secret_key, NOWHERE), True
+            yield KeyToHand(zones.secret_name, zones.previous_key, NOWHERE), True
+        if own := _embedding_key(memory):
             yield own, False
+        if extra := self._extra(memory):
+            yield extra, True
+
+    def _extra(self, memory: AgentMemory) -> KeyToHand | None:
+        """The key of the embedding in force, which a held Rebuild keeps, where the object has another."""
         known = self._in_force.get(memory.slug)
         in_force = known.key() if known and known.uid == memory.metadata.uid else None
-        if in_force and in_force != own:
-            yield in_force, True
+        return None if in_force == _embedding_key(memory) else in_force
+
+
+def _embedding_key(memory: AgentMemory) -> KeyToHand | None:
+    return embedding_key(embedding_source(effective_embedding(memory)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ from agentmemory_operator.spec.kinds.parse import told_of_access
 from agentmemory_operator.spec.naming import alias_of
 from agentmemory_operator.spec.times import render_second
 from agentmemory_operator.webhooks.deliver import Webhooks
+from agentmemory_operator.zones.upkeep import SETTLED_S, KeyUpkeep
 
 log = logging.getLogger(__name__)
 
@@ -82,6 +83,7 @@ class Periods:
         probe_s: a connection.
         capacity_s: how full its server is.
         release_s: how long an unreachable Qdrant may hold an object's deletion.
+        keys_settle_s: after another wrapping key came, data keys are made under the one before for no longer.
         returning_per_s: not a period: how many objects of a connection that came back are looked at each second.
         resync_s: all objects, against the list of the API server.
     """
@@ -94,6 +96,7 @@ class Periods:
     capacity_s: float = FRESH_S
     release_s: float = 300.0
     resync_s: float = 300.0
+    keys_settle_s: float = SETTLED_S
     returning_per_s: float = 100.0
 
 
@@ -112,6 +115,7 @@ class Passes:
         cleaning: told of each object; says when its next cleanup is due.
         webhooks: told of each object; says how far its webhooks have come.
         snapshots: told of each object; says what there is to say of its snapshots.
+        upkeep: told of each object; says how the keys of its zones are.
         rebuilds: told of what each pass found.
     """
 
@@ -131,6 +135,7 @@ class Passes:
     cleaning: Cleaning
     webhooks: Webhooks
     snapshots: SnapshotSchedule
+    upkeep: KeyUpkeep
     rebuilds: Rebuilds
     statuses: Statuses = field(init=False)
     writer: StatusWriter = field(init=False)
@@ -139,10 +144,14 @@ class Passes:
     release: Release = field(init=False)
 
     def __post_init__(self) -> None:
-        self.release = Release(self.table, self.connections, self.cluster, self.request, self.servers)
+        self.release = Release(
+            *(self.table, self.connections, self.cluster, self.request, self.servers, self.upkeep.shards)
+        )
         self.turns = Turns(self.table, self.clock)
         self.statuses = Statuses(self.table, self.cluster, self.clock)
-        self.writer = StatusWriter(self.table, self.cluster, self.statuses, self.request, self.asking, self.snapshots)
+        self.writer = StatusWriter(
+            *(self.table, self.cluster, self.statuses, self.request, self.asking, self.snapshots, self.upkeep)
+        )
         self.probing = ConnectionPasses(
             *(self.table, self.connections, self.cluster, self.request, self.writer),
             probe_s=self.periods.probe_s,

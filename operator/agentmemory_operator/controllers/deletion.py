@@ -1,4 +1,4 @@
-"""Deletion of an AgentMemory: what happens to its collection before the object may go.
+"""Deletion of an AgentMemory: what happens to its collection, and to the keys of its zones, before the object may go.
 
 The finalizer stands only where the collection is to be deleted too. Nothing here can hold a namespace for ever: what
 cannot be deleted is kept, said in an event, and the object is released.
@@ -20,15 +20,27 @@ from agentmemory_operator.errors import AgentMemoryError, DeletionWaiting, Leade
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Cluster, Event
-from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_SNAPSHOT, Key, ObjectTable, documents_in, key_of
+from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.runtime.cache import (
+    AGENT_MEMORY,
+    MEMORY_SNAPSHOT,
+    Key,
+    ObjectTable,
+    documents_in,
+    key_of,
+    key_of_memory,
+)
 from agentmemory_operator.snapshots.rules.final import final_manifest, final_name, final_state
 from agentmemory_operator.snapshots.rules.steps import files_copied
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, GROUP, AgentMemory, Metadata
 from agentmemory_operator.spec.naming import alias_of, number_of
+from agentmemory_operator.zones.rules.entries import Ring
 
 FINALIZER = f"{GROUP}/collection"
 POLICIES = ("Delete", "Snapshot")
 """Those under which the operator has something to do before the object goes."""
+
+COLLECTION_KEPT = "CollectionKept"
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +52,7 @@ class Release:
     Attributes:
         request: asks for a pass over another object.
         servers: where is found what lies beside a collection, and what keeps its snapshots in reach.
+        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
     """
 
     table: ObjectTable
@@ -47,6 +60,7 @@ class Release:
     cluster: Cluster
     request: Callable[[Key], None]
     servers: Servers
+    key_shards: KeyShards | None
 
     async def run(self, document: Json, metadata: Metadata, *, is_overdue: bool) -> None:
         """Delete the collection where policy and guard allow it, then let the object go.
@@ -61,26 +75,26 @@ class Release:
         if FINALIZER not in metadata.finalizers:
             return
         try:
-            event = await self._destroy(self.table.parse(document), is_overdue=is_overdue)
+            events = await self._destroy(self.table.parse(document), is_overdue=is_overdue)
         except (LeadershipLost, DeletionWaiting):
             raise
         except AgentMemoryError as exc:
             if isinstance(exc, TransientError) and not is_overdue:
                 raise
-            event = _kept(f"the collection is kept, `agentmemory orphans` lists it: {exc}")
-        if event:
+            events = [_kept(f"the collection is kept, `agentmemory orphans` lists it: {exc}")]
+        for event in events:
             # In a namespace that is being deleted no event can be posted.
             log.info("%s of %s/%s: %s", event.reason, metadata.namespace, metadata.name, event.message)
             await self.cluster.post_event(AGENT_MEMORY, metadata, event)
         others = [name for name in metadata.finalizers if name != FINALIZER]
         await self.cluster.write_finalizers(AGENT_MEMORY, metadata, others)
 
-    async def _destroy(self, memory: AgentMemory, *, is_overdue: bool) -> Event | None:
-        """Delete the collection; return the event that says so, or why it is kept."""
+    async def _destroy(self, memory: AgentMemory, *, is_overdue: bool) -> list[Event]:
+        """Delete the collection, then the keys; return the events that say so, or why they are kept."""
         if memory.spec.deletion_policy not in POLICIES:
-            return None
+            return []
         if memory.spec.suspend:
-            return _kept("the collection is kept: spec.suspend is true")
+            return [_kept("the collection is kept: spec.suspend is true")]
         if self.table.namespace_of(memory.slug) not in (None, memory.metadata.namespace):
             raise slug_taken(memory.slug)
         ours = desired_collection(memory, cluster_id=await self.cluster.cluster_id())
@@ -88,7 +102,42 @@ class Release:
         async def destroy(store: CollectionStore) -> Event | None:
             return await self._delete_from(store, memory, ours, is_overdue=is_overdue)
 
-        return await self.connections.use(memory, destroy)
+        event = await self.connections.use(memory, destroy)
+        if event and event.reason == COLLECTION_KEPT:
+            return [event]
+        keys = await self._destroy_keys(memory, is_overdue=is_overdue)
+        return [told for told in (event, keys) if told]
+
+    async def _destroy_keys(self, memory: AgentMemory, *, is_overdue: bool) -> Event | None:
+        """Destroy the data keys of an agent whose collection is gone; return what became of them, None without any.
+
+        With them goes whatever snapshots and exports have of its zones: so that has to be confirmed even where there
+        was no collection to delete.
+
+        Raises:
+            DeletionWaiting: their store is away.
+        """
+        is_wanted = memory.spec.deletion_policy == "Delete" and self.table.owner_of(memory.slug) == key_of_memory(
+            memory
+        )
+        if self.key_shards is None or not is_wanted:
+            return None
+        ring, alias = Ring(memory.metadata.namespace, memory.slug), alias_of(memory.slug)
+        try:
+            if not await self.key_shards.list_names(ring):
+                return None
+            if memory.metadata.annotations.get(CONFIRM_DELETE) != alias:
+                return _keys_kept(ring, f"the deletion was not confirmed with {CONFIRM_DELETE}: {alias}")
+            await self.key_shards.delete(ring)
+        except LeadershipLost:
+            raise
+        except TransientError as exc:
+            if is_overdue:
+                return _keys_kept(ring, f"their store is away ({exc})")
+            raise DeletionWaiting(f"the deletion waits for the store of the data keys: {exc}") from exc
+        return Event(
+            "Normal", "KeysDestroyed", f"the data keys of agent {ring} are destroyed: nobody reads its zones again"
+        )
 
     async def _delete_from(
         self, store: CollectionStore, memory: AgentMemory, ours: Collection, *, is_overdue: bool
@@ -186,4 +235,11 @@ def _is_beside(metadata: Json | None, name: str, live: str) -> bool:
 
 
 def _kept(message: str) -> Event:
-    return Event("Warning", "CollectionKept", message)
+    return Event("Warning", COLLECTION_KEPT, message)
+
+
+def _keys_kept(ring: Ring, why: str) -> Event:
+    message = (
+        f"the data keys of agent {ring} are kept, its snapshots can still be read: {why}; docs/delete.md has the way"
+    )
+    return Event("Warning", "KeysKept", message)

@@ -34,6 +34,7 @@ from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.spec.effective.settings import subjects_now
 from agentmemory_operator.spec.kinds.agent_memory import RECONCILE_REQUESTED_AT, Metadata
 from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS
+from agentmemory_operator.zones.upkeep import KeyUpkeep
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class StatusWriter:
         request: asks for a pass over another object.
         asking: which takeovers each connection is asked for.
         snapshots: told of each object; says what there is to say of its snapshots.
+        upkeep: told of each object; says how the keys of its zones are.
     """
 
     table: ObjectTable
@@ -52,6 +54,7 @@ class StatusWriter:
     request: Request
     asking: TakeoverRequests
     snapshots: SnapshotSchedule
+    upkeep: KeyUpkeep
 
     async def fail(self, document: Json, metadata: Metadata, exc: AgentMemoryError) -> bool:
         """Write down what failed; tell whether that is news.
@@ -102,6 +105,7 @@ class StatusWriter:
             # Of an object that is suspended, or not valid, no other part of a pass looks at who may call.
             status = with_access_counted(status, subjects_now(document))
             status = with_closing(status, key_of(document), self.table)
+            status = self.upkeep.note(key_of(document), document, status)
             status = self.snapshots.note(key_of(document), document, status)
         else:
             status = {name: value for name, value in status.items() if name != REQUESTS}

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import Conflict, StoreUnavailable
+from agentmemory_operator.errors import Conflict, FieldError, RequestInvalid, StoreUnavailable
 from agentmemory_operator.lifecycle.erase import Erasing, Erasure, ErasurePreview
 from agentmemory_operator.lifecycle.rules.erasure import (
     WRITERS_AHEAD_MS,
@@ -32,6 +32,7 @@ from agentmemory_operator.memories.point_pages import read_pages, read_row
 from agentmemory_operator.memories.rules.filters import only
 from agentmemory_operator.memories.rules.record import RECEIPT_KEY
 from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.zones.rules.sealing import USER_ZONES
 
 PAGE = 1_000
 # Each attempt but the first means that the alias has moved meanwhile, to a copy that still held something.
@@ -45,11 +46,20 @@ class ForgetRequest:
     Attributes:
         filters: of the body, as they came.
         idempotency_key: the same key and body again gives the same receipt; another body is a Conflict.
+        deletes_keys_first: before anything is erased; else the keys of a user who is erased go last.
     """
 
     scope: Scope
     filters: Mapping[str, Any] = field(default_factory=dict)
     idempotency_key: str | None = None
+    deletes_keys_first: bool = False
+
+    @property
+    def zones(self) -> tuple[str, ...]:
+        """The zones whose keys are to go: all of the user's, or the one that is named."""
+        if self.scope.zone is not None:
+            return (self.scope.zone,)
+        return USER_ZONES if self.scope.is_whole else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,8 @@ class Forgetting:
 
         Raises:
             Conflict: the idempotency key came with another body.
+            RequestInvalid: the agent has no keys that could be deleted.
+            KeysUnavailable: keys that are to be deleted cannot be reached.
             StoreUnavailable, OutcomeUnknown: some may be erased; the same again erases the rest.
         """
         scope, key = request.scope, request.idempotency_key
@@ -113,7 +125,11 @@ class Forgetting:
     async def _carry_out(self, agent: Agent, id_: str, request: ForgetRequest) -> ErasureReceipt:
         began_ms = self._clock.now_ms()
         erasure = Erasure(id=id_, scope=request.scope, until_ms=began_ms + WRITERS_AHEAD_MS)
+        if request.deletes_keys_first:
+            await _delete_keys(agent, request)
         await self._erasing.erase(agent, replace(erasure, takes_what_it_sees=True))
+        # Once more: somebody may have stored something under a new one.
+        await _delete_keys(agent, request)
         for attempt in range(MAX_ATTEMPTS):
             receipt = await self._issue(agent, erasure, request, is_first=not attempt)
             if not await self._erasing.erase(agent, erasure):
@@ -135,6 +151,8 @@ class Forgetting:
             counts=Counts(types=dict(sorted(told.types.items()))),
             sha256=told.digest.hexdigest(),
             request_hash=hash_request(erasure.id, scope, request.filters),
+            zone=scope.zone,
+            keys_deleted=request.zones if agent.zone_keys else (),
         )
         point = {"id": receipt.id, "vector": {}, "payload": receipt_to_payload(receipt)}
         if is_first:
@@ -152,6 +170,14 @@ class Forgetting:
         if receipt.request_hash != hash_request(id_, request.scope, request.filters):
             raise Conflict("Idempotency-Key: it came with another body before; send a new key")
         return receipt
+
+
+async def _delete_keys(agent: Agent, request: ForgetRequest) -> None:
+    """Delete the keys of what is forgotten, where the agent may have some."""
+    if agent.zone_keys is not None:
+        await agent.zone_keys.destroy(request.scope.user_id, request.zones)
+    elif request.deletes_keys_first:
+        raise RequestInvalid([FieldError("crypto", "this API keeps no keys of zones: leave crypto out")])
 
 
 @dataclass(slots=True)

@@ -39,7 +39,7 @@ from agentmemory_operator.main.egress import beside_api_server, egress_of
 from agentmemory_operator.main.embedding import Embedders
 from agentmemory_operator.main.processes import default_host, open_tracer, say, until_stopped
 from agentmemory_operator.main.stores import Stores
-from agentmemory_operator.main.zone_keys import open_key_shards
+from agentmemory_operator.main.zone_keys import open_key_shards, zone_keys_from
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.access import SigningKeys, TokenReviews
@@ -55,7 +55,6 @@ from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.webhooks.receive import Hooks
-from agentmemory_operator.zones.keyring import Keyring
 
 API_SERVICE = "agentmemory-api"
 # Where two find the same, the library's says of which kind it is.
@@ -119,12 +118,12 @@ class Api:
             HandedOverSecrets(in_cluster.handover_store, slug, takes_older) if in_cluster else secrets
         )
         clock, table = SystemClock(), ObjectTable()
-        self.keyring = Keyring(place.key_shards, clock) if place.key_shards else None
+        self._zone_keys_of = zone_keys_from(place.key_shards, clock, self._secrets_of)
         self._callers = Callers(in_cluster.reviews, clock) if in_cluster else None
         has_identities = settings.auth == "kubernetes"
         self._user_tokens = UserTokens(place.signing_keys, JwtUserTokens(), clock, has_identities)
-        secrets_of = self._secrets_of if in_cluster else None
-        stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=secrets_of)
+        handed = self._secrets_of if in_cluster else None
+        stores = PointStores(table, secrets, open_store, namespaces=cluster, secrets_of=handed)
         self._identity = ClusterIdentity(cluster.cluster_id)
         directory = self._directory_over(stores, clock)
         self.feed = ApiFeed(table, directory, stores.forget_agent)
@@ -132,12 +131,9 @@ class Api:
         self.services = compose(
             *(directory, reranker, Hooks(directory, self._secrets_of, clock)), meter=meter, writer=uuid4().hex[:8]
         )
-        claimed = (CLAIMS,) if in_cluster else ()
+        followed = [*sources(namespaces), *((CLAIMS,) if in_cluster else ())]
         self.readiness = Readiness(
-            [*sources(namespaces), *claimed],
-            directory,
-            stores.store_for,
-            is_identified=lambda: self._identity.is_known,
+            *(followed, directory, stores.store_for), is_identified=lambda: self._identity.is_known
         )
         self._sweeper = Sweeper(directory)
 
@@ -146,6 +142,7 @@ class Api:
             *(stores.store_for, self._open_embedder, stores.capabilities_of),
             secret_rules=SECRET_RULES,
             timeout_of=stores.timeout_of,
+            zone_keys_of=self._zone_keys_of,
             cluster_id=self._identity.cluster_id,
             clock=clock,
         )

@@ -68,12 +68,14 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         secrets = GuardedSecrets(folder, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
         stack.push_async_callback(embedders.close)
-        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
+        key_shards = FileKeyShards(data)
+        place = Outside(signing_keys=FileSigningKey(data), key_shards=key_shards)
         api = Api(settings, folder, stores.points, meter=meter, place=place)
         ports = OperatorPorts(
             cluster=folder,
             secrets=secrets,
             claim_store=FileClaims(data / "claims.json"),
+            key_shards=key_shards,
             collections=stores.collections,
             points=stores.points,
             server=open_server,

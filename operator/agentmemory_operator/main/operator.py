@@ -47,12 +47,14 @@ from agentmemory_operator.main.leading import led_calls, open_leadership, open_l
 from agentmemory_operator.main.processes import default_host, open_tracer, say
 from agentmemory_operator.main.rebuilds import abandon, rebuild_steps
 from agentmemory_operator.main.stores import Stores
+from agentmemory_operator.main.zone_keys import open_key_shards
 from agentmemory_operator.ports.access import SigningKeyMaker
 from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import ClaimStore, Cluster, HandoverStore
 from agentmemory_operator.ports.objects import Bucket, ObjectStore
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.tracing import Tracer
+from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.rebuilds.controller import OpenEmbedder, Rebuilds
 from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.restores.controller import RestorePasses
@@ -70,6 +72,7 @@ from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.effective.settings import AgentSettings
 from agentmemory_operator.webhooks.deliver import Webhooks
+from agentmemory_operator.zones.upkeep import KeyUpkeep
 
 HEALTH_PORT = 8081
 # Of one namespace on one connection; each keeps a disk busy.
@@ -86,6 +89,7 @@ class OperatorPorts:
         claim_store: where it is written down which namespace a slug belongs to.
         handover_store: where the retrieval API finds what it needs of Secrets; None where it reads them itself.
         signing_key: what makes the key of user tokens; None where the API makes it itself.
+        key_shards: where the data keys of privacy zones are; None where nobody keeps any.
         collections: makes the store of an endpoint.
         points: makes the store of an endpoint's points.
         server: opens the server of an endpoint.
@@ -101,6 +105,7 @@ class OperatorPorts:
     claim_store: ClaimStore
     handover_store: HandoverStore | None = None
     signing_key: SigningKeyMaker | None = None
+    key_shards: KeyShards | None = None
     collections: Callable[[Endpoint], CollectionStore]
     points: Callable[[Endpoint], PointStore]
     server: Callable[[Endpoint], Server]
@@ -154,6 +159,7 @@ class Operator:
         self._stores = PointStores(self.table, secrets, ports.points, namespaces=cluster)
         self.cleaning = self._clean_up(reports)
         self.webhooks = self._tell_webhooks()
+        self.upkeep = self._look_after_keys()
         self._rebuilds = self._rebuild(reports)
         self._passes = self._make_passes()
         self.feed = OperatorFeed(
@@ -259,6 +265,15 @@ class Operator:
             request=self.queues.request,
         )
 
+    def _look_after_keys(self) -> KeyUpkeep:
+        """See that the keys of privacy zones are there, and under the wrapping key in force."""
+        return KeyUpkeep(
+            *(self.table, self._cluster, self._clock, self.queues.request, self._ports.secrets),
+            shards=self._ports.key_shards,
+            handover=self.handover,
+            settled_s=self.periods.keys_settle_s,
+        )
+
     def _rebuild(self, reports: RebuildReports) -> Rebuilds:
         """Carry out rebuilds; of what is being cleaned up no alias moves."""
         return Rebuilds(
@@ -289,6 +304,7 @@ class Operator:
             cleaning=self.cleaning,
             webhooks=self.webhooks,
             snapshots=self.snapshots,
+            upkeep=self.upkeep,
             rebuilds=self._rebuilds,
         )
 
@@ -309,6 +325,7 @@ class Operator:
             *self.meter.metrics(self.queue),
             *self.cleaning.meter.metrics,
             *self.webhooks.meter.metrics,
+            *self.upkeep.metrics,
             *self.snapshots.metrics,
             *self.connections.capacity.metrics,
             *self.snapshot_passes.meter.metrics,
@@ -317,7 +334,7 @@ class Operator:
     async def run(self) -> None:
         """Work until cancelled."""
         await self._claims.load()
-        queues = self.cleaning.queue, self.webhooks.queue, self._rebuilds.queue
+        queues = self.cleaning.queue, self.webhooks.queue, self.upkeep.queue, self._rebuilds.queue
         async with asyncio.TaskGroup() as group:
             for work in (self.queues, self.snapshots, self._claims, *queues, *self._sweepers, self._mirror):
                 group.create_task(work.run())
@@ -351,6 +368,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             claim_store=KubernetesClaims(transport, options.lease_namespace or own_namespace()),
             handover_store=KubernetesHandover(transport, api_namespace),
             signing_key=KubernetesSigningKey(transport, api_namespace),
+            key_shards=open_key_shards(transport, settings),
             collections=stores.collections,
             points=stores.points,
             server=stores.server,

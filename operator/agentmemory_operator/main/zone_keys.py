@@ -1,12 +1,50 @@
-"""Where operator and API find the data keys of privacy zones."""
+"""Where operator and API find the keys of privacy zones."""
+
+from collections.abc import Callable
 
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesTransport
 from agentmemory_operator.adapters.kubernetes.zone_keys import KubernetesKeyShards
+from agentmemory_operator.agents.directory import HasSealed, ZoneKeysOf
+from agentmemory_operator.errors import SpecInvalid
+from agentmemory_operator.ports.base import Clock
+from agentmemory_operator.ports.kubernetes import Secrets
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.effective.settings import AgentSettings
+from agentmemory_operator.zones.keyring import AgentKeys, Keyring
+from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.sealed_store import ZoneKeys
+from agentmemory_operator.zones.wrapping import WrappingKeys
+from agentmemory_operator.zones.wrapping_secret import read_wrapping_keys
 
 
 def open_key_shards(transport: KubernetesTransport, settings: Settings) -> KeyShards | None:
     """The shards in a cluster; None where no namespace is named for them."""
     namespace = settings.zone_keys_namespace
     return KubernetesKeyShards(transport, namespace) if namespace else None
+
+
+def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[[str], Secrets]) -> ZoneKeysOf:
+    """What gives the directory of agents their keys.
+
+    Args:
+        shards: where they lie; None is nowhere, and no agent has any.
+        secrets_of: where the wrapping key of an agent is read, by its slug.
+    """
+    if shards is None:
+        return lambda *_: None
+    keyring = Keyring(shards, clock)
+
+    def keys_of(settings: AgentSettings, scope: str, has_sealed: HasSealed) -> ZoneKeys:
+        async def wrapping() -> WrappingKeys:
+            if settings.zones is None:
+                raise SpecInvalid("WrappingKeyMissing", "spec.zones was taken out: what is sealed stays locked")
+            secrets = secrets_of(settings.slug)
+            return await read_wrapping_keys(secrets, settings.namespace, settings.zones, are_handed_over=True)
+
+        rotate_before_ms = settings.zones.rotate_before_ms if settings.zones else 0
+        ring = Ring(settings.namespace, settings.slug)
+        keys = AgentKeys(ring, wrapping, has_sealed, rotate_before_ms=rotate_before_ms)
+        return ZoneKeys(keyring, keys, scope, (settings.zones and settings.zones.organisation) or "")
+
+    return keys_of

@@ -40,6 +40,8 @@ from agentmemory_operator.memories.rules.record import (
     window_mark,
 )
 from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
+from agentmemory_operator.memories.zoned import sinks
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 SWEEP_AFTER_MS = 10_000
 SWEEP_PAGE = 100
@@ -352,7 +354,7 @@ async def check_predecessor(agent: Agent, record: MemoryRecord) -> None:
 
     Raises:
         NotFound: this user has no such memory.
-        Conflict: that one is superseded, immutable, an item, or of another identity.
+        Conflict: that one is superseded, immutable, an item, of another identity, or of a higher zone.
     """
     if record.supersedes_id is None:
         return
@@ -369,6 +371,19 @@ async def check_predecessor(agent: Agent, record: MemoryRecord) -> None:
     _check_rules(agent, old, record)
 
 
+def check_zone(old: Payload, record: MemoryRecord) -> None:
+    """Check that a new version is sealed no less than the one before it.
+
+    Raises:
+        Conflict: it is not.
+    """
+    before = old.get(ZONE_KEY)
+    if TOMBSTONE_KEY not in old and sinks(before, record.zone):
+        raise Conflict(
+            f"zone: {old['id']} is {before}, and a new version is sealed no less: name that zone, or a higher"
+        )
+
+
 def _is_expired(agent: Agent, old: Payload) -> bool:
     return TOMBSTONE_KEY not in old and is_expired(old, agent.settings.ranking.endings, agent.clock.now_ms())
 
@@ -377,6 +392,7 @@ def _check_rules(agent: Agent, old: Payload, record: MemoryRecord) -> None:
     if is_immutable(agent, old):
         rule = f"memories of type {old['type']!r} are immutable (types[].immutable)"
         raise Conflict(f"supersedes: {rule}: store a new one beside {record.supersedes_id}")
+    check_zone(old, record)
     if old.get("identityId") != record.identity_id:
         rule = "a memory with a key or subject that its type goes by (types[].supersedeBy) supersedes only its own"
         raise Conflict(f"supersedes: {record.supersedes_id} has another identity: {rule}; leave supersedes out")

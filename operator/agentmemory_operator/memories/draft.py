@@ -7,7 +7,7 @@ changes the text stands before the first.
 import json
 import secrets
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from typing import Any, Literal
@@ -16,7 +16,7 @@ from uuid import uuid4
 from agentmemory_operator.agents.checks import check_given, check_types, scaled, type_of
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import embed_each
-from agentmemory_operator.errors import AgentMemoryError, FieldError, RequestInvalid
+from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavailable, RequestInvalid
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.hierarchy import missing_parents
 from agentmemory_operator.memories.incoming import Clean, IncomingMemory
@@ -24,9 +24,11 @@ from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
+from agentmemory_operator.memories.zoned import Owner, has_vector, keys_of, scope_with, zone_errors
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
 from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.zones.keyring import DataKey
 
 # What an item says: two items of a batch differ in their keys at least.
 _BESIDE = ("idempotency_key", "stored_by", "supersedes")
@@ -39,12 +41,15 @@ class MemoryDraft:
     """A checked memory on its way into the engine.
 
     Attributes:
+        vector: None of a zone that keeps none.
         place: in its request.
+        scope: what its ids are made with.
     """
 
     record: MemoryRecord
-    vector: Vector
+    vector: Vector | None
     place: int
+    scope: str
     words: Words | None = None
     warnings: tuple[str, ...] = ()
 
@@ -63,7 +68,7 @@ class MemoryDraft:
     def point(self, agent: Agent) -> Json:
         """The point to write now."""
         payload = payload_of(self.record) | {LOGGED_KEY: agent.clock.now_ms()}
-        point = {"id": self.record.id, "vector": self.vector, "payload": payload}
+        point = {"id": self.record.id, "vector": {} if self.vector is None else self.vector, "payload": payload}
         return self.words.on(point, agent.keyword) if self.words and agent.keyword else point
 
 
@@ -86,7 +91,9 @@ async def bare_drafts(
     """
     memories = [item.memory for item in cleaned]
     refused = await _refused(agent, memories, is_new=is_new)
-    texts = [memory.content for place, memory in enumerate(memories) if place not in refused]
+    keys = await keys_of(agent, _owners(memories, refused))
+    refused |= _without_key(memories, keys)
+    texts = [memory.content for n, memory in enumerate(memories) if n not in refused and has_vector(agent, memory.zone)]
     vectors = {} if agent.takes_vectors else await embed_each(agent.embedder, texts)
     now_ms = agent.clock.now_ms()
 
@@ -94,10 +101,27 @@ async def bare_drafts(
         vector = refused.get(place) or _vector_of(memory, agent, vectors)
         if isinstance(vector, AgentMemoryError):
             return vector
-        record = _record_of(memory, agent, now_ms, place=place)
-        return MemoryDraft(record, vector, place, warnings=_warnings_of(memory, agent))
+        key = keys.get((memory.zone or "", memory.user_id))
+        assert not isinstance(key, KeysUnavailable)
+        record = _record_of(memory, agent, now_ms, place=place, key=key)
+        return MemoryDraft(record, vector, place, scope_with(agent, key), warnings=_warnings_of(memory, agent))
 
     return await in_slices(one_by_one(draft, memories))
+
+
+def _owners(
+    memories: Sequence[IncomingMemory], refused: Mapping[int, AgentMemoryError]
+) -> Iterator[tuple[str | None, str]]:
+    """Yield zone and user of what is not refused."""
+    return ((memory.zone, memory.user_id) for place, memory in enumerate(memories) if place not in refused)
+
+
+def _without_key(
+    memories: Sequence[IncomingMemory], keys: Mapping[Owner, DataKey | KeysUnavailable]
+) -> dict[int, AgentMemoryError]:
+    """By place why a memory cannot be sealed now."""
+    found = ((place, keys.get((memory.zone or "", memory.user_id))) for place, memory in enumerate(memories))
+    return {place: error for place, error in found if isinstance(error, KeysUnavailable)}
 
 
 async def _refused(agent: Agent, memories: Sequence[IncomingMemory], *, is_new: bool) -> dict[int, AgentMemoryError]:
@@ -156,7 +180,9 @@ def _said(memory: IncomingMemory) -> tuple[Any, ...]:
 
 def _vector_of(
     memory: IncomingMemory, agent: Agent, embedded: Mapping[str, Vector | RequestInvalid]
-) -> Vector | RequestInvalid:
+) -> Vector | RequestInvalid | None:
+    if not has_vector(agent, memory.zone):
+        return None
     if memory.vector is None:
         return embedded[memory.content]
     return scaled(memory.vector, distance=agent.distance)
@@ -169,7 +195,9 @@ def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
     errors.extend(_place_errors(memory))
     errors.extend(_event_errors(memory, _kind_of(memory, agent)))
     errors.extend(check_content(memory.content, agent.settings.max_content_tokens))
-    return errors + check_given(memory.vector, agent)
+    errors.extend(zone_errors(agent, memory.zone, memory.user_id))
+    needs_vector = memory.vector is not None or has_vector(agent, memory.zone)
+    return errors + (check_given(memory.vector, agent) if needs_vector else [])
 
 
 def _new_errors(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
@@ -227,13 +255,17 @@ def _kind_of(memory: IncomingMemory, agent: Agent) -> MemoryType:
     return type_of(agent, name) or MemoryType(name, half_life_days=None)
 
 
-def _identity_of(memory: IncomingMemory, agent: Agent) -> str | None:
-    """The id of the first memory of a memory's identity; None where it has none."""
+def _identity_of(memory: IncomingMemory, agent: Agent, scope: str = "") -> str | None:
+    """The id of the first memory of a memory's identity; None where it has none.
+
+    Args:
+        scope: what ids are made with.
+    """
     kind = _kind_of(memory, agent)
     field = kind.supersede_by
     if field is None or (value := getattr(memory, field)) is None:
         return None
-    return identity_id(agent.id_scope, memory.user_id, kind.name, field=field, value=value)
+    return identity_id(scope, memory.user_id, kind.name, field=field, value=value)
 
 
 def _warnings_of(memory: IncomingMemory, agent: Agent) -> tuple[str, ...]:
@@ -243,14 +275,14 @@ def _warnings_of(memory: IncomingMemory, agent: Agent) -> tuple[str, ...]:
     return (f"{kind.supersede_by}: none given, so this {kind.name} neither replaces another nor is replaced",)
 
 
-def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int) -> MemoryRecord:
-    scope, key = agent.id_scope, memory.idempotency_key
-    kind, content_hash = _kind_of(memory, agent), hash_content(memory.content)
-    identity = _identity_of(memory, agent)
+def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int, key: DataKey | None) -> MemoryRecord:
+    scope, secret = scope_with(agent, key), key.id_secret if key else ""
+    kind, content_hash = _kind_of(memory, agent), hash_content(memory.content, secret)
+    identity = _identity_of(memory, agent, scope)
     # What lies in a place of the working memory gives way, so nothing is looked up there.
     is_compared = agent.settings.deduplicate and not memory.is_working
     content = content_id(scope, memory.user_id, kind.name, content_hash) if is_compared else None
-    request = keyed_id(scope, memory.user_id, key) if key else None
+    request = keyed_id(scope, memory.user_id, memory.idempotency_key) if memory.idempotency_key else None
     is_looked_up = identity is not None or content is not None
     first = content if identity is None and memory.supersedes is None else None
     created_at = now_ms if memory.created_at is None else memory.created_at
@@ -275,7 +307,7 @@ def _record_of(memory: IncomingMemory, agent: Agent, now_ms: int, *, place: int)
         lookup_ids=tuple(id_ for id_ in (identity, content, request) if id_) if is_looked_up else (),
         request_id=(request or str(uuid4())) if is_looked_up else None,
         content_hash=content_hash,
-        request_hash=_hash_request(memory) if key else None,
+        request_hash=_hash_request(memory, secret) if memory.idempotency_key else None,
     )
 
 
@@ -283,10 +315,10 @@ def _new_id(now_ms: int, place: int) -> str:
     return time_ordered_id(now_ms, place, randomness=secrets.randbits(62))
 
 
-def _hash_request(memory: IncomingMemory) -> str:
-    """What tells two bodies under one key apart."""
+def _hash_request(memory: IncomingMemory, secret: str) -> str:
+    """What tells two bodies under one key apart; with a secret, to nobody else."""
     values = ((name, getattr(memory, name)) for name in (*_SAID, "supersedes") if name != "vector")
     given = {name: value for name, value in values if value not in (None, (), {}) and value is not False}
-    digest = sha256(json.dumps(given, sort_keys=True, default=list).encode())
+    digest = sha256(secret.encode() + json.dumps(given, sort_keys=True, default=list).encode())
     digest.update(array("d", memory.vector or ()).tobytes())
     return digest.hexdigest()[:16]

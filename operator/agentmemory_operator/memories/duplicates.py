@@ -83,7 +83,7 @@ async def _store_unknown(agent: Agent, drafts: Sequence[MemoryDraft]) -> dict[in
     firsts: dict[str, MemoryDraft] = {}
     for draft in drafts:
         if known.isdisjoint(draft.record.lookup_ids):
-            firsts.setdefault(_content_of(agent, draft), draft)
+            firsts.setdefault(_content_of(draft), draft)
     refused = await put(agent, [with_id(draft, id_) for id_, draft in firsts.items()], insert_only=True)
     with midway():
         points = await agent.store.retrieve(agent.alias, list(firsts), keys=("requestId", TOMBSTONE_KEY))
@@ -122,7 +122,7 @@ async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
             if conflict := other_request(row, draft.record):
                 raise conflict
             return stored_of(row["id"])
-    content = _content_of(agent, draft)
+    content = _content_of(draft)
     for row in rows:
         if content in row["lookupIds"] and (done := await corroborate(agent, row, draft.record.author)):
             return done
@@ -132,7 +132,7 @@ async def _find(agent: Agent, draft: MemoryDraft) -> StoredMemory | None:
 async def _claim(agent: Agent, draft: MemoryDraft) -> str | None:
     """Take the content's first free place; None where another took it, who says the same."""
     for place in count():
-        memory_id = _content_of(agent, draft, place)
+        memory_id = _content_of(draft, place)
         row = await claim(agent, with_id(draft, memory_id))
         if is_of(draft, row):
             return memory_id
@@ -153,9 +153,9 @@ async def _known(agent: Agent, drafts: Sequence[MemoryDraft]) -> set[str]:
     return known
 
 
-def _content_of(agent: Agent, draft: MemoryDraft, place: int = 0) -> str:
+def _content_of(draft: MemoryDraft, place: int = 0) -> str:
     record = draft.record
-    return content_id(agent.id_scope, record.user_id, record.type, record.content_hash, place=place)
+    return content_id(draft.scope, record.user_id, record.type, record.content_hash, place=place)
 
 
 def _contended(memory_id: str) -> StoreUnavailable:

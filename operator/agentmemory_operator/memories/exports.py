@@ -1,7 +1,7 @@
 """Read all memories of a user, in constant memory: chains from the oldest version on, each before the next."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
@@ -26,6 +26,8 @@ from agentmemory_operator.memories.rules.record import (
     record_of,
 )
 from agentmemory_operator.ports.base import Json, Vector
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY
+from agentmemory_operator.zones.sealed_store import as_stored
 
 PAGE = 100
 _LINK_KEYS = ("supersedesId", TOMBSTONE_KEY)
@@ -40,6 +42,7 @@ class Exported:
         stated_end: until when it said that it is true, Unix milliseconds, where a later version ended it before.
         versions: of an item, newest first.
         vector: only where it was asked for.
+        sealed: the sealed text, where the record is not opened.
     """
 
     record: MemoryRecord
@@ -47,10 +50,18 @@ class Exported:
     versions: tuple[MemoryRecord, ...] = ()
     stated_end: int | None = None
     vector: Vector | None = None
+    sealed: str | None = None
 
 
-async def export_memories(agent: Agent, user_id: str, *, has_vectors: bool) -> AsyncIterator[list[Exported]]:
-    """Yield the memories, page by page; while others write, what was there throughout comes once."""
+async def export_memories(
+    agent: Agent, user_id: str, *, has_vectors: bool, opens_sealed: bool = False
+) -> AsyncIterator[list[Exported]]:
+    """Yield the memories, page by page; while others write, what was there throughout comes once.
+
+    Args:
+        opens_sealed: what has a zone is told in plain text; else as it lies, sealed.
+    """
+    agent = agent if opens_sealed else replace(agent, store=as_stored(agent.store))
     await _settle(agent, user_id)
     heads = both(STORED, equals("userId", user_id), NOT_SUPERSEDED)
     body = {"filter": heads | {"must_not": [IS_WORKING]}, "limit": PAGE, "with_payload": list(_LINK_KEYS)}
@@ -110,5 +121,6 @@ def _exported(point: Json, *, has_vector: bool, keep_versions: int) -> Exported:
         is_item=ITEM_NAMESPACE_KEY in payload,
         versions=tuple(versions_of(payload, keep=keep_versions)),
         stated_end=payload.get(STATED_END_KEY),
+        sealed=payload.get(SEALED_KEY),
         vector=vector.get("") if isinstance(vector, dict) else vector,
     )

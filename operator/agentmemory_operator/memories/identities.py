@@ -15,13 +15,13 @@ from weakref import WeakValueDictionary
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreUnavailable
 from agentmemory_operator.memories import chains, duplicates
-from agentmemory_operator.memories.chains import MAX_TURNS, check_predecessor, midway
+from agentmemory_operator.memories.chains import MAX_TURNS, check_predecessor, check_zone, midway
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
 from agentmemory_operator.memories.point_pages import read_row
 from agentmemory_operator.memories.rules.filters import equals
-from agentmemory_operator.memories.rules.record import Payload
+from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
 
 # Identities of one batch that are written at the same time.
 AT_ONCE = 8
@@ -90,6 +90,7 @@ class Identities:
 
     async def _follow(self, agent: Agent, draft: MemoryDraft, head: Payload) -> StoredMemory | None:
         """Write a draft behind the head, or behind what came before it meanwhile."""
+        check_zone(head, draft.record)
         record = replace(draft.record, supersedes_id=head["id"], pending=True)
         await check_hierarchy(agent, record)
         point = replace(draft, record=record).point(agent)
@@ -127,7 +128,7 @@ class Identities:
 
     async def _is_alive(self, agent: Agent, memory_id: str) -> bool:
         row = await read_row(agent, memory_id)
-        return row is not None and "content" in row
+        return row is not None and TOMBSTONE_KEY not in row
 
 
 def _identity(draft: MemoryDraft) -> str:

@@ -27,6 +27,7 @@ class Line:
         memory: what it says; `supersedes` and `parent_id` are those of the export.
         id: None is made of what it says, so that the same line gives the same.
         vector_of: `embedding_name` of what made the vector; a vector of something else is made anew.
+        sealed: the sealed text of a memory whose content is not told.
         is_item: it lies under the key of its namespace.
         changed_at: when somebody changed it last, Unix milliseconds; None is now.
         versions: of an item, newest first.
@@ -44,6 +45,7 @@ class Line:
     changed_at: int | None = None
     versions: tuple[ItemVersion, ...] = ()
     vector_of: str | None = None
+    sealed: str | None = None
 
 
 Outcome = Literal["imported", "present"] | AgentMemoryError
@@ -73,6 +75,11 @@ class ImportBatch:
     def places(self) -> dict[str, int]:
         """Place of each draft by id."""
         return {draft.record.id: place for place, draft in self.drafts.items()}
+
+    def open(self, opened: Sequence[Line | AgentMemoryError]) -> None:
+        """Take the lines as they were before they were sealed; those that cannot be opened are decided."""
+        self.outcomes |= {place: line for place, line in enumerate(opened) if isinstance(line, AgentMemoryError)}
+        self.lines = [line if isinstance(line, Line) else self.lines[place] for place, line in enumerate(opened)]
 
     def refuse(self, place: int, outcome: Outcome) -> None:
         """Decide a line without writing it."""

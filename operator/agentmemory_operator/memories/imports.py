@@ -42,6 +42,7 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
     count_of,
 )
+from agentmemory_operator.memories.sealed_lines import open_lines
 from agentmemory_operator.memories.session_use import note_stored
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
@@ -88,10 +89,13 @@ async def import_lines(agent: Agent, lines: Sequence[Line], *, brings_back_erase
 async def _draft(agent: Agent, batch: ImportBatch) -> None:
     """Check and embed what the lines say; a vector of the same space is taken as it is."""
     # What was stored once is not checked for what may have changed since; versions of one moment end as they begin.
+    batch.open(await open_lines(agent, batch.lines))
     bare = [replace(line.memory, supersedes=None, parent_id=None, valid_to=None) for line in batch.lines]
     cleaned = await clean(agent, bare)
     given: list[int] = []
     for place, item in enumerate(cleaned):
+        if place in batch.outcomes:
+            continue
         is_same = item.memory.content == bare[place].content
         is_ours = is_same and batch.lines[place].vector_of == embedding_name(agent.source)
         if not agent.takes_vectors and is_ours and item.memory.vector is not None:
@@ -99,7 +103,8 @@ async def _draft(agent: Agent, batch: ImportBatch) -> None:
         elif not agent.takes_vectors:
             cleaned[place] = replace(item, memory=replace(item.memory, vector=None))
     taking = replace(agent, source=replace(agent.source, provider="none"))
-    for of, places in ((taking, given), (agent, [n for n in range(len(cleaned)) if n not in set(given)])):
+    others = [place for place in range(len(cleaned)) if place not in {*given, *batch.outcomes}]
+    for of, places in ((taking, given), (agent, others)):
         drafts = await bare_drafts(of, [cleaned[n] for n in places], is_new=False) if places else []
         for place, draft in zip(places, drafts, strict=True):
             if isinstance(draft, MemoryDraft):
@@ -185,9 +190,9 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
         pending=False,
     )
     if line.is_item and memory.key is not None:
-        id_ = item_id(slug, record.user_id, record.namespace, memory.key)
+        id_ = item_id(draft.scope if record.zone else slug, record.user_id, record.namespace, memory.key)
         return replace(draft, record=replace(record, id=id_, identity_id=None, lookup_ids=(), request_id=None))
-    return replace(draft, record=replace(record, id=line.id or _id_of(memory, record)))
+    return replace(draft, record=replace(record, id=line.id or _id_of(memory, record, draft.scope)))
 
 
 def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
@@ -197,10 +202,11 @@ def _last_used(record: MemoryRecord, accessed_at: int | None) -> int | None:
     return max(record.session_used_at, min(accessed_at, record.updated_at))
 
 
-def _id_of(memory: IncomingMemory, record: MemoryRecord) -> str:
+def _id_of(memory: IncomingMemory, record: MemoryRecord, scope: str) -> str:
     """The id of a line that has none: the same for a line that says the same."""
+    made_with = scope if record.zone else record.agent_id
     said = repr((record.type, memory.content, memory.created_at, memory.session_id, memory.key, memory.subject))
-    return keyed_id(record.agent_id, record.user_id, f"import\x1f{sha256(said.encode()).hexdigest()}")
+    return keyed_id(made_with, record.user_id, f"import\x1f{sha256(said.encode()).hexdigest()}")
 
 
 def _linked(draft: MemoryDraft, batch: ImportBatch) -> MemoryDraft:

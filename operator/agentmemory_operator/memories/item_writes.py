@@ -35,6 +35,7 @@ from agentmemory_operator.memories.rules.record import (
     payload_of,
     record_of,
 )
+from agentmemory_operator.memories.zoned import has_vector, whole
 from agentmemory_operator.ports.base import Json, Vector
 
 _SAID_BY = frozenset({"author", "speaker", "role", "observedBy", "observationCount"})
@@ -67,16 +68,19 @@ class ItemContent:
     vector: Sequence[float] | None = None
     idempotency_key: str | None = None
 
-    @property
-    def mark(self) -> str | None:
-        """What tells a request with an idempotency key from every other one, and its body from another."""
+    def mark(self, secret: str) -> str | None:
+        """What tells a request with an idempotency key from every other one, and its body from another.
+
+        Args:
+            secret: of an item with a zone: nobody without it can try which body has this mark.
+        """
         if self.idempotency_key is None:
             return None
         more = ((name, getattr(self, name)) for name in _LATER_FIELDS)
         # Only what differs: the items stored by earlier versions remember a body without these fields.
         given = [(name, value) for name, value in more if value != getattr(_NOTHING, name)]
         body = repr((self.content, self.metadata, list(self.vector or ()), *given))
-        return f"{_digest(self.idempotency_key)}:{_digest(body)}"
+        return f"{_digest(secret + self.idempotency_key)}:{_digest(secret + body)}"
 
 
 _LATER_FIELDS = ("importance", "tags", "category", "expires_at", "parent_id")
@@ -98,11 +102,12 @@ class ItemWrite:
         outcome: None until it is decided.
     """
 
-    def __init__(self, agent: Agent, address: Address, item: ItemContent) -> None:
-        self.mark = item.mark
+    def __init__(self, agent: Agent, address: Address, item: ItemContent, scope: str) -> None:
+        self.mark = item.mark(scope if address.zone else "")
         self.outcome: Outcome | AgentMemoryError | None = None
         self._agent = agent
         self._address = address
+        self._scope = scope
         self._item = item
         self._vector: Vector | None = None
 
@@ -118,7 +123,9 @@ class ItemWrite:
         if row is None:
             await store.upsert(alias, [await self._point(row, changes)], insert_only=True, strong=True)
         elif self._says_the_same(row, now_ms):
-            await store.set_payload(alias, changes | self._logged(), unchanged(row, NOT_DELETED), strong=True)
+            await store.set_payload(
+                alias, whole(row, changes | self._logged()), unchanged(row, NOT_DELETED), strong=True
+            )
         else:
             point = await self._point(row, changes)
             await replace_row(self._agent, point, unchanged(row))
@@ -165,10 +172,11 @@ class ItemWrite:
     async def _point(self, row: Payload | None, changes: Payload) -> Json:
         whole = self._base(row, changes["updatedAt"]) | changes
         payload = {key: value for key, value in whole.items() if value is not None}
-        point = {"id": payload["id"], "vector": await self._embedded(), "payload": payload}
-        if self._agent.keyword is not None:
-            words = await session_keywords.words(self._agent, [record_of(payload)])
-            point = words[payload["id"]].on(point, self._agent.keyword)
+        is_found = has_vector(self._agent, self._address.zone)
+        point = {"id": payload["id"], "vector": await self._embedded() if is_found else {}, "payload": payload}
+        words = (await session_keywords.words(self._agent, [record_of(payload)])).get(payload["id"])
+        if words is not None and self._agent.keyword is not None:
+            point = words.on(point, self._agent.keyword)
         return point | {"payload": point["payload"] | self._logged()}
 
     def _logged(self) -> Payload:
@@ -181,7 +189,7 @@ class ItemWrite:
             return {key: value for key, value in row.items() if key not in _SAID_BY}
         address, agent = self._address, self._agent
         record = MemoryRecord(
-            id=address.id_in(agent.id_scope),
+            id=address.id_in(self._scope),
             agent_id=agent.settings.slug,
             user_id=address.user_id,
             type=item_type(self._agent.settings.ranking),
@@ -191,6 +199,7 @@ class ItemWrite:
             namespace=address.namespace,
             key=address.key,
             parent_id=self._item.parent_id,
+            zone=address.zone,
         )
         return payload_of(record) | {ITEM_NAMESPACE_KEY: namespace_word(address.namespace)}
 

@@ -46,6 +46,7 @@ from agentmemory_operator.memories.rules.items import (
 )
 from agentmemory_operator.memories.rules.record import MemoryRecord, Payload, record_of
 from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
+from agentmemory_operator.memories.zoned import has_vector, id_scope
 from agentmemory_operator.ports.base import Clock, Json
 
 # Only writers of other processes make an attempt fail; each failure means that one of them got on.
@@ -106,20 +107,23 @@ class Items:
         """Write an item in the place of what lies under its key.
 
         Raises:
-            RequestInvalid: the content is too long, or the vector does not fit.
+            RequestInvalid: the content is too long, the vector does not fit, or the agent does not take the zone.
+            KeysUnavailable: the key of the zone cannot be had now.
             NotFound: the user has no such parent.
             Conflict: the idempotency key came with another body, or the item that is there has another parent.
             EmbedderUnavailable, StoreUnavailable: nothing was written.
             OutcomeUnknown: it may have been written.
         """
         limit = agent.settings.max_content_tokens or TOKENS_MAX
-        if errors := [*check_content(item.content, limit), *check_given(item.vector, agent)]:
+        needs_vector = item.vector is not None or has_vector(agent, address.zone)
+        if errors := [*check_content(item.content, limit), *(check_given(item.vector, agent) if needs_vector else [])]:
             raise RequestInvalid(errors)
         item, warnings = await cleaned(agent, item)
-        memory_id = address.id_in(agent.id_scope)
+        scope = await id_scope(agent, address.zone, address.user_id)
+        memory_id = address.id_in(scope)
         if item.parent_id is not None:
             await check_parent(agent, item.parent_id, own_id=memory_id, user_id=address.user_id)
-        write = ItemWrite(agent, address, item)
+        write = ItemWrite(agent, address, item, scope)
         outcome = await self._wait_for(agent, memory_id, write)
         agent.sizes.forget(address.user_id)
         return Put(memory_id=memory_id, key=address.key, outcome=outcome, warnings=warnings)
@@ -130,7 +134,7 @@ class Items:
         Raises:
             NotFound: there is none, or it is expired.
         """
-        row = await read_row(agent, address.id_in(agent.id_scope))
+        row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
             raise _not_there(address)
         return record_of(row)
@@ -141,7 +145,7 @@ class Items:
         Raises:
             NotFound: there is no such item, or it is expired.
         """
-        row = await read_row(agent, address.id_in(agent.id_scope))
+        row = await read_row(agent, await _id_of(agent, address))
         if row is None or not is_live(row, agent.settings.ranking.endings, self._clock.now_ms()):
             raise _not_there(address)
         return versions_of(row, keep=agent.settings.keep_versions)
@@ -162,7 +166,7 @@ class Items:
             await entomb(agent, [grave_of(row, buried(row, mark, now_ms))])
             return True
 
-        memory_id = address.id_in(agent.id_scope)
+        memory_id = await _id_of(agent, address)
         async with self._turn(memory_id):
             await self._change(agent, memory_id, bury, read=_read_emptied)
         agent.sizes.forget(address.user_id)
@@ -183,7 +187,9 @@ class Items:
         }
         body |= {"with_payload": ["key"], "with_vector": False} | ({"offset": cursor} if cursor else {})
         points, following = await read_memories(agent, body)
-        return Keys(tuple(sorted(point["payload"]["key"] for point in points)), following)
+        # What is locked does not tell its key.
+        keys = (point["payload"].get("key") for point in points)
+        return Keys(tuple(sorted(key for key in keys if key is not None)), following)
 
     async def namespaces(self, agent: Agent, user_id: str, *, prefix: tuple[str, ...]) -> list[NamespaceCount]:
         """The namespaces of a user's items that begin with a prefix, by name."""
@@ -260,6 +266,10 @@ class Items:
 
     def _turn(self, memory_id: str) -> asyncio.Lock:
         return self._turns.setdefault(memory_id, asyncio.Lock())
+
+
+async def _id_of(agent: Agent, address: Address) -> str:
+    return address.id_in(await id_scope(agent, address.zone, address.user_id))
 
 
 async def _read_emptied(agent: Agent, memory_id: str) -> Payload | None:

@@ -7,6 +7,7 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import StoreUnavailable
 from agentmemory_operator.memories.rules.filters import Condition, Filter, equals, only
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
+from agentmemory_operator.memories.zoned import whole
 from agentmemory_operator.ports.base import Json
 
 T = TypeVar("T")
@@ -25,8 +26,12 @@ async def read_row(agent: Agent, memory_id: str) -> Payload | None:
 async def change_row(
     agent: Agent, row: Mapping[str, Any], changes: Mapping[str, Any], *conditions: Condition, now_ms: int
 ) -> None:
-    """Change a row if it still is as it was read, and the conditions hold; the caller reads back."""
-    payload = {**changes, "rev": row["rev"] + 1, "updatedAt": now_ms}
+    """Change a row if it still is as it was read, and the conditions hold; the caller reads back.
+
+    Raises:
+        KeysUnavailable: what would change is sealed, and the row is locked.
+    """
+    payload = {**whole(row, dict(changes)), "rev": row["rev"] + 1, "updatedAt": now_ms}
     unchanged = only(row["id"], equals("rev", row["rev"]), *conditions)
     await agent.store.set_payload(agent.alias, payload, unchanged, strong=True)
 

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 
-from agentmemory_operator.agents.directory import AgentDirectory
+from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.errors import AgentMemoryError
-from agentmemory_operator.memories import chains, session_keywords
+from agentmemory_operator.memories import chains, session_keywords, zone_vectors
 from agentmemory_operator.memories.tombstone_writes import empty_all
+from agentmemory_operator.zones.reseal_walks import ResealWalks, SealedPoints
+from agentmemory_operator.zones.sealed_store import as_stored
 
 log = logging.getLogger(__name__)
 
@@ -17,10 +19,11 @@ PAGES_A_SWEEP = 10
 
 
 class Sweeper:
-    """Sweeps the chains, keyword texts and tombstones of all agents in turn."""
+    """Sweeps the chains, keyword texts, tombstones and sealed memories of all agents in turn."""
 
     def __init__(self, directory: AgentDirectory) -> None:
         self._directory = directory
+        self._resealing = ResealWalks()
 
     async def run(self, round_s: float = ROUND_S) -> None:
         """Sweep until cancelled, each agent about once a round."""
@@ -40,6 +43,8 @@ class Sweeper:
             completed = await chains.sweep(agent)
             rewritten = await session_keywords.sweep(agent)
             emptied = await empty_all(agent, most=PAGES_A_SWEEP)
+            embedded = await zone_vectors.sweep(agent)
+            sealed = await self._reseal(agent)
         except AgentMemoryError as error:
             log.info("agent %s is swept later: %s", slug, error)
             return
@@ -47,5 +52,17 @@ class Sweeper:
             log.warning("finished %s memories of agent %s that a crash left half written or deleted", completed, slug)
         if emptied:
             log.warning("deleted vectors that %s deleted memories of agent %s still had", emptied, slug)
+        if embedded:
+            log.info("made the vectors of %s sealed memories of agent %s", embedded, slug)
+        if sealed:
+            log.info("sealed %s memories of agent %s again, whose keys were replaced", sealed, slug)
         if rewritten:
             log.info("brought the keyword texts of %s memories of agent %s in line", rewritten, slug)
+
+    async def _reseal(self, agent: Agent) -> int:
+        """Seal memories again whose data keys were replaced."""
+        if agent.settings.zones is None or agent.zone_keys is None:
+            return 0
+        most = agent.settings.ranking.max_query_limit
+        points = SealedPoints(as_stored(agent.store), agent.alias, agent.zone_keys, most_a_page=most)
+        return await self._resealing.go_on(points, agent.clock.now_ms())

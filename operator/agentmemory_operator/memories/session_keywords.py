@@ -15,7 +15,15 @@ from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.point_pages import upsert_where
-from agentmemory_operator.memories.rules.filters import IS_WORKING, NOT_DELETED, NOT_PENDING, Filter, equals, only
+from agentmemory_operator.memories.rules.filters import (
+    IS_WORKING,
+    NOT_DELETED,
+    NOT_PENDING,
+    UNSEALED,
+    Filter,
+    equals,
+    only,
+)
 from agentmemory_operator.memories.rules.keywords import (
     IS_DUE,
     Words,
@@ -36,7 +44,9 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
     payload_of,
 )
+from agentmemory_operator.memories.zoned import has_words
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 SWEEP_AFTER_MS = 10_000
 PAGE = 100
@@ -49,7 +59,7 @@ MOST_OF_ONE_TIME = 1000
 
 _KEYS = (
     *("id", "userId", "sessionId", "content", "createdAt", "rev"),
-    *("pending", "supersededById", TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, DUE_KEY),
+    *("pending", "supersededById", ZONE_KEY, TOMBSTONE_KEY, ORDER_KEY, WINDOW_KEY, DUE_KEY),
 )
 _Row = Mapping[str, Any]
 log = logging.getLogger(__name__)
@@ -63,7 +73,8 @@ async def words(agent: Agent, records: Sequence[MemoryRecord]) -> dict[str, Word
     source = agent.keyword
     if source is None:
         return {}
-    rows = [_row_of(record, place) for place, record in enumerate(records)]
+    worded = [(place, record) for place, record in enumerate(records) if has_words(agent, record.zone)]
+    rows = [_row_of(record, place) for place, record in worded]
     words = {row["id"]: words_of(row, (), source) for row in rows if ORDER_KEY not in row}
     for members in by_session(rows).values():
         before = await _before(agent, members[0], source.window)
@@ -119,7 +130,7 @@ async def _rewrite(agent: Agent, source: KeywordSource, ids: set[str]) -> None:
     points, _ = await agent.store.scroll(
         agent.alias, {"filter": there, "limit": len(ids), "with_payload": True, "with_vector": True}
     )
-    living = [point for point in points if TOMBSTONE_KEY not in point["payload"]]
+    living = [point for point in points if _has_text(agent, point["payload"])]
     operations = [await _rewriting(agent, source, point) for point in living]
     if operations:
         await agent.store.batch(agent.alias, operations, strong=True)
@@ -128,7 +139,7 @@ async def _rewrite(agent: Agent, source: KeywordSource, ids: set[str]) -> None:
 async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
     row: Payload = point["payload"]
     before = await _before(agent, row, source.window) if ORDER_KEY in row else []
-    dense = point["vector"][""] if isinstance(point["vector"], dict) else point["vector"]
+    dense = point["vector"].get("", {}) if isinstance(point["vector"], dict) else point["vector"]
     payload = row | {"rev": row["rev"] + 1, "updatedAt": agent.clock.now_ms()}
     changed = words_of(row, before, source).on({"id": row["id"], "vector": dense, "payload": payload}, source)
     unchanged = only(row["id"], equals("rev", row["rev"]), NOT_DELETED)
@@ -138,7 +149,8 @@ async def _rewriting(agent: Agent, source: KeywordSource, point: Json) -> Json:
 async def _fill(agent: Agent, source: KeywordSource) -> int:
     """Make the keyword vectors of memories from before there were any."""
     filled = 0
-    lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
+    # What has a zone gets its words, if any, when it is written.
+    lacking: Filter = {"must": [NOT_DELETED, NOT_PENDING, UNSEALED], "must_not": [{"has_vector": KEYWORD_VECTOR}]}
     for _ in range(PAGES_A_SWEEP):
         if rows := await _scroll(agent, _without_order(lacking), limit=PAGE):
             await _give_order(agent, rows)
@@ -153,13 +165,18 @@ async def _fill(agent: Agent, source: KeywordSource) -> int:
     return filled
 
 
+def _has_text(agent: Agent, row: _Row) -> bool:
+    """Whether a row can be given the words that it should have."""
+    return TOMBSTONE_KEY not in row and not is_locked(row) and has_words(agent, row.get(ZONE_KEY))
+
+
 def _row_of(record: MemoryRecord, place: int) -> Payload:
     """A record as the row that it will be."""
     row = payload_of(record)
-    # What lies in a place of the working memory gives way to other contents, so nothing may hold its words.
-    return (
-        row if record.session_id is None or record.is_working else row | {ORDER_KEY: order_of(record.created_at, place)}
-    )
+    # What lies in a place of the working memory gives way to other contents, so nothing may hold its words; and nothing
+    # outside its zone may hold those of what is sealed.
+    is_alone = record.session_id is None or record.is_working or record.zone is not None
+    return row if is_alone else row | {ORDER_KEY: order_of(record.created_at, place)}
 
 
 async def _stale_around(agent: Agent, rows: Sequence[_Row], source: KeywordSource) -> set[str]:

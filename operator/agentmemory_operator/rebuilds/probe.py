@@ -17,6 +17,7 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.search.rules.candidates import CandidatePlan, plan_candidates
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.presets import NO_GATE
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY, is_locked
 
 log = logging.getLogger(__name__)
 
@@ -112,9 +113,12 @@ class RecallProbing:
         """Those of the points that were found which are of one revision in both, also after the searches."""
         ids = {id_ for one in probed for id_ in one.source.ids | one.target.ids}
         points, page = self.task.server.points, page_of(self.task.source.collection, self.target.collection)
-        sources = await rows_of(points, self.task.source_name, ids, page, keys=(*VERSION_KEYS, "contentHash"))
+        keys = (*VERSION_KEYS, "contentHash", SEALED_KEY)
+        sources = await rows_of(points, self.task.source_name, ids, page, keys=keys)
         targets = await rows_of(points, self.task.target_name, ids, page, keys=VERSION_KEYS)
-        return {id_: row.get("contentHash") or id_ for id_, row in sources.items() if is_alike(row, targets.get(id_))}
+        alike = {id_: row for id_, row in sources.items() if is_alike(row, targets.get(id_))}
+        # What is sealed has no vector in the target yet.
+        return {id_: row.get("contentHash") or id_ for id_, row in alike.items() if not is_locked(row)}
 
 
 def _scored(points: Iterable[Json]) -> list[tuple[PointId, float]]:

@@ -4,10 +4,10 @@
 |---|---|
 | a tombstone | none, whatever the source has |
 | the same embedding | copied |
-| another embedding | made of the content |
+| another embedding | made of the content; of a sealed one left to the API's sweep, which has the keys |
 | the same keyword text | copied |
 | keyword text in another language | made by the engine, of the memory and of those on record as before it |
-| keyword text where there was none, or of another window | left to the API's sweep |
+| keyword text where there was none, of another window, or sealed in another language | left to the API's sweep |
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,6 +24,10 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, WINDOW_KEY
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.points import PointStore
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY
+
+# Of what bears one of these nothing is embedded: it has no text, or one that the operator cannot open.
+_UNREADABLE = {TOMBSTONE_KEY, SEALED_KEY}
 
 # More ids than these are only counted.
 SHOWN_IDS = 10
@@ -94,7 +98,7 @@ class Reshaping:
     async def _dense(self, points: Sequence[Json]) -> Mapping[PointId, Vector]:
         if self._embedder is None:
             return {point["id"]: vector for point in points if (vector := vectors_of(point).get(""))}
-        living = [point for point in points if TOMBSTONE_KEY not in payload_of_point(point)]
+        living = [point for point in points if not payload_of_point(point).keys() & _UNREADABLE]
         if empty := [point["id"] for point in living if not isinstance(payload_of_point(point).get("content"), str)]:
             raise _unfit(empty, "no text in `content` to embed: delete them, or keep the embedding")
         texts: dict[PointId, str] = {point["id"]: point["payload"]["content"] for point in living}
@@ -112,6 +116,7 @@ class Reshaping:
         having = [point for point in points if vectors_of(point).get(KEYWORD_VECTOR)]
         if self._copies_words:
             return {point["id"]: vectors_of(point).get(KEYWORD_VECTOR) for point in having}
+        having = [point for point in having if SEALED_KEY not in payload_of_point(point)]
         return await self._words_anew(having, self._language, most) if self._language else {}
 
     async def _words_anew(self, points: Sequence[Json], language: str, most: int) -> Mapping[PointId, Any]:

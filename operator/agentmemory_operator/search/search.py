@@ -13,9 +13,10 @@ from agentmemory_operator.connections.rules.capabilities import MIN_MAX
 from agentmemory_operator.errors import RequestInvalid
 from agentmemory_operator.memories.access_counts import AccessCounts
 from agentmemory_operator.memories.point_pages import read_whole
-from agentmemory_operator.memories.rules.filters import Filter, unindexed_keys, visible
+from agentmemory_operator.memories.rules.filters import Condition, Filter, both, equals_any, unindexed_keys, visible
 from agentmemory_operator.memories.rules.keywords import keyword_document
 from agentmemory_operator.memories.rules.record import SHOWN, MemoryRecord, record_of
+from agentmemory_operator.memories.zoned import has_vector
 from agentmemory_operator.ports.base import Clock, Json, Vector
 from agentmemory_operator.ports.embedding import Reranker
 from agentmemory_operator.search.requests import SearchRequest, errors_of, ranking_of
@@ -27,6 +28,7 @@ from agentmemory_operator.search.rules.score import ScoreTerms, score, scored, s
 from agentmemory_operator.search.rules.score_trees import LEFT_OUT
 from agentmemory_operator.spec.effective.settings import Ranking
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY, ZONES
 
 LISTED_MAX = 20_000
 """Memories that a search lists to count them, in ten calls, where the strict mode forbids to count."""
@@ -178,7 +180,7 @@ def _ranked(points: Sequence[Json]) -> list[Json]:
 async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
     ranking = ranking_of(agent, request)
     selection = request.selection
-    filter_ = visible(selection, now_ms, ranking.endings)
+    filter_ = both(visible(selection, now_ms, ranking.endings), *_searchable(agent))
     eligible = await agent.sizes.get(selection.user_id, selection, lambda: _count(agent, filter_))
     top_k = ranking.limit if request.top_k is None else request.top_k
     rerank = ranking.rerank if request.query is not None else None
@@ -200,6 +202,12 @@ async def _look(agent: Agent, request: SearchRequest, *, now_ms: int) -> _Look:
         fusion=fusion,
         solves_terms=request.terms and not request.explain and fusion is None and tells_similarity(ranking),
     )
+
+
+def _searchable(agent: Agent) -> list[Condition]:
+    """The condition of being found by meaning: memories of some zones have no vector."""
+    hidden = [zone for zone in ZONES if not has_vector(agent, zone)] if agent.settings.zones else []
+    return [{"must_not": [equals_any(ZONE_KEY, hidden)]}] if hidden else []
 
 
 async def _count(agent: Agent, filter_: Filter) -> int:

@@ -4,19 +4,25 @@ What is known of a shard is relied on for `FRESH_MS` at most, and an opened key 
 read. So a key that another replica destroyed ends here within a minute, and within a minute nothing opens any more
 after the wrapping key went. A write asks once more when it has ended (`Keyring.confirm`): what is acknowledged is
 under a key that was there then.
+
+Shards are never deleted one by one, so a sealed memory whose shard is not there tells that keys were lost: it is not
+taken for erased, and no other keys are made in the place of lost ones, because those of a backup could not come back.
 """
 
+import logging
 import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.zones.known_shards import KnownShards
+from agentmemory_operator.zones.rotation import is_due, rotated
 from agentmemory_operator.zones.rules.cipher import keyed_hash
 from agentmemory_operator.zones.rules.entries import (
     KEY_BYTES,
@@ -42,12 +48,14 @@ MOST_OPEN_KEYS = 10_000
 MOST_RINGS = 1_000
 
 LOOK_AGAIN_MS = 1_000
-"""A wrapping key that is not the one wanted is read again no more often."""
+"""Wrapping keys that are away, or not those wanted, are read again no more often."""
 
 K = TypeVar("K")
 V = TypeVar("V")
 _RETRY_AFTER_S = 2.0
 _FULL_RETRY_AFTER_S = 3600.0
+_LOST_RETRY_AFTER_S = 30.0
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +64,14 @@ class DataKey:
 
     Attributes:
         id: what a sealed memory names it by.
+        made_ms: when it was made, Unix milliseconds.
         cipher_key: 32 bytes.
         mac: 32 bytes, the same for all keys of its owner in the zone.
     """
 
     id: str
     zone: str
+    made_ms: int
     cipher_key: bytes = field(repr=False)
     mac: bytes = field(repr=False)
 
@@ -71,16 +81,24 @@ class DataKey:
         return keyed_hash(self.mac, "ids")[:32]
 
 
+async def _nothing_sealed() -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class AgentKeys:
     """Whose keys, and what they are under.
 
     Attributes:
         wrapping: reads the wrapping key; raises SpecInvalid or TransientError where there is none.
+        has_sealed: tells whether any memory of the agent is sealed; asked before its first key is made.
+        rotate_before_ms: keys made before are replaced, Unix milliseconds; not while that is to come.
     """
 
     ring: Ring
     wrapping: Callable[[], Awaitable[WrappingKeys]]
+    has_sealed: Callable[[], Awaitable[bool]] = _nothing_sealed
+    rotate_before_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +111,9 @@ class _Opened:
 
 @dataclass(frozen=True, slots=True)
 class _Wrapping:
-    """Wrapping keys, and when they were read."""
+    """What a reading of an agent's wrapping keys came to, and when it began; None where they were away."""
 
-    keys: WrappingKeys
+    keys: WrappingKeys | None
     at_ms: int
 
 
@@ -127,12 +145,14 @@ class Keyring:
         scope = scope_hash(zone, owner)
         for level in range(LEVELS):
             shard = await self._shards.recent(keys.ring, shard_at(scope, level))
-            if (key_id := active_in(shard.entries, scope)) is not None:
-                return await self._opened(keys, key_id, shard.entries[key_id])
+            if (key := await self._active(keys, shard, scope)) is not None:
+                return key
             if not shard.is_closed:
+                if level == 0 and not shard.version and await keys.has_sealed():
+                    raise _lost(keys.ring, shard.name)
                 shard = await self._with_new_key(keys, shard.name, zone=zone, scope=scope)
-            if (key_id := active_in(shard.entries, scope)) is not None:
-                return await self._opened(keys, key_id, shard.entries[key_id])
+            if (key := await self._active(keys, shard, scope)) is not None:
+                return key
         raise KeysUnavailable(
             f"agent {keys.ring} has no room for another key: erase users who are gone",
             retry_after_s=_FULL_RETRY_AFTER_S,
@@ -141,22 +161,53 @@ class Keyring:
     async def reading(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
         """The keys of sealed memories by their ids; those that were destroyed are absent.
 
+        Where only some of them can be had, it is these: the others are absent too.
+
         Args:
             ids: as collections have them: what is no id is absent too.
 
         Raises:
-            KeysUnavailable: the keys, or the wrapping key, are away.
+            KeysUnavailable: none can be had: the keys, or the wrapping key, are away, or lost.
         """
         found: dict[str, DataKey] = {}
+        trouble: KeysUnavailable | None = None
         for name, wanted in _by_shard(ids).items():
-            shard = await self._shards.recent(keys.ring, name)
-            if any(key_id not in shard.entries for key_id in wanted):
-                # Another replica may have made it since.
-                shard = await self._shards.now(keys.ring, name)
-            for key_id in wanted:
-                if (entry := shard.entries.get(key_id)) is not None:
+            try:
+                entries = await self._entries(keys.ring, name, wanted)
+            except KeysUnavailable as exc:
+                trouble = exc
+                continue
+            for key_id, entry in entries.items():
+                try:
                     found[key_id] = await self._opened(keys, key_id, entry)
+                except KeysUnavailable as exc:
+                    trouble = exc
+        if trouble is not None and not found:
+            raise trouble
         return found
+
+    async def _entries(self, ring: Ring, name: str, wanted: set[str]) -> dict[str, KeyEntry]:
+        """The entries of a shard with these ids; looked at again where one is missing, which another replica made."""
+        shard = await self._shards.recent(ring, name)
+        if not wanted <= shard.entries.keys():
+            shard = await self._shards.now(ring, name)
+        if not shard.version:
+            raise _lost(ring, name)
+        return {key_id: entry for key_id, entry in shard.entries.items() if key_id in wanted}
+
+    async def successor(self, keys: AgentKeys, key_id: str) -> DataKey | None:
+        """The key that what a key sealed is to be sealed with now, of the same owner and zone: it may be the same.
+
+        None where there is no such key, or its owner has none in use.
+
+        Raises:
+            KeysUnavailable: the keys, or the wrapping key, are away.
+        """
+        if (name := shard_of_key(key_id)) is None:
+            return None
+        shard = await self._shards.recent(keys.ring, name)
+        entry = shard.entries.get(key_id)
+        return None if entry is None else await self._active(keys, shard, entry.scope)
 
     async def confirm(self, keys: AgentKeys, ids: Collection[str]) -> None:
         """Pass where all keys are there now: what was sealed with them and written before can be read.
@@ -200,9 +251,20 @@ class Keyring:
 
         return gone, (await self._shards.change(ring, name, drop)).is_closed
 
+    async def _active(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
+        """The key of a scope that is in use in a shard, replaced where it is too old."""
+        key_id = active_in(shard.entries, scope)
+        now_ms, before_ms = self._clock.now_ms(), keys.rotate_before_ms
+        if key_id is not None and before_ms <= now_ms and is_due(shard, key_id, before_ms):
+            wrapping, _ = await self._wrapping_keys(keys, shard.entries[key_id].by)
+            replace_old = partial(rotated, wrapping=wrapping, before_ms=before_ms, now_ms=now_ms)
+            shard = await self._shards.change(keys.ring, shard.name, replace_old)
+            key_id = active_in(shard.entries, scope)
+        return None if key_id is None else await self._opened(keys, key_id, shard.entries[key_id])
+
     async def _with_new_key(self, keys: AgentKeys, name: str, *, zone: str, scope: str) -> Shard:
         """A shard with a key for a scope, unless there is one by now, or no room for any."""
-        wrapping = (await self._wrapping_keys(keys)).keys
+        wrapping, _ = await self._wrapping_keys(keys)
         material, key_id = secrets.token_bytes(KEY_BYTES), new_key_id(name)
         entry = wrapping.wrap(key_id, material, zone=zone, scope=scope, at=self._clock.now_ms())
 
@@ -218,35 +280,44 @@ class Keyring:
         if known is not None and self._age_ms(known.at_ms) < FRESH_MS:
             self._open.move_to_end(place)
             return known.key
-        wrapping = await self._wrapping_keys(keys, entry.by)
-        material = wrapping.keys.unwrap(key_id, entry)
+        wrapping, at_ms = await self._wrapping_keys(keys, entry.by)
+        material = wrapping.unwrap(key_id, entry)
         half = len(material) // 2
-        key = DataKey(key_id, entry.zone, cipher_key=material[:half], mac=material[half:])
-        _remember(self._open, place, _Opened(key, wrapping.at_ms), MOST_OPEN_KEYS)
+        key = DataKey(key_id, entry.zone, entry.at, cipher_key=material[:half], mac=material[half:])
+        _remember(self._open, place, _Opened(key, at_ms), MOST_OPEN_KEYS)
         return key
 
-    async def _wrapping_keys(self, keys: AgentKeys, wanted: str = "") -> _Wrapping:
-        """The wrapping keys of an agent, read again where another is wanted: it may just have been rotated."""
+    async def _wrapping_keys(self, keys: AgentKeys, wanted: str = "") -> tuple[WrappingKeys, int]:
+        """The wrapping keys of an agent, and when they were read: again where they lack one, as after a rotation."""
         known = self._wrapping.get(keys.ring)
-        if known is not None:
-            fits = not wanted or wanted in known.keys.fingerprints
-            if self._age_ms(known.at_ms) < (FRESH_MS if fits else LOOK_AGAIN_MS):
-                self._wrapping.move_to_end(keys.ring)
-                return known
+        has_wanted = known is not None and known.keys is not None and (not wanted or wanted in known.keys.fingerprints)
+        if known is None or self._age_ms(known.at_ms) >= (FRESH_MS if has_wanted else LOOK_AGAIN_MS):
+            known = await self._read_wrapping_keys(keys)
+            _remember(self._wrapping, keys.ring, known, MOST_RINGS)
+        if known.keys is None:
+            message = f"the wrapping key of agent {keys.ring} is away: see the object's condition KeysUnavailable"
+            raise KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
+        return known.keys, known.at_ms
+
+    async def _read_wrapping_keys(self, keys: AgentKeys) -> _Wrapping:
         at_ms = self._clock.now_ms()
         try:
-            read = _Wrapping(await keys.wrapping(), at_ms)
+            return _Wrapping(await keys.wrapping(), at_ms)
         except (SpecInvalid, TransientError) as exc:
-            self._wrapping.pop(keys.ring, None)
-            message = f"the wrapping key of agent {keys.ring} is away: see the object's condition KeysUnavailable"
-            raise KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S) from exc
-        _remember(self._wrapping, keys.ring, read, MOST_RINGS)
-        return read
+            log.warning("agent %s: %s", keys.ring, exc)
+            return _Wrapping(None, at_ms)
 
     def _age_ms(self, at_ms: int) -> float:
         """How old something is; a clock that was set back makes it older than anything."""
         age_ms = self._clock.now_ms() - at_ms
         return age_ms if age_ms >= 0 else math.inf
+
+
+def _lost(ring: Ring, name: str) -> KeysUnavailable:
+    log.error("agent %s: shard %s of its keys is gone, and there are memories under them: restore it", ring, name)
+    return KeysUnavailable(
+        f"keys of agent {ring} are gone: restore them from a backup", retry_after_s=_LOST_RETRY_AFTER_S
+    )
 
 
 def _by_shard(ids: Iterable[str]) -> dict[str, set[str]]:

@@ -9,13 +9,11 @@ import hashlib
 from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, Unreadable
+from agentmemory_operator.spec.zones import PREVIOUS_SUFFIX
 from agentmemory_operator.zones.rules.cipher import open_sealed, seal
 from agentmemory_operator.zones.rules.entries import KEY_BYTES, KeyEntry
 
 WRAPPING_KEY_BYTES = 32
-PREVIOUS = ".previous"
-"""Ends the name of the second entry of the Secret, which holds the key of before."""
-
 FIELD = "spec.zones.keySecretRef"
 _MOST_CHARS = 256
 _UNKNOWN_RETRY_AFTER_S = 30.0
@@ -64,7 +62,7 @@ class WrappingKeys:
                 return _opened(key, key_id, entry)
         raise KeysUnavailable(
             f"data key {key_id} is under the wrapping key {entry.by}, and {FIELD} names {self.fingerprint}: put the one"
-            f" of before into the Secret too, under the key that ends in {PREVIOUS!r}",
+            f" of before into the Secret too, under the key that ends in {PREVIOUS_SUFFIX!r}",
             retry_after_s=_UNKNOWN_RETRY_AFTER_S,
         )
 
@@ -102,7 +100,7 @@ def wrapping_keys(current: str | None, previous: str | None, *, secret: str, key
             f"{FIELD}: Secret {secret} has no key {key!r}: give it the base64 of {WRAPPING_KEY_BYTES} random bytes, as"
             f" `openssl rand -base64 {WRAPPING_KEY_BYTES}` prints",
         )
-    before = None if previous is None else _decoded(previous, secret, key + PREVIOUS)
+    before = None if previous is None else _decoded(previous, secret, key + PREVIOUS_SUFFIX)
     return WrappingKeys(_decoded(current, secret, key), before)
 
 

@@ -45,7 +45,9 @@ class Stage:
             scratch=scratch,
             asking=TakeoverRequests(world.table),
         )
-        self.release = Release(world.table, self.connections, world.cluster, world.requested.append, world.servers)
+        self.release = Release(
+            world.table, self.connections, world.cluster, world.requested.append, world.servers, None
+        )
 
     @property
     def memory(self) -> Key:

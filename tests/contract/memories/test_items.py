@@ -428,7 +428,7 @@ async def test_a_request_from_before_items_had_fields_is_known_again(world: Worl
     item = ItemContent(content="c", metadata={"n": 1}, idempotency_key="i")
 
     # As version 0.1 stored it.
-    assert item.mark == "de7d1b721a1e0632:80f7ad226f6b3ade"
+    assert item.mark("") == "de7d1b721a1e0632:80f7ad226f6b3ade"
 
 
 async def test_a_parent_is_a_memory_of_the_same_user(world: World) -> None:

@@ -169,7 +169,7 @@ class Theft:
         """Delete the thief's AgentMemory, which is to take its collection with it."""
         world, store = self.world, QdrantCollections(self.world.url)
         connections = Connections(world.table, world.secrets, lambda _: store)
-        released = Release(world.table, connections, world.cluster, world.requested.append, world.servers)
+        released = Release(world.table, connections, world.cluster, world.requested.append, world.servers, None)
         document = world.must_get(world.memory)
         metadata = document["metadata"] | {
             "finalizers": [COLLECTION_FINALIZER],

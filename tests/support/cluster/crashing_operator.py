@@ -30,6 +30,7 @@ from agentmemory_operator.adapters.kubernetes.transport import (
     KubernetesTransport,
     load_configuration,
 )
+from agentmemory_operator.adapters.kubernetes.zone_keys import KubernetesKeyShards
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
 from agentmemory_operator.adapters.s3.objects import S3Objects
 from agentmemory_operator.collections.announce import Announcing
@@ -50,12 +51,15 @@ from agentmemory_operator.ports.collections import CollectionStore
 from agentmemory_operator.ports.kubernetes import Event, HandoverStore
 from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.ports.snapshots import SnapshotStore
+from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, MEMORY_RESTORE, MEMORY_SNAPSHOT
 from agentmemory_operator.runtime.leadership import Leadership
 from agentmemory_operator.runtime.metrics import NO_TRACES, call_counter
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.naming import alias_of
+from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.rules.shards import Shard
 from tests.support.programs import die_with_parent
 
 DAY_S = 86_400
@@ -76,6 +80,7 @@ class Order:
         crash_at: the step at which the process kills itself; 0 is never.
         crash_in: the step of a rebuild from whose beginning on steps are counted; empty counts them from the start.
         lease_namespace: where the lease lies; empty works without one.
+        zone_keys_namespace: where data keys of privacy zones lie; empty is nowhere.
         periods: fields of `Periods`.
     """
 
@@ -83,6 +88,7 @@ class Order:
     crash_at: int = 0
     crash_in: str = ""
     lease_namespace: str = ""
+    zone_keys_namespace: str = ""
     periods: dict[str, float] = field(default_factory=dict)
 
 
@@ -245,8 +251,40 @@ class CrashingHandover:
         return await self._store.list_all()
 
 
+class CrashingKeyShards:
+    """Passes the calls of ports.KeyShards on; a write and a deletion have steps."""
+
+    def __init__(self, shards: KeyShards, steps: Steps) -> None:
+        self._shards = shards
+        self._steps = steps
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass what changes nothing on."""
+        return getattr(self._shards, name)
+
+    async def write(self, shard: Shard) -> str:
+        step = self._steps.for_collection(alias_of(shard.ring.agent))
+        step()
+        version = await self._shards.write(shard)
+        step()
+        return version
+
+    async def delete(self, ring: Ring) -> None:
+        step = self._steps.for_collection(alias_of(ring.agent))
+        step()
+        await self._shards.delete(ring)
+        step()
+
+
 def _pass() -> None:
     """Do nothing: the call is another object's."""
+
+
+def open_shards(transport: KubernetesTransport, order: Order, steps: Steps) -> KeyShards | None:
+    """Return where data keys lie, None where that is nowhere."""
+    if not order.zone_keys_namespace:
+        return None
+    return cast(KeyShards, CrashingKeyShards(KubernetesKeyShards(transport, order.zone_keys_namespace), steps))
 
 
 class WallClock:
@@ -301,6 +339,7 @@ async def main(order: Order) -> None:
             claim_store=KubernetesClaims(claims, order.lease_namespace or own_namespace()),
             handover_store=CrashingHandover(KubernetesHandover(transport, own_namespace()), steps),
             signing_key=KubernetesSigningKey(transport, own_namespace()),
+            key_shards=open_shards(transport, order, steps),
             collections=open_store,
             points=stores.points,
             server=lambda endpoint: crashing_server(stores.server(endpoint), steps),

@@ -78,6 +78,7 @@ class Nursery:
         crash_at: int = 0,
         crash_in: str = "",
         lease_namespace: str = "",
+        zone_keys_namespace: str = "",
         periods: dict[str, float] | None = None,
     ) -> "ForkedOperator":
         """Start an operator; the one before has to have ended.
@@ -87,11 +88,12 @@ class Nursery:
             crash_at: the step at which the process kills itself; 0 is never.
             crash_in: the step of a rebuild from whose beginning on they are counted.
             lease_namespace: where its lease lies; empty works without one.
+            zone_keys_namespace: where data keys of privacy zones lie; empty is nowhere.
             periods: fields of `controllers.agent_memory.Periods`.
         """
         assert self._process.stdin is not None
         order = {"victim": victim, "crash_at": crash_at, "crash_in": crash_in, "periods": periods or {}}
-        order |= {"lease_namespace": lease_namespace}
+        order |= {"lease_namespace": lease_namespace, "zone_keys_namespace": zone_keys_namespace}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return ForkedOperator(self, int(self.read_line()))
@@ -154,7 +156,9 @@ class ForkedOperator:
             self._code = int(self._nursery.read_line())
 
 
-def start_api(control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = "none") -> tuple[Program, str]:
+def start_api(
+    control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = "none", **environment: str
+) -> tuple[Program, str]:
     """Start `agentmemory api` on the objects of the cluster; return it and its URL when it serves.
 
     Args:
@@ -165,5 +169,6 @@ def start_api(control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = 
         *(*AGENTMEMORY, "api", "--source", "kubernetes", "--port", "0"),
         KUBECONFIG=str(control_plane.kubeconfig),
         AGENTMEMORY_AUTH=auth,
+        **environment,
     )
     return program, program.wait_for(SERVING)[1]

@@ -21,6 +21,7 @@ from agentmemory_operator.rebuilds.reports import RebuildReports
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.snapshots.schedule import SnapshotSchedule
 from agentmemory_operator.webhooks.deliver import Webhooks
+from agentmemory_operator.zones.upkeep import KeyUpkeep
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClaimStore, FakeSecrets
 from tests.support.job.schedule_world import NothingToRemove
@@ -93,6 +94,7 @@ def passes_over(
         cleaning=Cleaning(*(table, never, cluster, clock), cleanup=Cleanup(clock), request=request),
         webhooks=Webhooks(*(table, never, FakeSecrets(), HttpWebhookSender(UNCHECKED), clock), request=request),
         snapshots=SnapshotSchedule(table, cluster, clock, request, NothingToRemove()),
+        upkeep=KeyUpkeep(*(table, cluster, clock, request, FakeSecrets()), shards=None, handover=handover),
         rebuilds=Rebuilds(
             table=table,
             servers=servers,

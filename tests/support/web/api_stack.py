@@ -15,7 +15,7 @@ from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.signing_key import key_from, new_key
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens
-from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory
+from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory, ZoneKeysOf
 from agentmemory_operator.agents.fence import TIMES, Times
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY
@@ -121,6 +121,7 @@ def build_services(
     embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
+    zone_keys_of: ZoneKeysOf = lambda *_: None,
 ) -> Services:
     """Return the use cases over one Qdrant server, knowing these objects."""
     meter = meter or ApiMeter()
@@ -144,6 +145,7 @@ def build_services(
         secret_rules=rules,
         times=times,
         timeout_of=lambda _: TIMEOUT_S,
+        zone_keys_of=zone_keys_of,
         cluster_id=cluster_id,
         clock=clock,
     )
@@ -169,6 +171,7 @@ def running_api(
     embedder_of: Callable[[EmbeddingSource], Embedder] | None = None,
     clock: Clock | None = None,
     secrets: Mapping[tuple[str, str, str], str] | None = None,
+    zone_keys_of: ZoneKeysOf = lambda *_: None,
 ) -> Iterator[Stack]:
     """Serve the API for agents whose collections exist."""
     services = build_services(
@@ -179,6 +182,7 @@ def running_api(
         embedder_of=embedder_of,
         clock=clock,
         secrets=secrets,
+        zone_keys_of=zone_keys_of,
     )
     guard = guard or OpenGuard()
     tokens = UserTokens(

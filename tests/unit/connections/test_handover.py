@@ -497,3 +497,55 @@ async def test_an_agent_without_any_key_is_not_looked_up_once_it_is_known_who_ha
     bench.learn(None)
     await bench.hand_over()
     assert bench.store.given == {}, "what was handed over since is taken back"
+
+
+WRAPPING, BEFORE_IT = ("agents", "zones", "key"), ("agents", "zones", "key.previous")
+ZONES = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}}
+
+
+def handed_keys(bench: Bench) -> dict[tuple[str, str, str], str]:
+    """Return what was handed over of wrapping keys."""
+    slots = {slot_of(reference, NOWHERE): reference for reference in (WRAPPING, BEFORE_IT)}
+    return {slots[slot]: value for slot, value in bench.values.items() if slot in slots}
+
+
+async def test_the_wrapping_key_of_zones_is_handed_over_with_the_one_of_before() -> None:
+    bench = Bench()
+    bench.secrets.values = {**bench.secrets.values, WRAPPING: "new", BEFORE_IT: "old"}
+
+    await bench.hand_over(zones=ZONES)
+
+    assert handed_keys(bench) == {WRAPPING: "new", BEFORE_IT: "old"}
+    handed = HandedOverSecrets(bench.store, "probe")
+    assert await handed.read(*WRAPPING, to=NOWHERE) == "new"
+
+
+async def test_a_wrapping_key_that_went_from_the_secret_or_the_object_is_taken_back() -> None:
+    bench = Bench()
+    bench.secrets.values = {**bench.secrets.values, WRAPPING: "new", BEFORE_IT: "old"}
+    await bench.hand_over(zones=ZONES)
+    bench.learn(None)
+    bench.secrets.values = {key: value for key, value in bench.secrets.values.items() if key != BEFORE_IT}
+
+    await bench.hand_over(zones=ZONES)
+    assert handed_keys(bench) == {WRAPPING: "new"}
+
+    await bench.hand_over()
+    assert handed_keys(bench) == {}
+
+
+async def test_without_a_wrapping_key_everything_else_is_handed_over() -> None:
+    bench = Bench()
+
+    assert await bench.hand_over(zones=ZONES, embedding=EMBEDDING) == "Token"
+    assert (bench.values[OPENAI_SLOT], handed_keys(bench)) == ("sk", {})
+
+
+async def test_zones_alone_are_no_reason_to_hand_over_again_what_is_learnt() -> None:
+    bench = Bench()
+    await bench.hand_over(zones=ZONES)
+    await bench.handover.sweep([], [], [])
+    bench = Bench()
+    await bench.hand_over(zones=ZONES)
+
+    assert not bench.learn(None, zones=ZONES)

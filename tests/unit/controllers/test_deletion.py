@@ -6,16 +6,25 @@ import pytest
 
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.controllers.deletion import FINALIZER, Release
-from agentmemory_operator.errors import StoreRejected, StoreUnavailable, TransientError
+from agentmemory_operator.errors import (
+    DeletionWaiting,
+    LeadershipLost,
+    StoreRejected,
+    StoreUnavailable,
+    TransientError,
+)
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import Event
 from agentmemory_operator.runtime.cache import Key, ObjectTable
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
+from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeCluster, FakeSecrets
 from tests.support.engine.passes import servers_over
+from tests.support.key_shards import a_shard
 from tests.support.spec.documents import connection_document, memory_document
 from tests.support.spec.plans import ALIAS, desired_of
+from tests.support.zones import FakeKeyShards
 
 PHYSICAL = f"{ALIAS}__1"
 
@@ -33,16 +42,24 @@ def deleted(*, confirm: str | None = None, finalizers: tuple[str, ...] = (FINALI
 
 
 async def run(
-    document: Json, store: FakeCollectionStore, *, is_overdue: bool = False, has_connection: bool = True
+    document: Json,
+    store: FakeCollectionStore,
+    *,
+    is_overdue: bool = False,
+    has_connection: bool = True,
+    shards: FakeKeyShards | None = None,
+    beside: Json | None = None,
 ) -> FakeCluster:
     """Release the object; return what was written."""
     cluster, table = FakeCluster(), ObjectTable()
     if has_connection:
         table.put(connection_document())
     table.put(document)
+    if beside:
+        table.put(beside)
     connections = Connections(table, FakeSecrets(), lambda endpoint: store)
     metadata = Metadata.model_validate(document["metadata"])
-    release = Release(table, connections, cluster, nobody, servers_over(table, cluster, store))
+    release = Release(table, connections, cluster, nobody, servers_over(table, cluster, store), shards)
     await release.run(document, metadata, is_overdue=is_overdue)
     return cluster
 
@@ -164,7 +181,7 @@ async def test_another_object_s_collection_is_kept() -> None:
 
     connections = Connections(table, FakeSecrets(), lambda endpoint: store)
     metadata = Metadata.model_validate(document["metadata"])
-    release = Release(table, connections, cluster, nobody, servers_over(table, cluster, store))
+    release = Release(table, connections, cluster, nobody, servers_over(table, cluster, store), None)
     await release.run(document, metadata, is_overdue=False)
 
     assert PHYSICAL in store.collections
@@ -190,3 +207,101 @@ async def test_a_server_that_is_away_holds_the_object_for_a_while() -> None:
 
     assert cluster.finalizers == [("probe", [])]
     assert only(cluster).message == "the collection is kept, `agentmemory orphans` lists it: away"
+
+
+RING = Ring("agents", "probe")
+
+
+async def with_keys(ring: Ring = RING) -> FakeKeyShards:
+    """Return a store with two shards of an agent."""
+    shards = FakeKeyShards()
+    for name in ("0", "1a"):
+        await shards.write(a_shard(ring, name))
+    return shards
+
+
+def told(cluster: FakeCluster) -> list[str]:
+    return [event.reason for event in cluster.events]
+
+
+async def test_the_keys_go_after_a_confirmed_collection() -> None:
+    shards = await with_keys()
+    await shards.write(a_shard(Ring("agents", "other")))
+
+    cluster = await run(deleted(confirm=ALIAS), a_store(points=3), shards=shards)
+
+    assert told(cluster) == ["CollectionDeleted", "KeysDestroyed"]
+    assert cluster.finalizers == [("probe", [])]
+    assert await shards.list_rings() == [Ring("agents", "other")]
+
+
+async def test_who_was_killed_after_the_collection_went_destroys_the_keys() -> None:
+    shards = await with_keys()
+
+    cluster = await run(deleted(confirm=ALIAS), FakeCollectionStore(), shards=shards)
+
+    assert (told(cluster), shards.texts) == (["KeysDestroyed"], {})
+
+
+@pytest.mark.parametrize("store", [a_store(), FakeCollectionStore()], ids=["an empty collection", "none"])
+async def test_without_a_confirmation_keys_stay(store: FakeCollectionStore) -> None:
+    shards = await with_keys()
+
+    cluster = await run(deleted(), store, shards=shards)
+
+    assert (told(cluster)[-1], len(shards.texts)) == ("KeysKept", 2)
+    assert f"agentmemory.dev/confirm-delete: {ALIAS}" in cluster.events[-1].message
+    assert cluster.finalizers == [("probe", [])]
+
+
+@pytest.mark.parametrize(
+    ("document", "store"),
+    [
+        (deleted(), a_store(points=3)),
+        (deleted(confirm=ALIAS, suspend=True), a_store(points=3)),
+        (deleted(confirm=ALIAS, deletionPolicy="Retain"), a_store()),
+        (deleted(confirm=ALIAS, deletionPolicy="Snapshot"), a_store()),
+    ],
+    ids=["a collection that is kept", "a suspended object", "Retain", "Snapshot"],
+)
+async def test_keys_that_something_is_left_for_stay_in_silence(document: Json, store: FakeCollectionStore) -> None:
+    shards = await with_keys()
+
+    cluster = await run(document, store, shards=shards)
+
+    assert len(shards.texts) == 2
+    assert {"KeysKept", "KeysDestroyed"}.isdisjoint(told(cluster))
+
+
+async def test_the_keys_of_the_older_object_of_a_slug_stay() -> None:
+    shards = await with_keys()
+    older = memory_document("older", metadata={"creationTimestamp": "2025-01-01T00:00:00Z"}, agent="probe")
+
+    await run(deleted(confirm=ALIAS), FakeCollectionStore(), shards=shards, beside=older)
+
+    assert len(shards.texts) == 2
+
+
+async def test_an_agent_that_never_had_keys_goes_in_silence() -> None:
+    cluster = await run(deleted(), FakeCollectionStore(), shards=FakeKeyShards())
+
+    assert (cluster.events, cluster.finalizers) == ([], [("probe", [])])
+
+
+async def test_a_store_of_keys_that_is_away_holds_the_object_for_a_while() -> None:
+    shards = await with_keys()
+    shards.error = TransientError("no answer")
+
+    with pytest.raises(DeletionWaiting, match="the store of the data keys: no answer"):
+        await run(deleted(confirm=ALIAS), a_store(), shards=shards)
+    cluster = await run(deleted(confirm=ALIAS), FakeCollectionStore(), shards=shards, is_overdue=True)
+
+    assert (told(cluster), cluster.finalizers) == (["KeysKept"], [("probe", [])])
+
+
+async def test_keys_are_left_alone_by_who_no_longer_leads() -> None:
+    shards = await with_keys()
+    shards.error = LeadershipLost("another leads")
+
+    with pytest.raises(LeadershipLost):
+        await run(deleted(confirm=ALIAS), FakeCollectionStore(), shards=shards, is_overdue=True)

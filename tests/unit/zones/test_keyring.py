@@ -69,7 +69,8 @@ async def test_owners_zones_and_agents_have_keys_of_their_own() -> None:
     keys.append(await replicas.one.writing(elsewhere, PERSONAL, "ada"))
 
     assert len({key.cipher_key for key in keys} | {key.mac for key in keys}) == 8
-    assert await replicas.one.reading(elsewhere, [keys[0].id]) == {}
+    for key in keys[:3]:
+        assert await replicas.one.reading(elsewhere, [key.id]) == {}
 
 
 async def test_no_secret_shows_in_text_and_none_is_kept() -> None:
@@ -311,6 +312,58 @@ async def test_what_is_no_id_is_absent_and_asks_nobody() -> None:
 
     assert await replicas.reading("", "../../etc", "x" * 32, "4" + "0" * 31) == {}
     assert replicas.shards.calls.total() == 0
+
+
+async def test_lost_keys_are_not_taken_for_destroyed_and_come_back() -> None:
+    replicas = Replicas()
+    key, other = await replicas.writing(), await replicas.writing("bob")
+    backup = dict(replicas.shards.texts), dict(replicas.shards.versions)
+    await replicas.one.destroy(replicas.keys, owner="bob", zones=[PERSONAL])
+    await replicas.shards.delete(RING)
+    replicas.passes(FRESH_MS)
+
+    assert "backup" in str(await unavailable(replicas.reading(key.id, other.id)))
+
+    replicas.shards.texts, replicas.shards.versions = backup
+    assert list(await replicas.reading(key.id)) == [key.id]
+
+
+async def test_of_keys_that_are_partly_lost_those_that_are_there_are_found() -> None:
+    replicas = Replicas()
+    key = await replicas.writing()
+    replicas.wrapping.rotate()
+    replicas.wrapping.forget_previous()
+    other = await replicas.writing("bob", by=replicas.other)
+
+    found = await replicas.reading(key.id, other.id, new_key_id("1a"), by=replicas.other)
+
+    assert found == {other.id: other}
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+async def test_no_key_is_made_in_the_place_of_lost_ones(is_sealed: bool) -> None:
+    replicas = Replicas()
+
+    async def has_sealed() -> bool:
+        return is_sealed
+
+    writing = replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
+
+    if is_sealed:
+        assert "backup" in str(await unavailable(writing))
+    else:
+        assert (await writing).id in replicas.shards.texts[RING, "0"]
+    assert bool(replicas.shards.texts) is not is_sealed
+
+
+async def test_an_agent_that_has_keys_is_not_asked_for_sealed_memories() -> None:
+    replicas = Replicas()
+    await replicas.writing("bob")
+
+    async def has_sealed() -> bool:
+        raise AssertionError
+
+    await replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada")
 
 
 async def test_a_write_whose_answer_is_lost_leaves_one_key() -> None:

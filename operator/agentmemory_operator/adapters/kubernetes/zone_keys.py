@@ -106,7 +106,8 @@ class KubernetesKeyShards:
             query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
             async with _in_time():
                 page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
-            for item in page["items"]:
+            # Of no objects, the API server lists null.
+            for item in page["items"] or ():
                 if (found := _shard_named(item["metadata"]["name"])) is not None:
                     yield found
             if not (more := page["metadata"].get("continue") or ""):

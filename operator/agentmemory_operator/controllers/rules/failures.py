@@ -11,6 +11,7 @@ from agentmemory_operator.errors import (
     BytesDiffer,
     CollectionNotFound,
     DeletionWaiting,
+    KeysUnavailable,
     NamespaceEnding,
     NamespaceFull,
     NotFound,
@@ -59,6 +60,7 @@ REASONS: Mapping[type[AgentMemoryError], Reason] = {
     AgentClosed: Reason.RESTORING,
     DeletionWaiting: Reason.DELETION_WAITING,
     StorageUnavailable: Reason.STORAGE_UNAVAILABLE,
+    KeysUnavailable: Reason.KEY_STORE_UNAVAILABLE,
 }
 """SpecInvalid and NotOwned bring their own."""
 

@@ -59,7 +59,7 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     return {
         "id": record.id,
         "user_id": record.user_id,
-        "content": record.content,
+        "content": None if record.locked else record.content,
         "type": record.type,
         "importance": record.importance,
         "priority": agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms()),
@@ -110,6 +110,8 @@ def _history(record: MemoryRecord) -> Json:
         "last_accessed_at": _time(record.last_accessed_at),
         "access_count": record.access_count,
         "pinned": record.pinned,
+        "zone": record.zone,
+        "locked": record.locked,
     }
 
 

@@ -38,6 +38,9 @@ NAME_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\
 CONTENT_PATTERN = r"\S"
 
 
+ZoneName = Literal["SENSITIVE", "PERSONAL", "PROFESSIONAL"]
+
+
 def _refuse(message: str) -> PydanticCustomError:
     # Given as a value and not as the template, which would read braces.
     return PydanticCustomError("value", "{message}", {"message": message})

@@ -30,6 +30,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     TypeName,
     TypeNames,
     UserId,
+    ZoneName,
 )
 from agentmemory_operator.entrypoints.api.views import Shown
 from agentmemory_operator.memories.hierarchy import TreeRequest
@@ -101,6 +102,9 @@ class MemoryIn(Body):
     valid_to: Time | None = Field(default=None, description="Until when it is true; what replaces it ends it too.")
     created_at: Time | None = Field(default=None, description="For imports of history. Default: now.")
     pinned: StrictBool = Field(default=False, description="Never cleaned up.")
+    zone: ZoneName | None = Field(
+        default=None, description="How it is sealed, of the zones that the object allows. Default: not at all."
+    )
     vector: Numbers | None = Field(default=None, description="Only, and always, with embedding provider `none`.")
 
     def new_memory(
@@ -252,6 +256,12 @@ class ChangeIn(Body):
         default=None, description="From then on it is never returned; null: never.", json_schema_extra=_drop_default
     )
     pinned: StrictBool = Field(default=_NOT_GIVEN, description="Never cleaned up.", json_schema_extra=_drop_default)
+    zone: ZoneName | None = Field(
+        default=None,
+        description="How it and its earlier versions are sealed, alone in the request; a lower one, or null, takes the"
+        " verb admin.",
+        json_schema_extra=_drop_default,
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -262,6 +272,9 @@ class ChangeIn(Body):
         if isinstance(sent, dict) and not sent:
             message = f"send at least one of {', '.join(cls.model_fields)}"
             raise PydanticCustomError("empty", "{message}", {"message": message})
+        if isinstance(sent, dict) and "zone" in sent and len(sent) > 1:
+            message = "is changed alone: send what else changes in a request of its own"
+            raise PydanticCustomError("alone", "{message}", {"message": message, "field": "zone"})
         return sent
 
     def changes(self) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from agentmemory_operator.entrypoints.api.fields import Time
+from agentmemory_operator.entrypoints.api.fields import Time, ZoneName
 
 
 class Answer(BaseModel):
@@ -18,7 +18,7 @@ class MemoryOut(Answer):
 
     id: str
     user_id: str
-    content: str
+    content: str | None = Field(description="null: it is locked.")
     type: str
     importance: float
     priority: float | None = Field(description="Now, with the scoring model Priority; null with another.")
@@ -55,6 +55,8 @@ class MemoryOut(Answer):
     last_accessed_at: Time | None
     access_count: int
     pinned: bool
+    zone: ZoneName | None = Field(description="How it is sealed; null: not at all.")
+    locked: bool = Field(description="Its key is away, or was deleted: what is sealed is null or empty.")
 
 
 class WeightsOut(Answer):

@@ -26,11 +26,15 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
     window_mark,
 )
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 Row = Mapping[str, Any]
 
 WRITERS_AHEAD_MS = 2_000
 """By how much the clock of a process that writes may be ahead of that of the one that forgets."""
+
+ORGANISATION = "\x00organisation"
+"""In a user's place: the key of PROFESSIONAL memories is deleted, which belongs to no user. No user has this name."""
 
 JOINING_KEY = "joining"
 """Of a tombstone of what was not joined to its chain yet."""
@@ -55,16 +59,18 @@ class Scope:
 
     Attributes:
         older_than: Unix milliseconds; only what was created before.
+        zone: only memories of this zone.
     """
 
     user_id: str
     criterion: Criterion | None = None
     older_than: int | None = None
+    zone: str | None = None
 
     @property
     def is_whole(self) -> bool:
         """Whether the user is to be erased."""
-        return self.criterion is None and self.older_than is None
+        return self.criterion is None and self.older_than is None and self.zone is None
 
     def filter_at(self, until_ms: int) -> Filter:
         """The filter of what is to be erased: what was stored until then, whatever its state."""
@@ -77,6 +83,8 @@ class Scope:
             must.append({"key": "createdAt", "range": {"lt": self.older_than}})
         if self.criterion is not None:
             must.append(compile_criterion(self.criterion))
+        if self.zone is not None:
+            must.append(equals(ZONE_KEY, self.zone))
         return {"must": must}
 
 
@@ -105,6 +113,8 @@ class ErasureReceipt:
         at: when it was done, Unix milliseconds.
         sha256: of the ids of the memories, sorted, each followed by a line feed.
         request_hash: tells another request under the same idempotency key.
+        zone: whose memories were chosen; None where something else chose.
+        keys_deleted: zones of which no data key is left of this user, or organisation.
     """
 
     id: str
@@ -117,21 +127,25 @@ class ErasureReceipt:
     counts: Counts
     sha256: str
     request_hash: str
+    zone: str | None = None
+    keys_deleted: tuple[str, ...] = ()
 
     @property
     def scope_name(self) -> str:
-        """What chose the memories: `user`, `older_than` or `filters`."""
-        return "user" if self.is_whole else "filters" if self.older_than is None else "older_than"
+        """What chose the memories: `user`, `zone`, `older_than` or `filters`."""
+        if self.is_whole:
+            return "user"
+        return "zone" if self.zone else "filters" if self.older_than is None else "older_than"
 
     @property
     def is_filter_known(self) -> bool:
         """Whether what was erased can be found in another copy without its ids."""
-        return self.is_whole or self.older_than is not None
+        return self.is_whole or self.zone is not None or self.older_than is not None
 
     def scope_of(self, user_id: str) -> Scope | None:
         """What to erase of a user in another copy; None where the receipt no longer holds its filters."""
-        if self.is_whole:
-            return Scope(user_id=user_id)
+        if self.is_whole or self.zone is not None:
+            return Scope(user_id=user_id, zone=self.zone)
         return None if self.older_than is None else Scope(user_id=user_id, older_than=self.older_than)
 
 
@@ -169,7 +183,9 @@ def hash_user(agent_id: str, user_id: str) -> str:
 
 def hash_request(receipt_id: str, scope: Scope, filters: Mapping[str, Any]) -> str:
     """The digest that shows whether two requests under one idempotency key are the same."""
-    return _hash(receipt_id, scope.user_id, repr(scope.older_than), json.dumps(filters, sort_keys=True))[:16]
+    # As before there were zones, where none is named.
+    zone = (scope.zone,) if scope.zone else ()
+    return _hash(receipt_id, scope.user_id, repr(scope.older_than), json.dumps(filters, sort_keys=True), *zone)[:16]
 
 
 def receipt_id(agent_id: str, user_id: str, idempotency_key: str) -> str:
@@ -261,6 +277,8 @@ def receipt_to_payload(receipt: ErasureReceipt) -> Payload:
         "types": dict(receipt.counts.types),
         "sha256": receipt.sha256,
         "requestHash": receipt.request_hash,
+        "zone": receipt.zone,
+        "keysDeleted": list(receipt.keys_deleted) or None,
     }
     kept = {key: value for key, value in said.items() if value is not None}
     times = {"updatedAt": receipt.at, TOMBSTONE_KEY: receipt.at, LOGGED_KEY: receipt.at}
@@ -281,6 +299,8 @@ def receipt_from_payload(payload: Row) -> ErasureReceipt:
         counts=Counts(types=dict(said["types"])),
         sha256=said["sha256"],
         request_hash=said["requestHash"],
+        zone=said.get("zone"),
+        keys_deleted=tuple(said.get("keysDeleted", ())),
     )
 
 

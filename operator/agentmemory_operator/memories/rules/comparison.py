@@ -14,6 +14,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.memories.rules.record import DUE_KEY, ORDER_KEY, PAYLOAD_KEYS, is_emptied
+from agentmemory_operator.zones.rules.sealing import is_locked
 
 Json = dict[str, Any]
 PointId = str | int
@@ -161,12 +162,14 @@ class Equality:
     Attributes:
         has_keyword: both collections have keyword vectors; else they are no part of it.
         ignored: keys that may differ.
+        leaves_sealed: vectors of sealed memories are no part of it: whoever made the copy could not make them.
         described: in a person's words.
     """
 
     has_keyword: bool
     is_same: SameVector = is_bit_for_bit
     ignored: frozenset[str] = UNREVISED
+    leaves_sealed: bool = False
     described: str = "bit for bit"
 
 
@@ -226,7 +229,7 @@ def _differences(copy: Json, live: Json, equality: Equality) -> tuple[str, ...]:
         others.pop(KEYWORD_VECTOR, None)
     # Copied while it was being emptied, or emptied later, a tombstone has vectors in one of both and means the same.
     are_emptied = is_emptied(before) and is_emptied(now)
-    if are_emptied:
+    if are_emptied or (equality.leaves_sealed and is_locked(now)):
         return tuple(parts)
     names = sorted(vectors.keys() | others.keys())
     unlike = [name for name in names if not equality.is_same(name, vectors.get(name), others.get(name))]

@@ -62,6 +62,7 @@ FIELDS = {
         ("importance", "importance", FieldKind.NUMBER),
         ("confidence", "confidence", FieldKind.NUMBER),
         ("access_count", "accessCount", FieldKind.NUMBER),
+        ("zone", "zone", FieldKind.WORD),
         ("created_at", "createdAt", FieldKind.TIME),
         ("last_accessed_at", "lastAccessedAt", FieldKind.TIME),
         ("expires_at", "expiresAt", FieldKind.TIME),

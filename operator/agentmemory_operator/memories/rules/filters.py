@@ -9,6 +9,7 @@ from agentmemory_operator.memories.rules.criteria import Criterion, compile_crit
 from agentmemory_operator.memories.rules.expiry import not_past
 from agentmemory_operator.memories.rules.record import NAMESPACE_PATHS_KEY, TOMBSTONE_KEY, namespace_paths
 from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 Filter = dict[str, Any]
 Condition = criteria.Condition
@@ -18,6 +19,7 @@ IS_PENDING: Condition = {"key": "pending", "match": {"value": True}}
 IS_WORKING: Condition = {"key": "working", "match": {"value": True}}
 NOT_PENDING: Condition = {"must_not": [IS_PENDING]}
 NOT_DELETED: Condition = {"is_empty": {"key": TOMBSTONE_KEY}}
+UNSEALED: Condition = {"is_empty": {"key": ZONE_KEY}}
 NOT_SUPERSEDED: Condition = {"is_empty": {"key": "supersededById"}}
 
 # The caller's field, the key that it is compared with, the index that serves it.

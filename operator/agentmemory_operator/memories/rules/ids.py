@@ -25,6 +25,11 @@ def time_ordered_id(now_ms: int, sequence: int, *, randomness: int) -> str:
     return str(uuid.UUID(int=(now_ms << 80) | _VERSION | order | _VARIANT | randomness % (1 << _RANDOM_BITS)))
 
 
+def secret_scope(scope: str, secret: str) -> str:
+    """What the ids of memories with a zone are made with: without the secret, nobody can try what an id stands for."""
+    return "\x00".join((scope, "zone", secret)) if secret else scope
+
+
 def keyed_id(agent_id: str, user_id: str, key: str) -> str:
     """The one id (UUIDv5) that an idempotency key of a user stands for."""
     return str(uuid.uuid5(NAMESPACE, "\x00".join((agent_id, user_id, key))))

@@ -40,15 +40,21 @@ class Address:
 
     Attributes:
         namespace: at least two parts.
+        zone: how it is sealed; a key of each zone is another item, because nobody else may try what its id stands for.
     """
 
     user_id: str
     namespace: tuple[str, ...]
     key: str
+    zone: str | None = None
 
-    def id_in(self, agent_id: str) -> str:
-        """The one id that the item has in an agent's collection."""
-        return item_id(agent_id, self.user_id, self.namespace, self.key)
+    def id_in(self, scope: str) -> str:
+        """The one id that the item has in an agent's collection.
+
+        Args:
+            scope: what the ids of the agent, or of its zone, are made with.
+        """
+        return item_id(scope, self.user_id, self.namespace, self.key)
 
 
 def named_owner(namespace: Sequence[str], *, has_user: bool) -> str | None:

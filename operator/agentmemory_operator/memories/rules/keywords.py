@@ -56,8 +56,10 @@ class Words:
             payload |= {ORDER_KEY: self.order, DUE_KEY: True}
         if self.window_ids:
             payload[WINDOW_KEY] = list(self.window_ids)
-        vectors = {"": point["vector"], KEYWORD_VECTOR: keyword_document(self.text, source.language)}
-        return {"id": point["id"], "vector": vectors, "payload": payload}
+        # What has no vector for its meaning, or lost it in a rebuild, has none to be named.
+        dense = {"": point["vector"]} if point["vector"] else {}
+        words = {KEYWORD_VECTOR: keyword_document(self.text, source.language)}
+        return {"id": point["id"], "vector": dense | words, "payload": payload}
 
 
 def words_of(row: Mapping[str, Any], before: Sequence[Mapping[str, Any]], source: KeywordSource) -> Words:

@@ -5,9 +5,12 @@ carries `rev` (raised by each write) and `updatedAt`, so that copies and restore
 """
 
 import hashlib
+import hmac
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 Payload = dict[str, Any]
 
@@ -25,6 +28,7 @@ class StatedMemory:
         parent_id: a memory of the same user.
         valid_to: Unix milliseconds until which it is true; None is open.
         expires_at: Unix milliseconds.
+        zone: how it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL; None is not at all.
         pinned: never cleaned up.
         is_working: it is for a place of its session's working memory.
     """
@@ -53,6 +57,7 @@ class StatedMemory:
     expires_at: int | None = None
     pinned: bool = False
     is_working: bool = False
+    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +79,9 @@ class MemoryRecord(StatedMemory):
         identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
         lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
         request_id: tells the write that made it from every other; of its idempotency key where it came with one.
-        content_hash: first 16 hex digits of the SHA-256 of the content.
+        content_hash: see `hash_content`.
         request_hash: of the request that an idempotency key came with, None without a key.
+        locked: its key is gone, or away: the content is empty here, and so is all that is sealed with it.
     """
 
     id: str
@@ -104,6 +110,7 @@ class MemoryRecord(StatedMemory):
     request_id: str | None = None
     content_hash: str = ""
     request_hash: str | None = None
+    locked: bool = False
 
     @property
     def last_changed_at(self) -> int:
@@ -162,6 +169,7 @@ PAYLOAD_KEYS = {
     "request_id": "requestId",
     "content_hash": "contentHash",
     "request_hash": "requestHash",
+    "zone": ZONE_KEY,
 }
 """Attribute of `MemoryRecord` -> key on the point."""
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
@@ -234,8 +242,14 @@ def namespace_paths(namespace: Sequence[str]) -> list[str]:
     return ["\x1f".join(namespace[:length]) for length in range(1, len(namespace) + 1)]
 
 
-def hash_content(content: str) -> str:
-    """The first 16 hex digits of the content's SHA-256."""
+def hash_content(content: str, secret: str = "") -> str:
+    """The first 16 hex digits of the content's SHA-256; with a secret, of its HMAC-SHA256.
+
+    Args:
+        secret: of a memory with a zone: nobody without it can try which content has this hash.
+    """
+    if secret:
+        return hmac.new(secret.encode(), content.encode(), hashlib.sha256).hexdigest()[:16]
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
@@ -291,4 +305,4 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
             values[name] = tuple(values[name])
     # Older versions counted a first author who named nobody too.
     values["observation_count"] = count_of(values.get("observed_by", ()))
-    return MemoryRecord(**values)
+    return MemoryRecord(**({"content": "", "locked": True} | values if is_locked(payload) else values))

@@ -119,6 +119,7 @@ def equality_of(vectors: CarriedVectors) -> Equality:
         is_same=vectors.is_same,
         # Whose words a memory is found by besides its own is worked out again where the rules are others.
         ignored=UNREVISED if is_same_text else UNREVISED | {WINDOW_KEY},
+        leaves_sealed=vectors.is_embedded,
         described=vectors.described,
     )
 

@@ -35,6 +35,11 @@ class Reason(StrEnum):
     SECRET_NOT_USABLE = "SecretNotUsable"
     WRAPPING_KEY_MISSING = "WrappingKeyMissing"
     WRAPPING_KEY_INVALID = "WrappingKeyInvalid"
+    KEY_STORE_MISSING = "KeyStoreMissing"
+    KEY_STORE_UNAVAILABLE = "KeyStoreUnavailable"
+    KEYS_UNREADABLE = "KeysUnreadable"
+    KEYS_LOST = "KeysLost"
+    KEYS_AVAILABLE = "KeysAvailable"
     HOST_NOT_ALLOWED = "HostNotAllowed"
     INVALID_CA = "InvalidCA"
     TLS_FAILED = "TLSFailed"
@@ -119,6 +124,7 @@ TYPES: Mapping[str, Mapping[str, str]] = {
         "Suspended": "spec.suspend is true; only while it holds",
         "TypesListed": "False while there are memories of a type that is not listed",
         "Outgrown": "there are more memories than the layout was made for; only while it holds",
+        "KeysUnavailable": "memories with a zone cannot be read or stored, or some cannot; with spec.zones",
         "SnapshotFresh": "the last proven snapshot is young enough; with a schedule",
         "SnapshotVerified": "the last snapshot is proven; once one was made",
     },

@@ -284,6 +284,18 @@ class WebhookStatus(StatusModel):
     )
 
 
+class ZonesStatus(StatusModel):
+    """The data keys of privacy zones."""
+
+    keys: int | None = Field(default=None, ge=0, description="Data keys there are, as last counted.")
+    shards: int | None = Field(default=None, ge=0, description="Most shards that held them; none goes while they last.")
+    wrapping_key: str | None = Field(
+        default=None,
+        max_length=16,
+        description="The wrapping key that they were last all under: the first 16 hexadecimal digits of its SHA-256.",
+    )
+
+
 MAX_DRIFT = 64
 Drift = Annotated[tuple[DriftStatus, ...], Field(max_length=MAX_DRIFT, json_schema_extra=keyed_by("path"))]
 
@@ -334,6 +346,7 @@ class AgentMemoryStatus(WholeStatus):
         description="How far each webhook has come.",
         json_schema_extra=keyed_by("name"),
     )
+    zones: ZonesStatus | None = Field(default=None, description="The data keys of privacy zones; with spec.zones.")
     closed: ClosedStatus | None = Field(
         default=None, description="A snapshot is being restored into the collection itself: the API answers 503."
     )

@@ -14,7 +14,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason
 PACKAGE = pathlib.Path(errors.__file__).parent
 OWN = "its own"
 # What a pass never meets: errors of requests to the API.
-OF_REQUESTS = {"Conflict", "Forbidden", "Unauthenticated"}
+OF_REQUESTS = {"Conflict", "Forbidden", "Unauthenticated", "Unreadable"}
 # Every error of the tree, with its reason and whether only a person can help.
 TOLD: dict[str, tuple[str, bool]] = {
     "AgentMemoryError": ("QdrantRejected", True),
@@ -47,6 +47,7 @@ TOLD: dict[str, tuple[str, bool]] = {
     "CollectionMoved": ("QdrantUnavailable", False),
     "DeletionWaiting": ("DeletionWaiting", False),
     "StorageUnavailable": ("StorageUnavailable", False),
+    "KeysUnavailable": ("KeyStoreUnavailable", False),
     "EmbedderUnavailable": ("Retrying", False),
     "RerankerUnavailable": ("Retrying", False),
     "OutcomeUnknown": ("QdrantUnavailable", False),

@@ -2,16 +2,18 @@
 
 from typing import Any
 
-from pydantic import Field, RootModel, StrictBool
+from pydantic import Field, RootModel, StrictBool, model_validator
+from pydantic_core import PydanticCustomError
 
-from agentmemory_operator.entrypoints.api.fields import Filters, Time, UserId
+from agentmemory_operator.entrypoints.api.fields import Filters, Time, UserId, ZoneName
 from agentmemory_operator.entrypoints.api.requests import LIST_LIMIT, LIST_LIMIT_MAX, Body, Parameters
 from agentmemory_operator.entrypoints.api.schemas import Answer
 from agentmemory_operator.lifecycle.erase import ErasurePreview
 from agentmemory_operator.lifecycle.forget import ForgetRequest, Receipts
-from agentmemory_operator.lifecycle.rules.erasure import Counts, ErasureReceipt, Scope
+from agentmemory_operator.lifecycle.rules.erasure import ORGANISATION, Counts, ErasureReceipt, Scope
 from agentmemory_operator.memories.rules.criteria_json import read_filters
 from agentmemory_operator.spec.times import render_time
+from agentmemory_operator.zones.rules.sealing import PROFESSIONAL
 
 Json = dict[str, Any]
 
@@ -19,10 +21,33 @@ Json = dict[str, Any]
 class ForgetIn(Body):
     """What to forget of a user; without `filters` and `older_than` everything: the user is erased."""
 
-    user_id: UserId = Field(description="Whose memories: a user, `group:NAME` or `global`.")
+    user_id: UserId | None = Field(
+        default=None,
+        description="Whose memories: a user, `group:NAME` or `global`. Required, but for the key of an organisation"
+        " (`zone: PROFESSIONAL` with `crypto`).",
+    )
     filters: Filters = Field(default={}, description="Only what meets these conditions, as in a search.")
     older_than: Time | None = Field(default=None, description="Only what was created before this time.")
+    zone: ZoneName | None = Field(default=None, description="Only the memories of this zone; with `crypto`.")
+    crypto: StrictBool = Field(
+        default=False,
+        description="Delete the keys of the zones first: what they seal is unreadable in every copy from then on.",
+    )
     dry_run: StrictBool = Field(default=False, description="Tell what would be erased, and erase nothing.")
+
+    @model_validator(mode="after")
+    def _names_what_keys_cover(self) -> "ForgetIn":
+        is_part = bool(self.filters) or self.older_than is not None
+        if self.crypto and is_part:
+            raise _wrong("crypto", "a key covers all memories of a zone: leave filters and older_than out")
+        if self.zone is not None and not self.crypto:
+            raise _wrong("zone", "is for crypto: true; or choose memories by filters: {zone: ...}")
+        is_of_many = self.zone == PROFESSIONAL
+        if is_of_many and self.user_id is not None:
+            raise _wrong("user_id", "the key of PROFESSIONAL is the organisation's, not one user's: leave it out")
+        if self.user_id is None and not is_of_many:
+            raise _wrong("user_id", "required: whose memories are erased")
+        return self
 
     def forget_request(self, idempotency_key: str | None) -> ForgetRequest:
         """What the use case takes.
@@ -30,8 +55,15 @@ class ForgetIn(Body):
         Raises:
             RequestInvalid: `filters` are wrong.
         """
-        scope = Scope(user_id=self.user_id, criterion=read_filters(self.filters), older_than=self.older_than)
-        return ForgetRequest(scope=scope, filters=self.filters, idempotency_key=idempotency_key)
+        scope = Scope(
+            user_id=ORGANISATION if self.user_id is None else self.user_id,
+            criterion=read_filters(self.filters),
+            older_than=self.older_than,
+            zone=self.zone,
+        )
+        return ForgetRequest(
+            scope=scope, filters=self.filters, idempotency_key=idempotency_key, deletes_keys_first=self.crypto
+        )
 
 
 class ReceiptParameters(Parameters):
@@ -54,6 +86,9 @@ class ReceiptOut(Answer):
 
     id: str
     counts: ErasedCountsOut
+    keys_deleted: list[ZoneName] = Field(
+        description="Zones of which no key is left: what was sealed with one is unreadable in all copies."
+    )
     sha256: str = Field(description="Of the ids of the erased memories, sorted, each followed by a line feed.")
     at: Time
 
@@ -74,7 +109,7 @@ class ForgottenOut(RootModel[ReceiptOut | WouldForgetOut]):
 class ListedReceiptOut(ReceiptOut):
     """A receipt in the list."""
 
-    scope: str = Field(description="`user`: everything of one user; `older_than`, or `filters`: a part.")
+    scope: str = Field(description="`user`: everything of one user; `zone`, `older_than`, or `filters`: a part.")
 
 
 class ReceiptsOut(Answer):
@@ -87,7 +122,13 @@ class ReceiptsOut(Answer):
 def receipt(issued: ErasureReceipt) -> Json:
     """`ReceiptOut`."""
     times = {"at": render_time(issued.at)}
-    return {"id": issued.id, "counts": _counts(issued.counts), "sha256": issued.sha256, **times}
+    return {
+        "id": issued.id,
+        "counts": _counts(issued.counts),
+        "keys_deleted": issued.keys_deleted,
+        "sha256": issued.sha256,
+        **times,
+    }
 
 
 def would_forget(found: ErasurePreview) -> Json:
@@ -99,6 +140,10 @@ def receipts(page: Receipts) -> Json:
     """`ReceiptsOut`."""
     results = [receipt(issued) | {"scope": issued.scope_name} for issued in page.receipts]
     return {"results": results, "next_before": None if page.next_before is None else render_time(page.next_before)}
+
+
+def _wrong(field: str, message: str) -> PydanticCustomError:
+    return PydanticCustomError("forget", "{message}", {"message": message, "field": field})
 
 
 def _counts(counts: Counts) -> Json:

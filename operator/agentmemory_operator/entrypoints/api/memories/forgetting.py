@@ -9,7 +9,7 @@ from starlette.responses import Response
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import read_model
 from agentmemory_operator.entrypoints.api.fields import Id
-from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.memories import forget_requests
 from agentmemory_operator.entrypoints.api.memories.forget_requests import (
     ForgetIn,
@@ -35,6 +35,8 @@ async def forget(agent: str, request: Request, idempotency_key: Annotated[Id | N
     """
     services = services_of(request)
     sent = await read_model(request, ForgetIn)
+    if sent.user_id is None:
+        rights_of(request).check_all_users()
     wanted = sent.forget_request(idempotency_key)
     opened = await services.directory.open(agent)
     if sent.dry_run:

@@ -14,6 +14,7 @@ from agentmemory_operator.entrypoints.api.fields import (
     Tags,
     Time,
     UserId,
+    ZoneName,
 )
 from agentmemory_operator.entrypoints.api.requests import Body, Parameters
 from agentmemory_operator.memories.item_writes import ItemContent
@@ -59,13 +60,25 @@ class NamespaceParameters(Parameters):
         return owner_of(tuple(self.namespace), self.user_id)
 
 
-class PutParameters(NamespaceParameters):
+class ZonedParameters(NamespaceParameters):
+    """The parameters of every call on one item."""
+
+    zone: ZoneName | None = Field(
+        default=None, description="How it is sealed: a key of each zone is another item. Default: not at all."
+    )
+
+    def address_of(self, key: str) -> Address:
+        """Where the item lies, and whose it is."""
+        return Address(user_id=self.owner, namespace=tuple(self.namespace), key=key, zone=self.zone)
+
+
+class PutParameters(ZonedParameters):
     """Where to put an item."""
 
     key: Id | None = Field(default=None, description="What it is found by; without one a new key is made.")
 
 
-class ItemParameters(NamespaceParameters):
+class ItemParameters(ZonedParameters):
     """Where an item lies."""
 
     key: Id = Field(description="What it is found by.")
@@ -73,7 +86,7 @@ class ItemParameters(NamespaceParameters):
     @property
     def address(self) -> Address:
         """Where the item lies, and whose it is."""
-        return Address(user_id=self.owner, namespace=tuple(self.namespace), key=self.key)
+        return self.address_of(self.key)
 
 
 class KeysParameters(NamespaceParameters):

@@ -20,7 +20,6 @@ from agentmemory_operator.entrypoints.api.memories.item_requests import (
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.schemas import ItemStoredOut, KeysOut, MemoryOut, NamespacesOut, VersionsOut
 from agentmemory_operator.entrypoints.api.use_cases import services_of
-from agentmemory_operator.memories.rules.items import Address
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 
@@ -36,10 +35,9 @@ async def put_item(
 
     The same Idempotency-Key and body again is the same write: it replaces nothing that came after it.
     """
-    services, owner = services_of(request), parameters.owner
-    key = parameters.key or services.items.new_key(idempotency_key)
+    services = services_of(request)
+    address = parameters.address_of(parameters.key or services.items.new_key(idempotency_key))
     sent = await read_model(request, ItemIn)
-    address = Address(user_id=owner, namespace=tuple(parameters.namespace), key=key)
     item = sent.new_item(author=rights_of(request).author, idempotency_key=idempotency_key)
     put = await services.items.put(await services.directory.open(agent), address, item)
     return answers.json_response(answers.item_stored(put))

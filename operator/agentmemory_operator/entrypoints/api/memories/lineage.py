@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import read_model
-from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute
+from agentmemory_operator.entrypoints.api.identity.rights import GuardedRoute, rights_of
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.requests import ChangeIn, ChildrenParameters, TreeParameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import HistoryOut, MemoryOut, PageOut, TreeOut
@@ -16,6 +16,8 @@ from agentmemory_operator.entrypoints.api.use_cases import known_id, services_of
 from agentmemory_operator.memories.hierarchy import list_children, tree_below
 from agentmemory_operator.memories.history import read_history
 from agentmemory_operator.memories.stored import change_head
+from agentmemory_operator.memories.zone_changes import change_zone
+from agentmemory_operator.spec.access import Verb
 
 router = APIRouter(prefix="/v1/agents", redirect_slashes=False, route_class=GuardedRoute)
 
@@ -33,7 +35,11 @@ async def change_memory(
     sent = await read_model(request, ChangeIn)
     memory_id = known_id(id)
     opened = await services.directory.open(agent)
-    record = await change_head(opened, memory_id, sent.changes(), user_id=parameters.user_id)
+    if "zone" in sent.model_fields_set:
+        is_admin = rights_of(request).may(Verb.ADMIN)
+        record = await change_zone(opened, memory_id, sent.zone, user_id=parameters.user_id, is_admin=is_admin)
+    else:
+        record = await change_head(opened, memory_id, sent.changes(), user_id=parameters.user_id)
     return answers.json_response(answers.memory(record, opened))
 
 

@@ -12,6 +12,7 @@ from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import check, parse_json
 from agentmemory_operator.entrypoints.api.fields import (
     Author,
+    Content,
     Id,
     Importance,
     ItemText,
@@ -38,6 +39,8 @@ from agentmemory_operator.spec.times import render_time
 Json = dict[str, Any]
 MEDIA_TYPE = "application/x-ndjson"
 ERRORS_MAX = 100
+# As long as a line may be.
+SEALED_MAX = 1 << 20
 _NEW = frozenset(MemoryIn.model_fields) - {"user_id"}
 
 
@@ -45,6 +48,9 @@ class ExportParameters(UserParameters):
     """What to export."""
 
     vectors: bool = Field(default=False, description="With the vectors, which need not be made again then.")
+    plain: bool = Field(
+        default=False, description="What is sealed in plain text; takes the verb admin. Default: sealed, as it lies."
+    )
 
 
 class ImportParameters(Parameters):
@@ -75,6 +81,13 @@ class LineIn(MemoryIn):
     """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
 
     user_id: UserId | None = Field(default=None, description="That of the request, where it is given.")  # type: ignore[assignment]
+    content: Content | None = Field(default=None, description="The text itself; without `sealed` required.")  # type: ignore[assignment]
+    sealed: str | None = Field(
+        default=None,
+        max_length=SEALED_MAX,
+        description="The sealed text of a memory with a zone, which is opened with the keys of the agent.",
+    )
+    locked: StrictBool = Field(default=False, description="The content is not told; not read.")
     source: Id | None = Field(default=None, description="Where it came from; any name, as older memories have.")
     id: MemoryId | None = Field(default=None, description="Default: made of what the line says.")
     superseded_by: MemoryId | None = Field(default=None, description="Id of the version after it.")
@@ -94,8 +107,17 @@ class LineIn(MemoryIn):
     embedding: str | None = Field(default=None, max_length=1024, description="What made `vector`.")
 
     @model_validator(mode="after")
+    def _says_something(self) -> "LineIn":
+        if self.content is None and self.sealed is None:
+            raise PydanticCustomError("content", "required, where the line has no sealed text", {"field": "content"})
+        if self.sealed is not None and (self.zone is None or self.id is None):
+            raise PydanticCustomError("sealed", "a sealed text comes with its zone and id", {"field": "sealed"})
+        return self
+
+    @model_validator(mode="after")
     def _is_found_by_its_key(self) -> "LineIn":
-        if self.item and (self.key is None or len(self.namespace) < 2):
+        is_told = self.sealed is not None or self.key is not None
+        if self.item and (not is_told or len(self.namespace) < 2):
             message = "an item has a key, and a namespace of at least two parts"
             raise PydanticCustomError("item", "{message}", {"message": message, "field": "item"})
         return self
@@ -112,7 +134,7 @@ class LineIn(MemoryIn):
             rights.check_author(author, field="observed_by")
         if self.user_id not in (None, user_id):
             raise RequestInvalid([FieldError("user_id", f"{self.user_id!r} is not the user of the request")])
-        said = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id}
+        said = {name: getattr(self, name) for name in _NEW} | {"user_id": user_id, "content": self.content or ""}
         # History that was nobody's stays nobody's, where the caller may tell that.
         stored_by = None if Verb.IMPERSONATE in rights.verbs else rights.author
         memory = MemoryIn.model_construct(**said).new_memory(default_type=default_type, stored_by=stored_by)
@@ -129,6 +151,7 @@ class LineIn(MemoryIn):
             changed_at=self.updated_at if self.updated_at is not None else self.created_at,
             versions=tuple(version.item_version() for version in self.versions),
             vector_of=self.embedding,
+            sealed=self.sealed,
         )
 
 
@@ -182,6 +205,8 @@ def render_line(exported: Exported, *, embedding: str) -> bytes:
     """A memory as a line; what it lacks is left out."""
     said = answers.memory(exported.record)
     line = {name: value for name, value in said.items() if value not in (None, (), [], {})}
+    if exported.sealed is not None:
+        line["sealed"] = exported.sealed
     if exported.is_item:
         line["item"] = True
     if exported.versions:

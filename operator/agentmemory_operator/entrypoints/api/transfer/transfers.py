@@ -41,6 +41,7 @@ from agentmemory_operator.entrypoints.api.use_cases import services_of
 from agentmemory_operator.errors import (
     AgentMemoryError,
     FieldError,
+    Forbidden,
     OutcomeUnknown,
     RequestInvalid,
     StoreUnavailable,
@@ -50,6 +51,7 @@ from agentmemory_operator.memories.exports import Exported, export_memories
 from agentmemory_operator.memories.import_batch import Line, Outcome
 from agentmemory_operator.memories.imports import BATCH, embedding_name, import_lines
 from agentmemory_operator.runtime.slices import in_slices
+from agentmemory_operator.spec.access import Verb
 
 LINE_MAX_BYTES = MIB
 # Lines are taken in together until they come to so much.
@@ -70,7 +72,9 @@ async def export(agent: str, request: Request, parameters: Annotated[ExportParam
     hold: Hold = request.scope[HOLD]
     hold.begin_export()
     opened = await services.directory.open(agent)
-    pages = export_memories(opened, parameters.user_id, has_vectors=parameters.vectors)
+    if parameters.plain and not rights_of(request).may(Verb.ADMIN):
+        raise Forbidden("only the verb admin exports sealed memories in plain text: leave it out", field="plain")
+    pages = export_memories(opened, parameters.user_id, has_vectors=parameters.vectors, opens_sealed=parameters.plain)
     # What keeps it from beginning is answered as an error.
     nothing: list[Exported] = []
     first = await anext(pages, nothing)

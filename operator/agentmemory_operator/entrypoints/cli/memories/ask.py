@@ -93,29 +93,37 @@ def search(  # noqa: PLR0913 # each is an option
     return lambda api, agent: api.search(agent, user, query, **options)
 
 
-def remember(
+def remember(  # noqa: PLR0913 # each is an option
     text: Annotated[str, typer.Argument(help="What to remember.")],
     user: User,
     type_: Annotated[str | None, typer.Option("--type", help="One of the agent's types.")] = None,
     importance: Annotated[float | None, typer.Option(help="0..1.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A label; repeatable.")] = None,
     supersedes: Annotated[str | None, typer.Option(help="Id of the memory that this one replaces.")] = None,
+    zone: Annotated[str | None, typer.Option(help="How it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL.")] = None,
 ) -> "Call":
     """Store a memory of a user, durably."""
-    options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes})
+    options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes, "zone": zone})
     return lambda api, agent: api.remember(agent, user, text, **options)
 
 
-def forget(
-    user: User,
+def forget(  # noqa: PLR0913 # each is an option
+    user: Annotated[
+        str | None, typer.Option("--user", help="Whose memories. Left out for the key of an organisation alone.")
+    ] = None,
     filters: Annotated[str | None, typer.Option(help="Only what meets these conditions, as JSON.")] = None,
     older_than: Annotated[str | None, typer.Option(help="Only what was created before this time, RFC 3339.")] = None,
+    zone: Annotated[str | None, typer.Option(help="With --crypto: only what is sealed so.")] = None,
     *,
+    crypto: Annotated[
+        bool, typer.Option("--crypto", help="Delete the keys first: every copy is unreadable from then on.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Tell what would be erased, and erase nothing.")] = False,
     yes: Yes = False,
 ) -> "Call":
     """Erase a user's memories for good, in copies too; without --filters and --older-than everything of the user."""
-    options = _given({"filters": _filters_of(filters), "older_than": older_than})
+    options = _given({"filters": _filters_of(filters), "older_than": older_than, "zone": zone})
+    options |= {"crypto": True} if crypto else {}
     if dry_run:
         return lambda api, agent: api.would_forget(agent, user, **options)
     check_answerable(FORGET, yes=yes)
@@ -199,12 +207,17 @@ def _print(answer: Any, section: Callable[[Any], Section], output: TableJsonOrYa
 
 def _found_section(answer: "SearchResult") -> Section:
     rows = tuple(
-        (f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", " ".join(found.content.split()), found.id)
+        (f"{found.score:.3f}", found.type, f"{found.created_at:%Y-%m-%d}", _shown(found.content), found.id)
         for found in answer.results
     )
     heading = f"{len(rows)} of {answer.total_candidates} memories, by generation {answer.generation}"
     columns = ("SCORE", "TYPE", "CREATED", "CONTENT", "ID") if rows else ()
     return Section(heading, columns=columns, rows=rows, notes=answer.warnings)
+
+
+def _shown(content: str | None) -> str:
+    """A content in one line."""
+    return "(locked: its key is away, or was deleted)" if content is None else " ".join(content.split())
 
 
 def _stored_section(answer: "Stored") -> Section:
@@ -214,7 +227,9 @@ def _stored_section(answer: "Stored") -> Section:
 
 def _receipt_section(answer: "Receipt") -> Section:
     columns, rows = _types_of(answer.counts)
-    return Section(f"erased {answer.counts['total']} memories, receipt {answer.id}", columns=columns, rows=rows)
+    heading = f"erased {answer.counts['total']} memories, receipt {answer.id}"
+    notes = (f"no key is left of {', '.join(answer.keys_deleted)}",) if answer.keys_deleted else ()
+    return Section(heading, columns=columns, rows=rows, notes=notes)
 
 
 def _forgotten_section(answer: "Receipt | Preview") -> Section:

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +19,7 @@ from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
 if TYPE_CHECKING:
-    from agentmemory_operator.client import AsyncMemoryClient, Imported
+    from agentmemory_operator.client import Imported
 
 TOLD_EVERY_S = 1.0
 SENT_BYTES = 256 << 10
@@ -42,6 +42,7 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
         ] = None,
         *,
         vectors: Annotated[bool, typer.Option("--vectors", help="With the vectors.")] = False,
+        plain: Annotated[bool, typer.Option("--plain", help="With what is sealed in plain text; for admins.")] = False,
         namespace: Namespace = None,
         context: Context = None,
         url: Url = None,
@@ -51,7 +52,7 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
 
         async def work() -> int:
             async with reached.of(name, namespace, context, url, token) as (api, agent):
-                return await _export(api, agent, user, file, vectors=vectors)
+                return await _export(file, api.export(agent, user, vectors=vectors, plain=plain), agent)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
 
@@ -82,18 +83,18 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
         _tell(run_verb(work()))
 
 
-async def _export(api: "AsyncMemoryClient", agent: str, user: str, file: Path | None, *, vectors: bool) -> int:
+async def _export(file: Path | None, lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
     """Write the lines beside the file, and in its place once they are all there; return the number of memories."""
     if file is None:
-        return await _write(api, agent, user, sys.stdout.buffer, vectors=vectors)
+        return await _write(sys.stdout.buffer, lines, agent)
     with replacing(file) as draft:
-        return await _write(api, agent, user, draft, vectors=vectors)
+        return await _write(draft, lines, agent)
 
 
-async def _write(api: "AsyncMemoryClient", agent: str, user: str, out: IO[bytes], *, vectors: bool) -> int:
+async def _write(out: IO[bytes], lines: AsyncIterator[dict[str, Any]], agent: str) -> int:
     count, told_s = 0, time.monotonic()
     with JobProgress(f"memories of {agent}") as progress:
-        async for line in api.export(agent, user, vectors=vectors):
+        async for line in lines:
             out.write(json.dumps(line, ensure_ascii=False, separators=(",", ":")).encode() + b"\n")
             count += 1
             if time.monotonic() - told_s > TOLD_EVERY_S:

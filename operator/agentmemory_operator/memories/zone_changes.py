@@ -1,0 +1,112 @@
+"""Move a memory to another zone: all its versions, each in place, under the ids that they have.
+
+What was written before it rose stays as it was in older snapshots, and an id that was made of the content still lets
+whoever guesses the content see that he is right; docs/zones.md says so.
+"""
+
+import secrets
+
+from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.errors import Conflict, Forbidden, KeysUnavailable, RequestInvalid, StoreUnavailable
+from agentmemory_operator.memories import session_keywords
+from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
+from agentmemory_operator.memories.history import version_ids
+from agentmemory_operator.memories.point_pages import read_row, replace_row
+from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
+from agentmemory_operator.memories.rules.record import (
+    CHANGED_KEY,
+    DUE_KEY,
+    EDIT_KEY,
+    ITEM_NAMESPACE_KEY,
+    LOGGED_KEY,
+    ORDER_KEY,
+    TOMBSTONE_KEY,
+    WINDOW_KEY,
+    MemoryRecord,
+    Payload,
+    hash_content,
+    record_of,
+)
+from agentmemory_operator.memories.stored import own_row
+from agentmemory_operator.memories.zoned import has_vector, sinks, zone_errors
+from agentmemory_operator.ports.base import Json, Vector
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
+
+# What a point in a zone does not bear: it has no place among its session's texts, and nothing tells its request.
+_LEFT = frozenset({ZONE_KEY, ORDER_KEY, WINDOW_KEY, "requestHash"})
+
+
+async def change_zone(
+    agent: Agent, memory_id: str, zone: str | None, *, user_id: str, is_admin: bool = False
+) -> MemoryRecord:
+    """Move a memory and its earlier versions to a zone; None is none.
+
+    Args:
+        is_admin: it may be sealed less than before.
+
+    Raises:
+        RequestInvalid: the agent does not take the zone, or not of this user.
+        NotFound: unknown, another user's, expired or deleted.
+        Forbidden: it would be sealed less.
+        Conflict: it is an item, whose zone is a part of its address.
+        KeysUnavailable: a key cannot be had now, or is gone.
+        OutcomeUnknown: some versions may have been moved; the same again moves the rest.
+    """
+    if errors := zone_errors(agent, zone, user_id):
+        raise RequestInvalid(errors)
+    row = await own_row(agent, memory_id, user_id=user_id)
+    if sinks(row.get(ZONE_KEY), zone) and not is_admin:
+        raise Forbidden(f"zone: {memory_id} is {row[ZONE_KEY]}: only the verb admin lets it be sealed less")
+    if ITEM_NAMESPACE_KEY in row:
+        raise Conflict(f"zone: {memory_id} is an item, whose zone is a part of its address: put it again in that zone")
+    ids = await version_ids(agent, row)
+    for version_id in ids:
+        await _move(agent, version_id, zone)
+    with midway():
+        await session_keywords.settle(agent, ids)
+        return record_of(await own_row(agent, memory_id, user_id=user_id))
+
+
+async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
+    """Write one version as the zone has it, unless it is in it, or was deleted meanwhile."""
+    for _ in range(MAX_ATTEMPTS):
+        [point] = await agent.store.retrieve(agent.alias, [memory_id], vectors=True) or [{"payload": {}}]
+        row: Payload = point["payload"]
+        if not row or TOMBSTONE_KEY in row or row.get(ZONE_KEY) == zone:
+            return
+        if is_locked(row):
+            raise KeysUnavailable(f"memory {memory_id} is locked: its key is away, or was deleted")
+        mark = secrets.token_hex(8)
+        moved = await _moved(agent, point, zone, mark)
+        await replace_row(agent, moved, only(memory_id, equals("rev", row["rev"]), NOT_DELETED))
+        with midway():
+            after = await read_row(agent, memory_id)
+        if after is None or after.get(EDIT_KEY) == mark:
+            return
+    raise StoreUnavailable(f"memory {memory_id} is being changed by many at once: try again")
+
+
+async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json:
+    row, now_ms = point["payload"], agent.clock.now_ms()
+    payload: Payload = {key: value for key, value in row.items() if key not in _LEFT}
+    payload |= {"rev": row["rev"] + 1, "updatedAt": now_ms, LOGGED_KEY: now_ms, CHANGED_KEY: now_ms, EDIT_KEY: mark}
+    payload |= {ZONE_KEY: zone} if zone else {"contentHash": hash_content(row["content"])}
+    # The texts that hold its words are found by this mark.
+    payload |= {DUE_KEY: True} if ORDER_KEY in row else {}
+    vector = await _vector_of(agent, point) if has_vector(agent, zone) else {}
+    moved = {"id": row["id"], "vector": vector, "payload": payload}
+    words = (await session_keywords.words(agent, [record_of(payload)])).get(row["id"])
+    return words.on(moved, agent.keyword) if words and agent.keyword else moved
+
+
+async def _vector_of(agent: Agent, point: Json) -> Vector:
+    """The vector that a version has, else a new one."""
+    found = point.get("vector") or {}
+    dense = found.get("") if isinstance(found, dict) else found
+    if dense:
+        vector: Vector = dense
+        return vector
+    if agent.takes_vectors:
+        raise Conflict(f"zone: {point['id']} has no vector, and this agent embeds nothing: store it again with one")
+    [vector] = await agent.embedder.embed([point["payload"]["content"]])
+    return vector

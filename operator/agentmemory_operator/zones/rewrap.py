@@ -1,0 +1,91 @@
+"""Brings the data keys of an agent under the wrapping key in force, shard by shard; no memory is touched.
+
+Killed anywhere it is begun again: a key that is under the wrapping key in force is left as it is, and every shard is
+written by compare-and-set, so that no key that is made or destroyed meanwhile is lost, or comes back.
+"""
+
+import asyncio
+import random
+from dataclasses import dataclass, replace
+
+from agentmemory_operator.errors import Conflict, KeysUnavailable, TransientError
+from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.zones.rules.entries import KeyEntry, Ring
+from agentmemory_operator.zones.rules.shards import Shard
+from agentmemory_operator.zones.wrapping import WrappingKeys
+
+ATTEMPTS = 8
+"""Of a write that others are ahead of."""
+
+_WAIT_S = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """What a walk through an agent's shards found.
+
+    Attributes:
+        shards: how many there are.
+        keys: how many data keys there are.
+        rewrapped: how many of them it brought under the wrapping key in force.
+        unreadable: how many are under another one, or were changed where they are kept.
+        trouble: what is wrong with the first of those; empty where there is none.
+    """
+
+    shards: int = 0
+    keys: int = 0
+    rewrapped: int = 0
+    unreadable: int = 0
+    trouble: str = ""
+
+    def __add__(self, other: "Census") -> "Census":
+        """Both together."""
+        return Census(
+            shards=self.shards + other.shards,
+            keys=self.keys + other.keys,
+            rewrapped=self.rewrapped + other.rewrapped,
+            unreadable=self.unreadable + other.unreadable,
+            trouble=self.trouble or other.trouble,
+        )
+
+
+async def rewrap(shards: KeyShards, ring: Ring, wrapping: WrappingKeys) -> Census:
+    """Bring every key under the current wrapping key; keys that cannot be opened stay as they are.
+
+    Raises:
+        TransientError: the store is away, a shard cannot be read, or others write it all the time; what is done stays.
+    """
+    found = Census()
+    for name in await shards.list_names(ring):
+        found += await _rewrap_shard(shards, ring, name, wrapping)
+    return found
+
+
+async def _rewrap_shard(shards: KeyShards, ring: Ring, name: str, wrapping: WrappingKeys) -> Census:
+    for attempt in range(ATTEMPTS):
+        shard = await shards.read(ring, name)
+        wanted, found = rewrapped(shard, wrapping)
+        if not found.rewrapped:
+            return found
+        try:
+            await shards.write(wanted)
+        except Conflict:
+            await asyncio.sleep(_WAIT_S * 2**attempt * random.random())
+        else:
+            return found
+    raise TransientError(f"many write shard {name} of the keys of agent {ring} at once")
+
+
+def rewrapped(shard: Shard, wrapping: WrappingKeys) -> tuple[Shard, Census]:
+    """A shard whose keys are under the current wrapping key, and what was found in it."""
+    entries: dict[str, KeyEntry] = {}
+    found = Census(shards=1, keys=len(shard.entries))
+    for key_id, entry in shard.entries.items():
+        try:
+            entries[key_id] = wrapping.rewrap(key_id, entry)
+        except KeysUnavailable as exc:
+            entries[key_id] = entry
+            found += Census(unreadable=1, trouble=str(exc))
+        else:
+            found += Census(rewrapped=entries[key_id] is not entry)
+    return replace(shard, entries=entries), found

@@ -1,0 +1,412 @@
+"""Privacy zones over HTTP: what is sealed, what is locked, what nobody reads any more, down to the bytes on disk."""
+
+import json
+import pathlib
+import shutil
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.memories.repair import Sweeper
+from agentmemory_operator.spec.naming import alias_of
+from tests.support.web.api_stack import Stack, build_services, create_collection, dev_qdrant, running_api
+from tests.support.zone_agents import Keys, zoned_document
+
+SEALED, SEEN, PLAIN, FEW = "sealed", "seen", "plain", "few"
+WORDS = {"index": {"keyword": {"enabled": True}}, "lifecycle": {"deduplicate": True}}
+DOCUMENTS = (
+    zoned_document(SEALED, **WORDS),
+    zoned_document(SEEN, {"vectors": ["SENSITIVE", "PERSONAL"], "words": ["PERSONAL"]}, **WORDS),
+    zoned_document(FEW, {"allowed": ["PERSONAL"], "vectors": ["PERSONAL"]}),
+)
+ZONES = ("SENSITIVE", "PERSONAL", "PROFESSIONAL")
+SECRET = "Xylophonitis was diagnosed on Thursday"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("zones") / "data"
+
+
+@pytest.fixture(scope="module")
+def keys() -> Keys:
+    return Keys()
+
+
+@pytest.fixture(scope="module")
+def zoned(data: pathlib.Path, keys: Keys) -> Iterator[Stack]:
+    with dev_qdrant(data) as qdrant_url:
+        for document in DOCUMENTS:
+            create_collection(qdrant_url, document)
+        with running_api(qdrant_url, *DOCUMENTS, zone_keys_of=keys.of) as running:
+            yield running
+
+
+@pytest.fixture(scope="module")
+def client(zoned: Stack) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=zoned.api_url, timeout=20) as client:
+        yield client
+
+
+def store(client: httpx.Client, user: str, content: str, zone: str | None, *, agent: str = SEALED, **more: Any) -> Any:
+    body = {"user_id": user, "content": content, "zone": zone, **more}
+    answer = client.post(f"/v1/agents/{agent}/memories", json=body)
+    assert answer.status_code == 201, answer.text
+    return answer.json()["id"]
+
+
+def read(client: httpx.Client, user: str, memory_id: str, *, agent: str = SEALED) -> Any:
+    answer = client.get(f"/v1/agents/{agent}/memories/{memory_id}", params={"user_id": user})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def search(client: httpx.Client, user: str, query: str, *, agent: str = SEALED) -> list[str]:
+    body = {"user_id": user, "query": query, "threshold": -1}
+    answer = client.post(f"/v1/agents/{agent}/search", json=body)
+    assert answer.status_code == 200, answer.text
+    return [found["id"] for found in answer.json()["results"]]
+
+
+def point(stack: Stack, memory_id: str, agent: str = SEALED) -> Any:
+    """Return a point as it lies in the engine."""
+    body = {"ids": [memory_id], "with_payload": True, "with_vector": True}
+    answer = httpx.post(f"{stack.qdrant_url}/collections/{alias_of(agent)}/points", json=body)
+    [found] = answer.json()["result"]
+    return found
+
+
+def told_of(memories: list[Any], names: Sequence[str]) -> dict[str, list[Any]]:
+    """Return some fields of memories, by id."""
+    return {memory["id"]: [memory[name] for name in names] for memory in memories}
+
+
+def files_with(folder: pathlib.Path, word: str) -> list[str]:
+    """Return the files whose bytes hold a word."""
+    return [str(path) for path in folder.rglob("*") if path.is_file() and word.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_what_has_a_zone_is_read_as_it_was_stored_and_lies_sealed(
+    client: httpx.Client, zoned: Stack, user: str, zone: str
+) -> None:
+    said = {"metadata": {"ward": "Zeta"}, "context": "in Quorn", "key": "diag", "subject": "Ada", "tags": ["health"]}
+
+    memory_id = store(client, user, SECRET, zone, **said)
+
+    shown = read(client, user, memory_id)
+    assert {name: shown[name] for name in said} == said
+    assert (shown["content"], shown["zone"], shown["locked"]) == (SECRET, zone, False)
+    lying = json.dumps(point(zoned, memory_id)["payload"])
+    assert not [word for word in ("Xylo", "Zeta", "Quorn", "diag", "Ada") if word in lying]
+    assert ("health" in lying) is (zone != "SENSITIVE")
+
+
+def test_nothing_of_it_lies_in_the_files_of_the_engine_nor_in_its_snapshots(
+    client: httpx.Client, zoned: Stack, user: str, data: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    for zone in ZONES:
+        store(client, user, f"Hippogriffine {zone} therapy", zone, session_id="s", metadata={"doctor": "Wrzesniewski"})
+    store(client, user, "Borborygmus is a word that lies there plainly", None, session_id="s")
+    made = httpx.post(f"{zoned.qdrant_url}/collections/{alias_of(SEALED)}__1/snapshots", timeout=60).json()["result"]
+    snapshot = tmp_path / "snapshot"
+    url = f"{zoned.qdrant_url}/collections/{alias_of(SEALED)}__1/snapshots/{made['name']}"
+    snapshot.write_bytes(httpx.get(url, timeout=60).content)
+    shutil.unpack_archive(snapshot, tmp_path / "unpacked", format="tar")
+
+    for folder in (data, tmp_path):
+        assert files_with(folder, "Borborygmus"), "the words of what is not sealed are found so"
+        assert [files_with(folder, word) for word in ("Hippogriffine", "Wrzesniewski")] == [[], []]
+
+
+def test_a_sensitive_memory_is_in_no_index_by_meaning_or_words_and_others_are_found(
+    client: httpx.Client, zoned: Stack, user: str
+) -> None:
+    ids = {zone: store(client, user, f"{zone} likes pangolins", zone, session_id="s") for zone in ZONES}
+    after = store(client, user, "they talked on", None, session_id="s")
+
+    assert point(zoned, ids["SENSITIVE"])["vector"] in ({}, None)
+    assert set(point(zoned, ids["PERSONAL"])["vector"]) != set(point(zoned, after)["vector"])
+    assert not point(zoned, after)["payload"].get("windowIds"), "no neighbour holds its words"
+    found = search(client, user, "pangolins")
+    assert set(found) == {ids["PERSONAL"], ids["PROFESSIONAL"], after}
+
+
+def test_an_object_may_let_zones_be_found(client: httpx.Client, zoned: Stack, user: str) -> None:
+    ids = [store(client, user, f"{zone} likes pangolins", zone, agent=SEEN) for zone in ("SENSITIVE", "PERSONAL")]
+
+    assert set(search(client, user, "pangolins", agent=SEEN)) == set(ids)
+    assert list(point(zoned, ids[1], SEEN)["vector"]) != list(point(zoned, ids[0], SEEN)["vector"])
+
+
+@pytest.mark.parametrize(
+    ("agent", "said", "field"),
+    [
+        (FEW, {"zone": "SENSITIVE"}, "zone"),
+        (SEALED, {"zone": "PERSONAL", "user_id": "global"}, "zone"),
+        (SEALED, {"zone": "Personal"}, "zone"),
+    ],
+)
+def test_a_zone_that_an_agent_does_not_take_is_refused(
+    client: httpx.Client, user: str, agent: str, said: dict[str, str], field: str
+) -> None:
+    answer = client.post(f"/v1/agents/{agent}/memories", json={"user_id": user, "content": "c"} | said)
+
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+
+
+def test_what_is_said_again_in_a_zone_is_one_memory_and_plainly_another(
+    client: httpx.Client, zoned: Stack, user: str
+) -> None:
+    first, again = (store(client, user, SECRET, "PERSONAL") for _ in range(2))
+    plain = store(client, user, SECRET, None)
+
+    assert first == again != plain
+    rows = [point(zoned, memory_id)["payload"] for memory_id in (first, plain)]
+    assert rows[0]["contentHash"] != rows[1]["contentHash"]
+    assert set(rows[0]["lookupIds"]).isdisjoint(rows[1]["lookupIds"])
+
+
+def test_the_same_idempotency_key_gives_the_same_memory(client: httpx.Client, user: str) -> None:
+    body = {"user_id": user, "content": SECRET, "zone": "SENSITIVE"}
+    headers = {"Idempotency-Key": f"once-{user}"}
+    ids = {client.post(f"/v1/agents/{SEEN}/memories", json=body, headers=headers).json()["id"] for _ in range(2)}
+    other = client.post(f"/v1/agents/{SEEN}/memories", json=body | {"content": "other"}, headers=headers)
+
+    assert len(ids) == 1
+    assert other.status_code == 409
+
+
+def test_while_keys_are_away_writes_wait_reads_are_locked_and_all_else_goes_on(
+    client: httpx.Client, keys: Keys, user: str
+) -> None:
+    ids = [store(client, user, f"{zone} likes pangolins", zone) for zone in ("PERSONAL", None)]
+    before = search(client, user, "pangolins")
+
+    with keys.away():
+        refused = client.post(
+            f"/v1/agents/{SEALED}/memories", json={"user_id": user, "content": "c", "zone": "PERSONAL"}
+        )
+        batch = [{"user_id": user, "content": "c", "zone": zone} for zone in ("SENSITIVE", None)]
+        results = client.post(f"/v1/agents/{SEALED}/memories/batch", json={"memories": batch}).json()["results"]
+        assert search(client, user, "pangolins")[:2] == before
+        shown = read(client, user, ids[0])
+        changed = client.patch(
+            f"/v1/agents/{SEALED}/memories/{ids[0]}", params={"user_id": user}, json={"metadata": {"a": 1}}
+        )
+        pinned = client.patch(
+            f"/v1/agents/{SEALED}/memories/{ids[0]}", params={"user_id": user}, json={"importance": 0.9}
+        )
+        page = client.get(f"/v1/agents/{SEALED}/memories", params={"user_id": user}).json()["results"]
+
+    assert refused.status_code == changed.status_code == 503
+    assert refused.json()["type"] == "/problems/keys-unavailable"
+    assert int(refused.headers["Retry-After"]) >= 1
+    assert [result.get("id") is None for result in results] == [True, False]
+    assert (shown["content"], shown["locked"], shown["zone"], shown["metadata"]) == (None, True, "PERSONAL", {})
+    assert {one["id"]: one["locked"] for one in page}[ids[0]] is True
+    assert pinned.json()["importance"] == 0.9
+    assert read(client, user, ids[0])["content"] == "PERSONAL likes pangolins"
+
+
+def test_no_keys_are_made_in_the_place_of_lost_ones_and_a_backup_brings_all_back(
+    client: httpx.Client, keys: Keys, user: str
+) -> None:
+    memory_id = store(client, user, SECRET, "PERSONAL")
+
+    with keys.lost():
+        asked = {"user_id": f"{user}-new", "content": "c", "zone": "PERSONAL"}
+        refused = client.post(f"/v1/agents/{SEALED}/memories", json=asked)
+        assert read(client, user, memory_id)["locked"] is True
+
+    assert (refused.status_code, refused.json()["type"]) == (503, "/problems/keys-unavailable")
+    keys.let_known_ones_age()
+    assert read(client, user, memory_id)["content"] == SECRET
+    other = store(client, asked["user_id"], "c", "PERSONAL")
+    assert read(client, asked["user_id"], other)["content"] == "c"
+
+
+def test_an_api_that_starts_while_keys_are_away_serves_all_else_and_opens_them_later(
+    client: httpx.Client, zoned: Stack, keys: Keys, user: str
+) -> None:
+    ids = {zone: store(client, user, f"{zone} likes pangolins", zone) for zone in ("PERSONAL", None)}
+
+    with (
+        keys.away(),
+        running_api(zoned.qdrant_url, DOCUMENTS[0], zone_keys_of=keys.of) as started,
+        httpx.Client(base_url=started.api_url, timeout=20) as late,
+    ):
+        assert late.get("/readyz").status_code == 200
+        assert set(search(late, user, "pangolins")) == set(ids.values())
+        locked = {zone: read(late, user, memory_id)["locked"] for zone, memory_id in ids.items()}
+        assert locked == {"PERSONAL": True, None: False}
+        keys.shards.error = None
+        assert read(late, user, ids["PERSONAL"])["content"] == "PERSONAL likes pangolins"
+
+
+def test_metadata_change_in_place_and_stay_sealed(client: httpx.Client, zoned: Stack, user: str) -> None:
+    memory_id = store(client, user, SECRET, "SENSITIVE", tags=["one"])
+    path, whose = f"/v1/agents/{SEALED}/memories/{memory_id}", {"user_id": user}
+
+    client.patch(path, params=whose, json={"metadata": {"ward": "Zeta"}, "tags": ["two"]})
+
+    shown = read(client, user, memory_id)
+    assert (shown["metadata"], shown["tags"], shown["content"]) == ({"ward": "Zeta"}, ["two"], SECRET)
+    lying = json.dumps(point(zoned, memory_id))
+    assert [word for word in ("Zeta", "two") if word in lying] == []
+
+
+def test_a_memory_rises_with_all_its_versions_and_its_neighbours_lose_its_words(
+    client: httpx.Client, zoned: Stack, user: str
+) -> None:
+    old = store(client, user, "Xylophonitis maybe", None, session_id="s")
+    new = store(client, user, "Xylophonitis for sure", None, session_id="s", supersedes=old)
+    after = store(client, user, "then they talked on", None, session_id="s")
+    assert point(zoned, after)["payload"]["windowIds"] == [new]
+
+    path, whose = f"/v1/agents/{SEALED}/memories/{new}", {"user_id": user}
+    risen = client.patch(path, params=whose, json={"zone": "SENSITIVE"})
+
+    assert (risen.status_code, risen.json()["zone"]) == (200, "SENSITIVE")
+    for memory_id in (old, new):
+        lying = point(zoned, memory_id)
+        assert "Xylo" not in json.dumps(lying)
+        assert lying["vector"] in ({}, None)
+    assert not point(zoned, after)["payload"].get("windowIds")
+    assert [version["zone"] for version in client.get(f"{path}/history", params=whose).json()["results"]] == [
+        "SENSITIVE",
+        "SENSITIVE",
+    ]
+    successor = {"user_id": user, "content": "c", "supersedes": new}
+    assert client.post(f"/v1/agents/{SEALED}/memories", json=successor).status_code == 409
+    together = client.patch(path, params=whose, json={"zone": None, "pinned": True})
+    assert (together.status_code, together.json()["errors"][0]["field"]) == (422, "zone")
+    # Without identities whoever asks may all.
+    assert client.patch(path, params=whose, json={"zone": None}).json()["zone"] is None
+    assert read(client, user, new)["content"] == "Xylophonitis for sure"
+    assert set(search(client, user, "Xylophonitis")) == {new, after}
+
+
+@pytest.mark.parametrize("zone", ["SENSITIVE", "PROFESSIONAL"])
+def test_an_item_lies_under_its_key_of_a_zone(client: httpx.Client, zoned: Stack, user: str, zone: str) -> None:
+    path, place = f"/v1/agents/{SEALED}/items", {"namespace": ["memories", user], "key": "diag"}
+    for content in ("Xylophonitis maybe", "Xylophonitis for sure"):
+        put = client.put(path, params=place | {"zone": zone}, json={"content": content})
+    plain = client.put(path, params=place, json={"content": "nothing"})
+
+    assert put.json()["memory_id"] != plain.json()["memory_id"]
+    assert client.get(path, params=place | {"zone": zone}).json()["content"] == "Xylophonitis for sure"
+    assert client.get(path, params=place).json()["content"] == "nothing"
+    assert "diag" not in json.dumps(point(zoned, put.json()["memory_id"])["payload"])
+    assert client.get(f"/v1/agents/{SEALED}/keys", params={"namespace": ["memories", user]}).json()["results"] == [
+        "diag",
+        "diag",
+    ]
+    assert client.delete(path, params=place | {"zone": zone}).status_code == 204
+    assert client.get(path, params=place | {"zone": zone}).status_code == 404
+
+
+def test_an_export_is_sealed_and_comes_back_with_its_keys(client: httpx.Client, user: str) -> None:
+    for zone in (*ZONES, None):
+        store(client, user, f"{SECRET} {zone}", zone, tags=["t"], metadata={"ward": "Zeta"})
+    path = f"/v1/agents/{SEALED}"
+
+    sealed, plain = (
+        client.get(f"{path}/export", params={"user_id": user, "plain": flag}).content for flag in ("false", "true")
+    )
+
+    assert sealed.count(b"Xylophonitis") == 1
+    assert plain.count(b"Xylophonitis") == 4
+    for lines in (sealed, plain):
+        before = client.get(f"{path}/memories", params={"user_id": user}).json()["results"]
+        for memory in before:
+            client.delete(f"{path}/memories/{memory['id']}", params={"user_id": user})
+        headers = {"Content-Type": "application/x-ndjson"}
+        told = client.post(f"{path}/import", params={"user_id": user}, content=lines, headers=headers).json()
+        assert told["counts"] == {"lines": 4, "imported": 4, "present": 0, "failed": 0}, told
+        after = client.get(f"{path}/memories", params={"user_id": user}).json()["results"]
+        said = ("id", "content", "zone", "tags", "metadata", "locked")
+        assert told_of(after, said) == told_of(before, said)
+
+
+def test_a_sealed_line_opens_nowhere_else(client: httpx.Client, user: str) -> None:
+    store(client, user, SECRET, "PERSONAL")
+    [line, _] = client.get(f"/v1/agents/{SEALED}/export", params={"user_id": user}).content.splitlines()
+    headers = {"Content-Type": "application/x-ndjson"}
+    moved = json.loads(line) | {"user_id": None, "id": "00000000-0000-4000-8000-000000000001"}
+    del moved["user_id"]
+
+    for agent, content in ((SEEN, line), (SEALED, json.dumps(moved).encode())):
+        whose = {"user_id": user}
+        told = client.post(f"/v1/agents/{agent}/import", params=whose, content=content, headers=headers).json()
+        assert told["counts"]["failed"] == 1
+        assert told["errors"][0]["error"]["detail"].startswith("sealed:")
+
+
+def test_a_deleted_key_leaves_nothing_that_can_be_read(client: httpx.Client, zoned: Stack, user: str) -> None:
+    ids = {zone: store(client, user, f"{SECRET} {zone}", zone) for zone in (*ZONES, None)}
+    copies = {zone: point(zoned, memory_id) for zone, memory_id in ids.items()}
+    path = f"/v1/agents/{SEALED}"
+
+    part = client.post(f"{path}/forget", json={"user_id": user, "crypto": True, "zone": "SENSITIVE"}).json()
+
+    assert (part["counts"]["total"], part["keys_deleted"]) == (1, ["SENSITIVE"])
+    assert read(client, user, ids["PERSONAL"])["content"] == f"{SECRET} PERSONAL"
+    receipt = client.post(f"{path}/forget", json={"user_id": user}).json()
+    assert (receipt["counts"]["total"], sorted(receipt["keys_deleted"])) == (3, ["PERSONAL", "SENSITIVE"])
+    listed = client.get(f"{path}/receipts", params={"user_id": user}).json()["results"]
+    assert {one["scope"]: sorted(one["keys_deleted"]) for one in listed} == {
+        "zone": ["SENSITIVE"],
+        "user": ["PERSONAL", "SENSITIVE"],
+    }
+    # Copies of before, as a snapshot brings them back under ids that nothing erases.
+    for zone in ZONES:
+        body = {"points": [copies[zone] | {"vector": {}}]}
+        httpx.put(f"{zoned.qdrant_url}/collections/{alias_of(SEALED)}/points?wait=true", json=body)
+        shown = read(client, user, ids[zone])
+        assert shown["locked"] is (zone != "PROFESSIONAL")
+    # A new memory of the same user has a new key.
+    assert read(client, user, store(client, user, SECRET, "PERSONAL"))["content"] == SECRET
+
+
+def test_the_key_of_an_organisation_goes_by_itself(client: httpx.Client, user: str) -> None:
+    memory_id = store(client, user, SECRET, "PROFESSIONAL", agent=SEEN)
+
+    answer = client.post(f"/v1/agents/{SEEN}/forget", json={"crypto": True, "zone": "PROFESSIONAL"})
+
+    assert (answer.status_code, answer.json()["keys_deleted"]) == (200, ["PROFESSIONAL"])
+    assert read(client, user, memory_id, agent=SEEN)["locked"] is True
+
+
+@pytest.mark.parametrize(
+    ("said", "field"),
+    [
+        ({"user_id": "u", "crypto": True, "older_than": "2026-01-01T00:00:00Z"}, "crypto"),
+        ({"user_id": "u", "zone": "PERSONAL"}, "zone"),
+        ({"user_id": "u", "crypto": True, "zone": "PROFESSIONAL"}, "user_id"),
+        ({"crypto": True, "zone": "PERSONAL"}, "user_id"),
+        ({}, "user_id"),
+    ],
+)
+def test_what_a_key_does_not_cover_is_refused(client: httpx.Client, said: dict[str, Any], field: str) -> None:
+    answer = client.post(f"/v1/agents/{SEALED}/forget", json=said)
+
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, field)
+
+
+async def test_the_sweep_makes_the_vectors_that_a_rebuild_could_not(
+    client: httpx.Client, zoned: Stack, keys: Keys, user: str
+) -> None:
+    memory_id = store(client, user, "pangolins are shy", "PERSONAL", agent=SEEN)
+    body = {"points": [memory_id], "vector": list(point(zoned, memory_id, SEEN)["vector"])}
+    url = f"{zoned.qdrant_url}/collections/{alias_of(SEEN)}/points/vectors/delete?wait=true"
+    httpx.post(url, json=body).raise_for_status()
+    assert search(client, user, "pangolins", agent=SEEN) == []
+
+    services = build_services(zoned.qdrant_url, DOCUMENTS[1], zone_keys_of=keys.of)
+    await Sweeper(services.directory).sweep(SEEN)
+    await (await services.directory.open(SEEN)).store.close()
+
+    assert search(client, user, "pangolins", agent=SEEN) == [memory_id]

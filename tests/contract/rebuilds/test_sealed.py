@@ -1,0 +1,28 @@
+"""A rebuild with another embedding carries sealed memories without opening them: the API makes their vectors later."""
+
+from tests.support.engine.agents import FakeEmbedder
+from tests.support.job.rebuild_world import POINTS, FullWorld
+
+
+async def test_what_is_sealed_is_carried_as_it_lies_and_not_embedded(qdrant_url: str) -> None:
+    world = FullWorld(qdrant_url)
+    await world.begin(embedding={"provider": "openai", "model": "m", "dimensions": 4})
+    embedder = world.embedders["m"] = FakeEmbedder(size=4)
+    for number in range(POINTS):
+        world.put(number, content=f"content {number}", rev=1)
+    sealed = {"zone": "PERSONAL", "sealed": "0123456789abcdef0123456789abcdef.AAAA", "rev": 1}
+    for number in range(POINTS, POINTS + 3):
+        world.put(number, **sealed)
+
+    await world.rebuild(passes=20)
+
+    assert world.told["state"] == "Done", world.told
+    rows = world.rows()
+    assert {number: rows[number]["sealed"] for number in range(POINTS, POINTS + 3)} == dict.fromkeys(
+        range(POINTS, POINTS + 3), sealed["sealed"]
+    )
+    assert set(embedder.texts) == {f"content {number}" for number in range(POINTS)}
+    body = {"ids": [0, POINTS], "with_vector": True}
+    points = world.http.post(f"/collections/{world.alias}/points", json=body).json()["result"]
+    assert {point["id"]: bool(point["vector"]) for point in points} == {0: True, POINTS: False}
+    await world.close()

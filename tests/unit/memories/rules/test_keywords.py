@@ -1,0 +1,17 @@
+"""Keyword vectors on points."""
+
+from typing import Any
+
+import pytest
+
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, KeywordSource
+from agentmemory_operator.memories.rules.keywords import Words
+
+SOURCE = KeywordSource(language="english", window=2)
+
+
+@pytest.mark.parametrize(("vector", "names"), [([1.0, 0.0], {"", KEYWORD_VECTOR}), ({}, {KEYWORD_VECTOR})])
+def test_a_point_without_a_vector_gets_words_and_no_empty_vector(vector: Any, names: set[str]) -> None:
+    point = {"id": "1", "vector": vector, "payload": {"content": "pear tart"}}
+
+    assert set(Words("pear tart").on(point, SOURCE)["vector"]) == names

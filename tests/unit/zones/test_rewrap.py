@@ -1,0 +1,214 @@
+"""Another wrapping key: every data key comes under it, none is lost, made or brought back on the way."""
+
+import base64
+import os
+from dataclasses import replace
+
+import pytest
+
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.zones import rewrap as module
+from agentmemory_operator.zones.keyring import Keyring
+from agentmemory_operator.zones.rewrap import Census, rewrap
+from agentmemory_operator.zones.rules.entries import Ring, shard_at
+from agentmemory_operator.zones.rules.shards import Shard
+from agentmemory_operator.zones.wrapping import WrappingKeys
+from tests.support.engine.fakes import FakeClock
+from tests.support.zones import RING, FakeKeyShards, FakeWrapping, agent_keys, keyring
+
+USERS = [f"user-{number}" for number in range(80)]
+
+
+class Bench:
+    """An agent whose users have keys in several shards, and replicas that use them."""
+
+    def __init__(self) -> None:
+        self.shards, self.wrapping, self.clock = FakeKeyShards(), FakeWrapping(), FakeClock()
+        self.keys = agent_keys(RING, self.wrapping)
+        self.ids: dict[str, str] = {}
+
+    def replica(self) -> Keyring:
+        return keyring(self.clock, self.shards)
+
+    async def fill(self, users: list[str] = USERS) -> None:
+        replica = self.replica()
+        for user in users:
+            self.ids[user] = (await replica.writing(self.keys, "PERSONAL", user)).id
+
+    async def material(self) -> dict[str, bytes]:
+        """Return what every key is, as a replica that just started opens it."""
+        found = await self.replica().reading(self.keys, self.ids.values())
+        return {key_id: key.cipher_key + key.mac for key_id, key in found.items()}
+
+    async def fingerprints(self) -> set[str]:
+        names = await self.shards.list_names(RING)
+        return {entry.by for name in names for entry in (await self.shards.read(RING, name)).entries.values()}
+
+    async def rewrap(self) -> Census:
+        return await rewrap(self.shards, RING, self.wrapping.keys)
+
+
+async def test_every_key_comes_under_the_current_one_and_is_what_it_was() -> None:
+    bench = Bench()
+    await bench.fill()
+    before = await bench.material()
+    bench.wrapping.rotate()
+
+    census = await bench.rewrap()
+
+    assert (census.keys, census.rewrapped, census.unreadable) == (len(USERS), len(USERS), 0)
+    bench.wrapping.forget_previous()
+    assert await bench.fingerprints() == {bench.wrapping.keys.fingerprint}
+    assert await bench.material() == before
+
+
+async def test_what_is_done_is_not_written_again() -> None:
+    bench = Bench()
+    await bench.fill()
+    bench.wrapping.rotate()
+    await bench.rewrap()
+    writes = bench.shards.calls["write"]
+
+    assert (await bench.rewrap()).rewrapped == 0
+    assert bench.shards.calls["write"] == writes
+
+
+async def test_another_agent_s_keys_are_left_alone() -> None:
+    bench, other = Bench(), Ring("elsewhere", RING.agent)
+    await bench.fill(USERS[:1])
+    await bench.replica().writing(agent_keys(other), "PERSONAL", "ada")
+    before = bench.shards.texts[other, "0"]
+    bench.wrapping.rotate()
+
+    await bench.rewrap()
+
+    assert bench.shards.texts[other, "0"] == before
+
+
+@pytest.mark.parametrize("survived", range(6))
+async def test_who_is_killed_at_any_write_leaves_what_the_next_one_ends(survived: int) -> None:
+    bench = Bench()
+    await bench.fill()
+    before = await bench.material()
+    bench.wrapping.rotate()
+    writes = 0
+
+    class Killed(Exception):
+        pass
+
+    async def write(shard: Shard) -> str:
+        nonlocal writes
+        writes += 1
+        if writes > survived:
+            raise Killed
+        return await FakeKeyShards.write(bench.shards, shard)
+
+    class Dying(FakeKeyShards):
+        async def write(self, shard: Shard) -> str:
+            return await write(shard)
+
+    dying = Dying(bench.shards.texts, bench.shards.versions, bench.shards.calls)
+    with pytest.raises(Killed):
+        await rewrap(dying, RING, bench.wrapping.keys)
+    assert await bench.material() == before
+
+    census = await bench.rewrap()
+
+    assert (census.keys, census.unreadable) == (len(USERS), 0)
+    assert await bench.fingerprints() == {bench.wrapping.keys.fingerprint}
+    assert await bench.material() == before
+
+
+class Meanwhile(FakeKeyShards):
+    """Lets somebody else be ahead of the next write."""
+
+    ahead: object = None
+
+    async def write(self, shard: Shard) -> str:
+        ahead, self.ahead = self.ahead, None
+        if callable(ahead):
+            await ahead()
+        return await FakeKeyShards.write(self, shard)
+
+
+async def test_a_key_that_is_destroyed_meanwhile_does_not_come_back_and_one_that_is_made_stays() -> None:
+    bench = Bench()
+    bench.shards = Meanwhile()
+    await bench.fill(USERS[:5])
+    bench.wrapping.rotate()
+
+    async def ahead() -> None:
+        replica = bench.replica()
+        await replica.destroy(bench.keys, owner=USERS[0], zones=["PERSONAL"])
+        bench.ids["late"] = (await replica.writing(bench.keys, "PERSONAL", "late")).id
+
+    bench.shards.ahead = ahead
+    await bench.rewrap()
+
+    gone = bench.ids.pop(USERS[0])
+    assert set(await bench.material()) == set(bench.ids.values())
+    assert await bench.replica().reading(bench.keys, [gone]) == {}
+    assert await bench.fingerprints() == {bench.wrapping.keys.fingerprint}
+
+
+async def test_a_write_whose_answer_was_lost_is_found_done() -> None:
+    bench = Bench()
+    await bench.fill(USERS[:3])
+    before = await bench.material()
+    bench.wrapping.rotate()
+    bench.shards.lost = TransientError("no answer")
+
+    with pytest.raises(TransientError, match="no answer"):
+        await bench.rewrap()
+
+    assert (await bench.rewrap()).unreadable == 0
+    assert await bench.material() == before
+
+
+async def test_of_many_writers_nobody_is_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_WAIT_S", 0)
+    bench = Bench()
+    bench.shards = Meanwhile()
+    await bench.fill(USERS[:1])
+    bench.wrapping.rotate()
+
+    async def ahead() -> None:
+        shard = await bench.shards.read(RING, "0")
+        await FakeKeyShards.write(bench.shards, shard)
+        bench.shards.ahead = ahead
+
+    bench.shards.ahead = ahead
+    with pytest.raises(TransientError, match="many write shard 0"):
+        await bench.rewrap()
+
+
+async def test_keys_under_a_wrapping_key_that_the_secret_has_not_stay_as_they_are_and_are_told() -> None:
+    bench = Bench()
+    await bench.fill(USERS[:3])
+    lost = bench.wrapping.keys
+    bench.wrapping.keys = WrappingKeys(os.urandom(32))
+    bench.ids["late"] = (await bench.replica().writing(bench.keys, "PERSONAL", "late")).id
+
+    census = await bench.rewrap()
+
+    assert (census.keys, census.unreadable, census.rewrapped) == (4, 3, 0)
+    assert lost.fingerprint in census.trouble
+    bench.wrapping.keys = WrappingKeys(bench.wrapping.keys.current, lost.current)
+    assert (await bench.rewrap()).rewrapped == 3
+
+
+async def test_a_key_that_was_changed_where_it_is_kept_keeps_no_other_from_coming_along() -> None:
+    bench = Bench()
+    await bench.fill(USERS[:3])
+    shard = await bench.shards.read(RING, shard_at("0", 0))
+    broken = next(iter(shard.entries))
+    blob = bytearray(base64.b64decode(shard.entries[broken].wrapped))
+    blob[-1] ^= 1
+    entry = replace(shard.entries[broken], wrapped=base64.b64encode(blob).decode())
+    await bench.shards.write(replace(shard, entries={**shard.entries, broken: entry}))
+    bench.wrapping.rotate()
+
+    census = await bench.rewrap()
+
+    assert (census.keys, census.rewrapped, census.unreadable) == (3, 2, 1)
+    assert broken in census.trouble

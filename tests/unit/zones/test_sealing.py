@@ -1,0 +1,75 @@
+"""What of a payload is sealed by zone, and to what the sealed text is bound."""
+
+import pytest
+
+from agentmemory_operator.memories.rules.record import MemoryRecord, payload_of, record_of
+from agentmemory_operator.zones.rules.sealing import (
+    SEALED_KEY,
+    ZONES,
+    Envelope,
+    bound_to,
+    envelope_of,
+    joined,
+    rank_of,
+    sealed_keys,
+    split,
+)
+
+MEMORY = MemoryRecord(
+    id="m",
+    agent_id="a",
+    user_id="u",
+    type="fact",
+    content="text",
+    created_at=1,
+    updated_at=1,
+    tags=("t",),
+    metadata={"n": 1},
+    key="k",
+    subject="s",
+    context="c",
+    source_ids=("o",),
+)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_what_is_split_off_comes_back_whole(zone: str) -> None:
+    payload = payload_of(MEMORY) | {"zone": zone}
+
+    plain, inner = split(payload)
+
+    assert sealed_keys(zone).isdisjoint(plain)
+    assert joined(plain | {SEALED_KEY: "text"}, inner) == payload
+
+
+def test_a_payload_whose_text_was_not_opened_is_a_locked_memory_without_content() -> None:
+    plain, _ = split(payload_of(MEMORY) | {"zone": "SENSITIVE"})
+
+    record = record_of(plain | {SEALED_KEY: "text"})
+
+    assert (record.locked, record.content, record.metadata, record.tags) == (True, "", {}, ())
+    assert record_of(payload_of(MEMORY)) == MEMORY
+
+
+def test_a_text_is_bound_to_agent_user_memory_and_zone() -> None:
+    payload = {"userId": "u", "id": "m", "zone": "PERSONAL"}
+
+    others = [{"userId": "v"}, {"id": "n"}, {"zone": "SENSITIVE"}]
+    bound = [bound_to("a", payload), bound_to("b", payload), *(bound_to("a", payload | other) for other in others)]
+
+    assert len(set(bound)) == len(bound)
+
+
+@pytest.mark.parametrize("text", [None, "", "no dot", "id.not base64!", 7, ["id.QQ=="], "id.QQ="])
+def test_what_is_no_sealed_text_has_no_envelope(text: object) -> None:
+    assert envelope_of({SEALED_KEY: text}) is None
+
+
+def test_an_envelope_is_read_as_it_was_written() -> None:
+    envelope = Envelope("0123", b"\x00\xff")
+
+    assert envelope_of({SEALED_KEY: envelope.text()}) == envelope
+
+
+def test_zones_ascend_from_none() -> None:
+    assert [rank_of(zone) for zone in (None, "other", "PROFESSIONAL", "PERSONAL", "SENSITIVE")] == [0, 0, 1, 2, 3]
