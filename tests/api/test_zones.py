@@ -305,6 +305,8 @@ def test_an_item_lies_under_its_key_of_a_zone(client: httpx.Client, zoned: Stack
         "diag",
         "diag",
     ]
+    others = place | {"zone": "PERSONAL"}
+    assert [client.get(path, params=others).status_code, client.delete(path, params=others).status_code] == [404, 404]
     assert client.delete(path, params=place | {"zone": zone}).status_code == 204
     assert client.get(path, params=place | {"zone": zone}).status_code == 404
 

@@ -157,6 +157,24 @@ class Keyring:
             retry_after_s=_FULL_RETRY_AFTER_S,
         )
 
+    async def known(self, keys: AgentKeys, zone: str, owner: str) -> DataKey | None:
+        """The key that an owner's memories of a zone are sealed with; None where none was made, and none is made.
+
+        Raises:
+            KeysUnavailable: the keys, or the wrapping key, are away.
+        """
+        scope = scope_hash(zone, owner)
+        for level in range(LEVELS):
+            name = shard_at(scope, level)
+            # Another replica may have made it since.
+            for read in (self._shards.recent, self._shards.now):
+                shard = await read(keys.ring, name)
+                if (key := await self._active(keys, shard, scope)) is not None:
+                    return key
+            if not shard.is_closed:
+                return None
+        return None
+
     async def reading(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
         """The keys of sealed memories by their ids; those that were destroyed are absent.
 

@@ -425,3 +425,14 @@ async def test_a_shard_says_by_its_name_whose_keys_it_has() -> None:
     assert shard_at(scope_hash(PERSONAL, "ada"), 0) in await replicas.shards.list_names(RING)
     await replicas.shards.delete(RING)
     assert await replicas.shards.list_names(RING) == []
+
+
+async def test_looking_for_a_key_makes_none() -> None:
+    clock, shards = FakeClock(), FakeKeyShards()
+    one, other = (Keyring(shards, clock) for _ in range(2))
+    keys = AgentKeys(RING, FakeWrapping())
+
+    assert await one.known(keys, "PERSONAL", "ada") is None
+    assert shards.calls["write"] == 0
+    made = await other.writing(keys, "PERSONAL", "ada")
+    assert await one.known(keys, "PERSONAL", "ada") == made
