@@ -94,6 +94,12 @@ class Settings:
                 that of a setting.
         """
         _check_names(environ)
+        settings = cls._read(environ)
+        settings._check_token()
+        return settings
+
+    @classmethod
+    def _read(cls, environ: Mapping[str, str]) -> "Settings":
         is_in_cluster = bool(environ.get(IN_CLUSTER))
         choice = partial(_choice, environ, is_in_cluster=is_in_cluster)
         return cls(
@@ -124,16 +130,15 @@ class Settings:
             may_download_models=_is_yes(environ, "AGENTMEMORY_MODEL_DOWNLOADS"),
             secret_hosts=_secret_hosts(environ, is_in_cluster=is_in_cluster),
             is_in_cluster=is_in_cluster,
-        )._checked()
+        )
 
-    def _checked(self) -> "Settings":
+    def _check_token(self) -> None:
         if self.auth == "token" and self.token is None:
             raise SettingInvalid(
                 "AGENTMEMORY_TOKEN is not set: AGENTMEMORY_AUTH=token needs the token that callers send"
             )
         if self.token is not None and (self.token != self.token.strip() or not self.token.isascii()):
             raise SettingInvalid("AGENTMEMORY_TOKEN has blanks around it or is not ASCII: no caller could send it")
-        return self
 
 
 @dataclass(frozen=True, slots=True)

@@ -407,5 +407,6 @@ async def test_the_sweep_makes_the_vectors_that_a_rebuild_could_not(
 
     services = build_services(zoned.qdrant_url, DOCUMENTS[1], zone_keys_of=keys.of)
     await Sweeper(services.directory).sweep(SEEN)
+    await (await services.directory.open(SEEN)).store.close()
 
     assert search(client, user, "pangolins", agent=SEEN) == [memory_id]

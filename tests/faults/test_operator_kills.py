@@ -4,7 +4,7 @@ import base64
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import pytest
@@ -12,10 +12,13 @@ import pytest
 from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
 from agentmemory_operator.connections.rules.handover import slot_of
 from agentmemory_operator.connections.rules.secret_hosts import goes_to
+from agentmemory_operator.zones.rules.entries import Ring
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.operators import ForkedOperator, Nursery
 from tests.support.cluster.workspace import AGENT, SIZE, Workspace, confirm_delete, is_ready
+from tests.support.cluster.zone_keys import StoredKeys, wrapping_of
 from tests.support.patience import wait_until
+from tests.support.zones import new_wrapping_key
 
 pytestmark = pytest.mark.faults
 
@@ -23,7 +26,9 @@ MOST_STEPS = 150
 POINTS = 3
 TICKET = ("metadata.ticket", "keyword")
 # Looked at again soon where the engine works: the steps are the same ones.
-PERIODS = {"busy_s": 0.3, "settle_s": 0.3}
+PERIODS = {"busy_s": 0.3, "settle_s": 0.3, "keys_settle_s": 0.5}
+ZONE_KEYS = "default"
+ZONES = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}}
 # From the last write of a pass to the kill after it.
 SETTLED_S = 0.5
 
@@ -183,6 +188,71 @@ def handed_over(workspace: Workspace) -> str:
     return f"/api/v1/namespaces/default/secrets/{SECRET_PREFIX}{workspace.slug}"
 
 
+class Rewrap:
+    """Another wrapping key, with users in several shards; a destroyed key must not come back, nor one be lost."""
+
+    users: Sequence[str] = tuple(f"user-{number}" for number in range(66))
+
+    def __init__(self) -> None:
+        self.before, self.after = new_wrapping_key(), new_wrapping_key()
+        self._made: dict[str, Mapping[str, bytes]] = {}
+
+    def prepare(self, workspace: Workspace) -> None:
+        workspace.create_secret("zones", key=self.before)
+        keys = stored_keys(workspace)
+        keys.make(self.before, self.users)
+        self._made[workspace.slug] = keys.opened(self.before)
+        workspace.connect()
+        workspace.create(zones=ZONES)
+        workspace.wait_ready(seconds=20)
+        wait_until(lambda: told_wrapping_key(workspace), seconds=20, what="a first count")
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.change_secret("zones", **{"key": self.after, "key.previous": self.before})
+        workspace.request_pass()
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return told_wrapping_key(workspace) == wrapping_of(self.after).fingerprint
+
+    def check(self, workspace: Workspace) -> None:
+        assert stored_keys(workspace).opened(self.after) == self._made[workspace.slug]
+        assert workspace.status()["zones"]["keys"] == len(self.users)
+
+
+class DestroyKeys:
+    """A confirmed deletion of an agent with keys."""
+
+    def prepare(self, workspace: Workspace) -> None:
+        value = new_wrapping_key()
+        workspace.create_secret("zones", key=value)
+        stored_keys(workspace).make(value, Rewrap.users)
+        workspace.connect()
+        annotations = confirm_delete(workspace.alias)
+        workspace.create(deletionPolicy="Delete", annotations=annotations, zones=ZONES)
+        workspace.wait_ready(seconds=20)
+
+    def trigger(self, workspace: Workspace) -> None:
+        workspace.delete()
+
+    def is_done(self, workspace: Workspace) -> bool:
+        return workspace.get() is None
+
+    def check(self, workspace: Workspace) -> None:
+        assert workspace.physicals() == []
+        assert stored_keys(workspace).secrets() == []
+
+
+def stored_keys(workspace: Workspace) -> StoredKeys:
+    """Return the data keys of the workspace's agent."""
+    return StoredKeys(workspace.control_plane, ZONE_KEYS, Ring(workspace.namespace, workspace.slug))
+
+
+def told_wrapping_key(workspace: Workspace) -> str | None:
+    """Return the wrapping key that the status names."""
+    found: str | None = (workspace.status().get("zones") or {}).get("wrappingKey")
+    return found
+
+
 # Steps lie before and after each change: a finalizer, a body, 10 indexes, an alias, an event, a status, and so on.
 SCENARIOS = [
     (Create(), 2 * 15),
@@ -191,6 +261,9 @@ SCENARIOS = [
     (Delete(), 2 * 3),
     (DeleteUnconfirmed(), 2 * 2),
     (HandOver(), 2 * 1),
+    # A handover, a first shard and some of the second level, an event, a status.
+    (Rewrap(), 2 * 5),
+    (DestroyKeys(), 2 * 5),
 ]
 
 
@@ -230,7 +303,7 @@ def kill_at_every_step(control_plane: ControlPlane, qdrant_url: str, nursery: Nu
 @contextlib.contextmanager
 def operating(nursery: Nursery) -> Iterator[ForkedOperator]:
     """Run an operator that does not die by itself."""
-    operator = nursery.start(periods=PERIODS)
+    operator = nursery.start(periods=PERIODS, zone_keys_namespace=ZONE_KEYS)
     try:
         yield operator
     finally:
@@ -239,7 +312,7 @@ def operating(nursery: Nursery) -> Iterator[ForkedOperator]:
 
 def run_until_killed(nursery: Nursery, scenario: Scenario, workspace: Workspace, *, step: int) -> bool:
     """Carry the scenario out with an operator that dies at a step; tell whether it came to that step."""
-    operator = nursery.start(victim=workspace.slug, crash_at=step, periods=PERIODS)
+    operator = nursery.start(victim=workspace.slug, crash_at=step, periods=PERIODS, zone_keys_namespace=ZONE_KEYS)
     scenario.trigger(workspace)
     wait_until(
         lambda: operator.returncode is not None or scenario.is_done(workspace),

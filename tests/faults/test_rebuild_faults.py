@@ -57,6 +57,16 @@ def rebuilding(parts: Parts, place: Workspace, kind: str = "embedded") -> Rebuil
 
 
 @contextlib.contextmanager
+def written_to(one: Rebuilding) -> Iterator[Rebuilding]:
+    """Let an operator work, and have the agent written to, with enough to rebuild; yield it."""
+    with one.parts.operating():
+        one.prepare()
+        with one.witness:
+            one.witness.wait_for(STORED)
+            yield one
+
+
+@contextlib.contextmanager
 def failing(parts: Parts, share: float) -> Iterator[None]:
     """Let the provider fail so often."""
     parts.provider.fail_share = share
@@ -118,37 +128,27 @@ def test_operators_that_are_killed_at_any_call_again_and_again_come_to_the_end(p
 def test_api_processes_that_are_killed_in_every_step_lose_nothing_that_they_acknowledged(
     parts: Parts, place: Workspace
 ) -> None:
-    one = rebuilding(parts, place, "copied")
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            one.ask()
-            for number, step in enumerate(
-                (RebuildStep.COPY, RebuildStep.CONVERGE, RebuildStep.MOVE, RebuildStep.DRAIN)
-            ):
-                one.wait_for(step)
-                with one.witness.trouble("api"):
-                    parts.restart_api(number % len(parts.apis))
-            one.wait_done()
-            one.witness.wait_for(10)
+    with written_to(rebuilding(parts, place, "copied")) as one:
+        one.ask()
+        for number, step in enumerate((RebuildStep.COPY, RebuildStep.CONVERGE, RebuildStep.MOVE, RebuildStep.DRAIN)):
+            one.wait_for(step)
+            with one.witness.trouble("api"):
+                parts.restart_api(number % len(parts.apis))
+        one.wait_done()
+        one.witness.wait_for(10)
 
     one.check_moved()
 
 
 def test_an_engine_that_is_killed_in_every_step_loses_nothing(parts: Parts, place: Workspace) -> None:
-    one = rebuilding(parts, place)
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            one.ask()
-            for step in (RebuildStep.COPY, RebuildStep.CONVERGE, RebuildStep.MOVE, RebuildStep.DRAIN):
-                one.wait_for(step)
-                with one.witness.trouble("store"):
-                    parts.restart_qdrant()
-            one.wait_done()
-            one.witness.wait_for(10)
+    with written_to(rebuilding(parts, place)) as one:
+        one.ask()
+        for step in (RebuildStep.COPY, RebuildStep.CONVERGE, RebuildStep.MOVE, RebuildStep.DRAIN):
+            one.wait_for(step)
+            with one.witness.trouble("store"):
+                parts.restart_qdrant()
+        one.wait_done()
+        one.witness.wait_for(10)
 
     one.check_moved()
 
@@ -167,16 +167,12 @@ def test_a_provider_that_fails_now_and_then_holds_nothing_up_for_good(parts: Par
 
 def test_a_provider_that_is_away_is_waited_for_and_then_gone_on_with(parts: Parts, place: Workspace) -> None:
     """How long it is away is no matter: what was copied stands in the target, and is not embedded twice."""
-    one = rebuilding(parts, place)
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            with one.witness.trouble("embedder"), failing(parts, 1.0):
-                one.ask()
-                one.wait("Waiting")
-                assert one.live == one.source
-            one.wait_done()
+    with written_to(rebuilding(parts, place)) as one:
+        with one.witness.trouble("embedder"), failing(parts, 1.0):
+            one.ask()
+            one.wait("Waiting")
+            assert one.live == one.source
+        one.wait_done()
 
     one.check_moved()
 
@@ -184,32 +180,25 @@ def test_a_provider_that_is_away_is_waited_for_and_then_gone_on_with(parts: Part
 def test_a_full_disk_ends_the_rebuild_and_frees_its_room_and_another_try_ends_it(
     parts: Parts, place: Workspace
 ) -> None:
-    one = rebuilding(parts, place)
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            with one.witness.trouble("store"), parts.full_disk():
-                one.ask()
-                one.wait("Failed")
-                assert place.physicals() == [one.source]
-            place.request_pass()
-            one.wait_done()
+    with written_to(rebuilding(parts, place)) as one:
+        with one.witness.trouble("store"), parts.full_disk():
+            one.ask()
+            one.wait("Failed")
+            assert place.physicals() == [one.source]
+        place.request_pass()
+        one.wait_done()
 
     one.check_moved()
 
 
 def test_a_spec_that_is_changed_again_midway_ends_in_the_last_one(parts: Parts, place: Workspace) -> None:
-    one, last = rebuilding(parts, place), embedded(parts.provider.url, "three")
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            one.ask()
-            one.wait_for(RebuildStep.CONVERGE)
-            one.ask(**last.change)
-            one.wait_done()
-            one.witness.wait_for(10)
+    last = embedded(parts.provider.url, "three")
+    with written_to(rebuilding(parts, place)) as one:
+        one.ask()
+        one.wait_for(RebuildStep.CONVERGE)
+        one.ask(**last.change)
+        one.wait_done()
+        one.witness.wait_for(10)
 
     assert one.workspace.config()["metadata"]["agentmemory"]["embedding"]["model"] == "three"
     one.check_nothing_lost(last.after)
@@ -233,16 +222,12 @@ def test_an_object_that_is_deleted_midway_leaves_no_target(parts: Parts, place: 
 
 
 def test_a_snapshot_that_is_due_midway_is_made_and_the_rebuild_ends(parts: Parts, place: Workspace) -> None:
-    one = rebuilding(parts, place)
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            one.ask()
-            one.wait_for(RebuildStep.COPY)
-            place.create_snapshot("midway")
-            one.wait_done()
-            place.wait_condition("Succeeded", "True/SnapshotTaken", name="midway", of="MemorySnapshot", seconds=60)
+    with written_to(rebuilding(parts, place)) as one:
+        one.ask()
+        one.wait_for(RebuildStep.COPY)
+        place.create_snapshot("midway")
+        one.wait_done()
+        place.wait_condition("Succeeded", "True/SnapshotTaken", name="midway", of="MemorySnapshot", seconds=60)
 
     one.check_moved()
 
@@ -266,50 +251,38 @@ def test_two_agents_at_once_are_rebuilt_one_after_the_other_and_lose_nothing(
 
 
 def test_one_that_is_paused_stands_still_and_goes_on(parts: Parts, place: Workspace) -> None:
-    one = rebuilding(parts, place)
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            place.annotate(pause_rebuild="yes")
-            one.ask()
-            one.wait("Paused")
-            one.witness.wait_for(20)
-            assert one.live == one.source
-            place.annotate(pause_rebuild=None)
-            one.wait_done()
+    with written_to(rebuilding(parts, place)) as one:
+        place.annotate(pause_rebuild="yes")
+        one.ask()
+        one.wait("Paused")
+        one.witness.wait_for(20)
+        assert one.live == one.source
+        place.annotate(pause_rebuild=None)
+        one.wait_done()
 
     one.check_moved()
 
 
 def test_one_that_is_cancelled_leaves_no_trace(parts: Parts, place: Workspace) -> None:
-    one = rebuilding(parts, place)
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            with one.witness.trouble("embedder"), failing(parts, 1.0):
-                one.ask()
-                one.wait("Waiting")
-                place.annotate(cancel_rebuild=one.told["digest"])
-                one.wait("Stopped")
-            one.witness.wait_for(20)
+    with written_to(rebuilding(parts, place)) as one:
+        with one.witness.trouble("embedder"), failing(parts, 1.0):
+            one.ask()
+            one.wait("Waiting")
+            place.annotate(cancel_rebuild=one.told["digest"])
+            one.wait("Stopped")
+        one.witness.wait_for(20)
 
     one.check_unmoved()
 
 
 def test_one_that_is_rolled_back_keeps_what_was_written_since(parts: Parts, place: Workspace) -> None:
-    one = rebuilding(parts, place)
-    with parts.operating():
-        one.prepare()
-        with one.witness:
-            one.witness.wait_for(STORED)
-            one.ask()
-            target = one.wait_done()["target"]
-            one.witness.wait_for(30)
-            place.annotate(rollback_rebuild=target)
-            one.wait_until(lambda: one.told.get("kind") == "Rollback" and one.told["state"] == "Done", "the way back")
-            one.witness.wait_for(10)
+    with written_to(rebuilding(parts, place)) as one:
+        one.ask()
+        target = one.wait_done()["target"]
+        one.witness.wait_for(30)
+        place.annotate(rollback_rebuild=target)
+        one.wait_until(lambda: one.told.get("kind") == "Rollback" and one.told["state"] == "Done", "the way back")
+        one.witness.wait_for(10)
 
     assert one.live == one.source
     one.check_nothing_lost(one.kind.before)

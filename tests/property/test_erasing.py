@@ -4,7 +4,6 @@ Whatever the order of their steps and wherever they stop: what was stored before
 in no collection that is served, also after a restore of a copy from before; who writes afterwards is not kept from it.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -12,7 +11,7 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from agentmemory_operator.errors import Conflict, NotFound, TransientError
 from agentmemory_operator.lifecycle.erasure_replay import Erasures
@@ -25,9 +24,10 @@ from agentmemory_operator.memories.rules.criteria_json import read_filters
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.memory_types import MemoryType
-from tests.property.test_writing import MAX_ALIVE, MAX_CALLS, VECTOR, Process, SteppingStore, Turn
-from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of
+from tests.property.test_writing import VECTOR
+from tests.support.engine.agents import EVERYTHING, SIZE, settings_of
 from tests.support.engine.point_memory import PointMemory
+from tests.support.engine.stepping import MAX_ALIVE, Process, Stepping
 from tests.support.spec.documents import memory_document
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
@@ -56,21 +56,17 @@ class Collections:
         return {"config": {"params": {"vectors": {"size": SIZE, "distance": "Cosine"}}}}
 
 
-class Erasing(RuleBasedStateMachine):
+class Erasing(Stepping):
     """One user with memories under a key and by themselves, under writers, forgets, copies, restores and crashes."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
         agent_settings = replace(settings_of(SLUG, ranking=replace(EVERYTHING, types=TYPES)), deduplicate=True)
         first = f"{agent_settings.alias}__1"
         self.store = Collections(
             agent_settings.alias, first, {first: PointMemory(lists_by_id=False, keeps_vectors=True)}
         )
-        self.world = World(agent_of(agent_settings, self.store))  # type: ignore[arg-type] # what writers use of it
+        super().__init__(agent_settings, self.store)
         self.memory = parse_agent_memory(memory_document(SLUG))
-        self.processes: list[Process] = []
-        self.ended: list[Process] = []
         self.said = self.copies = 0
         self.acknowledged: set[str] = set()
         self.tagged: set[str] = set()
@@ -78,41 +74,11 @@ class Erasing(RuleBasedStateMachine):
         self.forgets: dict[Process, set[str]] = {}
         self.snapshot: PointMemory | None = None
 
-    def run(self, work: Awaitable[Any]) -> Any:
-        return self.loop.run_until_complete(work)  # type: ignore[arg-type]
-
-    def start(self, action: Callable[[World], Awaitable[Any]], content: str = "") -> Process:
-        turn = Turn()
-        stepping: Any = SteppingStore(self.store, turn)  # type: ignore[arg-type] # it passes all calls on
-        process = World(replace(self.world.agent, store=stepping), clock=self.world.clock)
-
-        async def begin() -> Process:
-            return Process(asyncio.create_task(action(process)), turn, content)  # type: ignore[arg-type]
-
-        started: Process = self.run(begin())
-        self.processes.append(started)
-        self.run(self._settle(started))
-        return started
-
-    def step(self, process: Process) -> None:
-        assert process.turn.let_go is not None
-        process.turn.arrived.clear()
-        process.turn.let_go.set_result(None)
-        self.run(self._settle(process))
-
     def finish(self, process: Process, is_at_once: bool) -> None:
         while is_at_once and not process.is_done:
             self.step(process)
 
-    async def _settle(self, process: Process) -> None:
-        arrived = asyncio.create_task(process.turn.arrived.wait())
-        await asyncio.wait({process.task, arrived}, return_when=asyncio.FIRST_COMPLETED)
-        arrived.cancel()
-        if process.is_done:
-            self.processes.remove(process)
-            self._note(process)
-
-    def _note(self, process: Process) -> None:
+    def note_end(self, process: Process) -> None:
         error = process.task.exception()
         assert error is None or isinstance(error, TransientError | Conflict | NotFound), error
         outcome = None if error else process.task.result()
@@ -121,10 +87,6 @@ class Erasing(RuleBasedStateMachine):
             self.acknowledged.add(process.content)
         if error is None:
             self.forgotten |= self.forgets.pop(process, set())
-
-    @property
-    def has_room(self) -> bool:
-        return len(self.processes) < MAX_ALIVE
 
     def contents(self) -> set[str]:
         """Return what is in the collection that is served, in whatever state."""
@@ -191,22 +153,14 @@ class Erasing(RuleBasedStateMachine):
     @precondition(lambda self: self.processes)
     @rule(choice=st.integers(0, MAX_ALIVE - 1), calls=st.sampled_from([1, 2, 5, 20]))
     def go_on(self, choice: int, calls: int) -> None:
-        self.world.clock.move(ms=1)
-        process = self.processes[choice % len(self.processes)]
-        for _ in range(calls):
-            if not process.is_done:
-                self.step(process)
+        self.advance(choice, calls)
 
     @precondition(lambda self: self.processes)
     @rule(choice=st.integers(0, MAX_ALIVE - 1))
     def die(self, choice: int) -> None:
         """Kill one; most of those that could be live on."""
-        if len(self.processes) < MAX_ALIVE:
-            return
-        process = self.processes.pop(choice % len(self.processes))
-        self.forgets.pop(process, None)
-        process.task.cancel()
-        self.run(asyncio.wait({process.task}))
+        if not self.has_room:
+            self.forgets.pop(self.kill(choice), None)
 
     @invariant()
     def nothing_forgotten_is_served(self) -> None:
@@ -220,20 +174,9 @@ class Erasing(RuleBasedStateMachine):
         """
         assert {name: kept for name, memory in self.store.held.items() if (kept := memory.unerased())} == {}
 
-    def teardown(self) -> None:
-        try:
-            self.end()
-        finally:
-            self.loop.close()
-
     def end(self) -> None:
         """Let everybody come to his end; then who writes is not kept from it, and is found."""
-        for _ in range(MAX_CALLS):
-            if not self.processes:
-                break
-            self.step(self.processes[0])
-            self.processes.append(self.processes.pop(0)) if len(self.processes) > 1 else None
-        assert not self.processes
+        self.finish_all()
         self.nothing_forgotten_is_served()
         self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
         self.run(chains.sweep(self.world.agent))

@@ -38,6 +38,10 @@ MOST_HEADS = 5
 Action = Callable[[World], Awaitable[Any]]
 
 
+# Nothing to shrink: an order is drawn from one number.
+ORDERS = settings(deadline=None, phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck))
+
+
 @dataclass(slots=True, eq=False)
 class Request:
     """A request to the API, and between which steps of the model it ran.
@@ -265,13 +269,7 @@ def add(world: World, content: str, type_: str, **more: Any) -> Awaitable[Any]:
     return world.try_add(content, type=type_, vector=VECTOR, **more)
 
 
-@settings(
-    # Nothing to shrink: an order is drawn from one number.
-    max_examples=30,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@settings(ORDERS, max_examples=30)
 @given(seed=st.integers(0, 2**32))
 def test_no_order_of_calls_loses_an_acknowledged_write_or_brings_back_what_was_deleted(seed: int) -> None:
     asyncio.run(Moving(random.Random(seed)).run())

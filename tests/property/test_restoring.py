@@ -9,14 +9,14 @@ import asyncio
 import random
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.collections.rules.epochs import epoch_in
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
-from tests.property.test_moving import MOST_STEPS, VECTOR, Moving, Request
+from tests.property.test_moving import MOST_STEPS, ORDERS, VECTOR, Moving, Request
 from tests.support.engine.agents import World, agent_of
 from tests.support.engine.meanwhile import Killed
 from tests.support.engine.moving_model import ApiProcess, Process, Turn
@@ -153,13 +153,7 @@ class Restored(Moving):
         self.check_chains(rows)
 
 
-@settings(
-    # Nothing to shrink: an order is drawn from one number.
-    max_examples=25,
-    deadline=None,
-    phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=list(HealthCheck),
-)
+@settings(ORDERS, max_examples=25)
 @given(seed=st.integers(0, 2**32))
 def test_no_order_of_calls_shows_what_was_refused_or_loses_what_was_acknowledged(seed: int) -> None:
     asyncio.run(Restored(random.Random(seed)).run())

@@ -4,16 +4,14 @@ Whatever the order of their steps and wherever they stop, there is never a secon
 been there is one unbroken chain in which every stored version is, once.
 """
 
-import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, precondition, rule
 
 from agentmemory_operator.errors import Conflict, NotFound
 from agentmemory_operator.lifecycle.cleanup import Cleanup
@@ -26,70 +24,22 @@ from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.memory_types import MemoryType
-from tests.support.engine.agents import EVERYTHING, SIZE, World, agent_of, settings_of
-from tests.support.engine.point_memory import BETWEEN, PointMemory
+from tests.support.engine.agents import EVERYTHING, SIZE, settings_of
+from tests.support.engine.point_memory import PointMemory
+from tests.support.engine.stepping import MAX_ALIVE, Process, Stepping
 
 TYPES = (MemoryType("fact", None, supersede_by="key"), MemoryType("note", None))
 KEYED: dict[str, Any] = {"type": "fact", "key": "k"}
 VECTOR = [1.0] * SIZE
-MAX_ALIVE = 4
-# More calls than any protocol has, whatever the others do meanwhile.
-MAX_CALLS = 3_000
 
 
-@dataclass(slots=True, eq=False)
-class Process:
-    """Somebody whose next call to the engine waits until he is let go on."""
-
-    task: "asyncio.Task[Any]"
-    turn: "Turn"
-    content: str = ""
-
-    @property
-    def is_done(self) -> bool:
-        return self.task.done()
-
-
-@dataclass(slots=True)
-class Turn:
-    """Where a process waits."""
-
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    let_go: "asyncio.Future[None] | None" = None
-
-    async def wait(self) -> None:
-        self.let_go = asyncio.get_running_loop().create_future()
-        self.arrived.set()
-        await self.let_go
-
-
-class SteppingStore:
-    """Passes a call on when its process is let go on; between two points of one call it waits too."""
-
-    def __init__(self, store: PointMemory, turn: Turn) -> None:
-        self._store = store
-        self._turn = turn
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        async def call(*args: Any, **more: Any) -> Any:
-            await self._turn.wait()
-            BETWEEN.set(self._turn.wait)
-            return await getattr(self._store, name)(*args, **more)
-
-        return call
-
-
-class Writing(RuleBasedStateMachine):
+class Writing(Stepping):
     """One identity (`fact` of the key k) and one chain by id (`note`) under writers, deletions, crashes and sweeps."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.loop = asyncio.new_event_loop()
         self.store = PointMemory(lists_by_id=False)
         ranking = replace(EVERYTHING, types=TYPES)
-        agent_settings = replace(settings_of("model", ranking=ranking), deduplicate=True)
-        self.world = World(agent_of(agent_settings, self.store))  # type: ignore[arg-type] # what writers use of it
-        self.processes: list[Process] = []
+        super().__init__(replace(settings_of("model", ranking=ranking), deduplicate=True), self.store)
         self.ended: list[Process] = []
         self.said = self.unkeyed = 0
         self.may_be_deleted: set[str] = set()
@@ -100,41 +50,8 @@ class Writing(RuleBasedStateMachine):
     def read_in_this_order(self, backwards: bool) -> None:
         self.store.reads_backwards = backwards
 
-    def run(self, work: Awaitable[Any]) -> Any:
-        return self.loop.run_until_complete(work)  # type: ignore[arg-type]
-
-    def start(self, action: Callable[[World], Awaitable[Any]], content: str = "") -> None:
-        turn = Turn()
-        process = World(
-            replace(self.world.agent, store=SteppingStore(self.store, turn)),  # type: ignore[arg-type]
-            clock=self.world.clock,
-        )
-
-        async def begin() -> Process:
-            return Process(asyncio.create_task(action(process)), turn, content)  # type: ignore[arg-type]
-
-        started: Process = self.run(begin())
-        self.processes.append(started)
-        self.run(self._settle(started))
-
-    def step(self, process: Process) -> None:
-        assert process.turn.let_go is not None
-        process.turn.arrived.clear()
-        process.turn.let_go.set_result(None)
-        self.run(self._settle(process))
-
-    async def _settle(self, process: Process) -> None:
-        """Wait until a process waits again, or has ended."""
-        arrived = asyncio.create_task(process.turn.arrived.wait())
-        await asyncio.wait({process.task, arrived}, return_when=asyncio.FIRST_COMPLETED)
-        arrived.cancel()
-        if process.is_done:
-            self.processes.remove(process)
-            self.ended.append(process)
-
-    @property
-    def has_room(self) -> bool:
-        return len(self.processes) < MAX_ALIVE
+    def note_end(self, process: Process) -> None:
+        self.ended.append(process)
 
     def rows(self, type_: str) -> list[Json]:
         """Return what is no tombstone."""
@@ -193,39 +110,21 @@ class Writing(RuleBasedStateMachine):
     @precondition(lambda self: self.processes)
     @rule(choice=st.integers(0, MAX_ALIVE - 1), calls=st.sampled_from([1, 1, 1, 2, 5]))
     def go_on(self, choice: int, calls: int) -> None:
-        self.world.clock.move(ms=1)
-        process = self.processes[choice % len(self.processes)]
-        for _ in range(calls):
-            if not process.is_done:
-                self.step(process)
+        self.advance(choice, calls)
 
     @precondition(lambda self: self.processes)
     @rule(choice=st.integers(0, MAX_ALIVE - 1))
     def die(self, choice: int) -> None:
-        process = self.processes.pop(choice % len(self.processes))
-        process.task.cancel()
-        self.run(asyncio.wait({process.task}))
+        self.kill(choice)
 
     @invariant()
     def there_is_one_newest_version_at_most(self) -> None:
         for type_ in ("fact", "note"):
             assert len(self.heads(type_)) <= 1, self.heads(type_)
 
-    def teardown(self) -> None:
-        try:
-            self.end()
-        finally:
-            self.loop.close()
-
     def end(self) -> None:
         """Let everybody come to his end, sweep, and look at what there is."""
-        for _ in range(MAX_CALLS):
-            if not self.processes:
-                break
-            self.step(self.processes[0])
-            self.processes.append(self.processes.pop(0)) if len(self.processes) > 1 else None
-            self.there_is_one_newest_version_at_most()
-        assert not self.processes
+        self.finish_all(self.there_is_one_newest_version_at_most)
         for _ in range(2):
             self.world.clock.move(ms=SWEEP_AFTER_MS + 1)
             self.run(chains.sweep(self.world.agent))

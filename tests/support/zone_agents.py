@@ -74,6 +74,8 @@ class Keys:
 
     def of(self, settings: AgentSettings, scope: str, has_sealed: HasSealed) -> ZoneKeys:
         """The keys of an agent, as the directory asks for them."""
-        keys = AgentKeys(Ring(settings.namespace, settings.slug), self.wrapping, has_sealed)
+        before_ms = settings.zones.rotate_before_ms if settings.zones else 0
+        ring = Ring(settings.namespace, settings.slug)
+        keys = AgentKeys(ring, self.wrapping, has_sealed, rotate_before_ms=before_ms)
         organisation = (settings.zones and settings.zones.organisation) or ""
         return ZoneKeys(self.keyring, keys, scope, organisation)

@@ -131,11 +131,9 @@ class Api:
         self.services = compose(
             *(directory, reranker, Hooks(directory, self._secrets_of, clock)), meter=meter, writer=uuid4().hex[:8]
         )
+        followed = [*sources(namespaces), *((CLAIMS,) if in_cluster else ())]
         self.readiness = Readiness(
-            [*sources(namespaces), *((CLAIMS,) if in_cluster else ())],
-            directory,
-            stores.store_for,
-            is_identified=lambda: self._identity.is_known,
+            *(followed, directory, stores.store_for), is_identified=lambda: self._identity.is_known
         )
         self._sweeper = Sweeper(directory)
 

@@ -325,6 +325,7 @@ class Operator:
             *self.meter.metrics(self.queue),
             *self.cleaning.meter.metrics,
             *self.webhooks.meter.metrics,
+            *self.upkeep.metrics,
             *self.snapshots.metrics,
             *self.connections.capacity.metrics,
             *self.snapshot_passes.meter.metrics,

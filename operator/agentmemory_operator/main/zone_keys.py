@@ -42,7 +42,9 @@ def zone_keys_from(shards: KeyShards | None, clock: Clock, secrets_of: Callable[
             secrets = secrets_of(settings.slug)
             return await read_wrapping_keys(secrets, settings.namespace, settings.zones, are_handed_over=True)
 
-        keys = AgentKeys(Ring(settings.namespace, settings.slug), wrapping, has_sealed)
+        rotate_before_ms = settings.zones.rotate_before_ms if settings.zones else 0
+        ring = Ring(settings.namespace, settings.slug)
+        keys = AgentKeys(ring, wrapping, has_sealed, rotate_before_ms=rotate_before_ms)
         return ZoneKeys(keyring, keys, scope, (settings.zones and settings.zones.organisation) or "")
 
     return keys_of

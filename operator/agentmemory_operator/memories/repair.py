@@ -3,10 +3,12 @@
 import asyncio
 import logging
 
-from agentmemory_operator.agents.directory import AgentDirectory
+from agentmemory_operator.agents.directory import Agent, AgentDirectory
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories import chains, session_keywords, zone_vectors
 from agentmemory_operator.memories.tombstone_writes import empty_all
+from agentmemory_operator.zones.reseal_walks import ResealWalks, SealedPoints
+from agentmemory_operator.zones.sealed_store import as_stored
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +23,7 @@ class Sweeper:
 
     def __init__(self, directory: AgentDirectory) -> None:
         self._directory = directory
+        self._resealing = ResealWalks()
 
     async def run(self, round_s: float = ROUND_S) -> None:
         """Sweep until cancelled, each agent about once a round."""
@@ -41,6 +44,7 @@ class Sweeper:
             rewritten = await session_keywords.sweep(agent)
             emptied = await empty_all(agent, most=PAGES_A_SWEEP)
             embedded = await zone_vectors.sweep(agent)
+            sealed = await self._reseal(agent)
         except AgentMemoryError as error:
             log.info("agent %s is swept later: %s", slug, error)
             return
@@ -50,5 +54,15 @@ class Sweeper:
             log.warning("deleted vectors that %s deleted memories of agent %s still had", emptied, slug)
         if embedded:
             log.info("made the vectors of %s sealed memories of agent %s", embedded, slug)
+        if sealed:
+            log.info("sealed %s memories of agent %s again, whose keys were replaced", sealed, slug)
         if rewritten:
             log.info("brought the keyword texts of %s memories of agent %s in line", rewritten, slug)
+
+    async def _reseal(self, agent: Agent) -> int:
+        """Seal memories again whose data keys were replaced."""
+        if agent.settings.zones is None or agent.zone_keys is None:
+            return 0
+        most = agent.settings.ranking.max_query_limit
+        points = SealedPoints(as_stored(agent.store), agent.alias, agent.zone_keys, most_a_page=most)
+        return await self._resealing.go_on(points, agent.clock.now_ms())

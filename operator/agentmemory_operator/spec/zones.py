@@ -5,6 +5,9 @@ from enum import StrEnum
 
 DEFAULT_SECRET_KEY = "key"
 
+KEY_MADE_KEY = "keyMadeAt"
+"""The payload key that says, in Unix milliseconds, when the data key was made that a memory is sealed with."""
+
 # Of the entry beside it that holds the wrapping key before this one, while it is rotated.
 PREVIOUS_SUFFIX = ".previous"
 
@@ -32,6 +35,7 @@ class ZoneSettings:
         organisation: whose keys PROFESSIONAL memories lie under; None only where that zone is not allowed.
         secret_name: the Secret with the wrapping key, in the object's namespace.
         secret_key: the entry of the Secret.
+        rotate_before_ms: data keys made before are replaced, Unix milliseconds; 0 replaces none.
     """
 
     allowed: frozenset[Zone]
@@ -40,6 +44,7 @@ class ZoneSettings:
     words: frozenset[Zone] = frozenset()
     organisation: str | None = None
     secret_key: str = DEFAULT_SECRET_KEY
+    rotate_before_ms: int = 0
 
     @property
     def previous_key(self) -> str:

@@ -15,12 +15,14 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.zones.known_shards import KnownShards
+from agentmemory_operator.zones.rotation import is_due, rotated
 from agentmemory_operator.zones.rules.cipher import keyed_hash
 from agentmemory_operator.zones.rules.entries import (
     FIRST_SHARD,
@@ -63,12 +65,14 @@ class DataKey:
 
     Attributes:
         id: what a sealed memory names it by.
+        made_ms: when it was made, Unix milliseconds.
         cipher_key: 32 bytes.
         mac: 32 bytes, the same for all keys of its owner in the zone.
     """
 
     id: str
     zone: str
+    made_ms: int
     cipher_key: bytes = field(repr=False)
     mac: bytes = field(repr=False)
 
@@ -89,11 +93,13 @@ class AgentKeys:
     Attributes:
         wrapping: reads the wrapping key; raises SpecInvalid or TransientError where there is none.
         has_sealed: tells whether any memory of the agent is sealed; asked before its first key is made.
+        rotate_before_ms: keys made before are replaced, Unix milliseconds; not while that is to come.
     """
 
     ring: Ring
     wrapping: Callable[[], Awaitable[WrappingKeys]]
     has_sealed: Callable[[], Awaitable[bool]] = _nothing_sealed
+    rotate_before_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +146,12 @@ class Keyring:
         scope = scope_hash(zone, owner)
         for level in range(LEVELS):
             shard = await self._shards.recent(keys.ring, shard_at(scope, level))
-            if (key_id := active_in(shard.entries, scope)) is not None:
-                return await self._opened(keys, key_id, shard.entries[key_id])
+            if (key := await self._active(keys, shard, scope)) is not None:
+                return key
             if not shard.is_closed:
                 shard = await self._with_new_key(keys, shard.name, zone=zone, scope=scope)
-            if (key_id := active_in(shard.entries, scope)) is not None:
-                return await self._opened(keys, key_id, shard.entries[key_id])
+            if (key := await self._active(keys, shard, scope)) is not None:
+                return key
         raise KeysUnavailable(
             f"agent {keys.ring} has no room for another key: erase users who are gone",
             retry_after_s=_FULL_RETRY_AFTER_S,
@@ -187,6 +193,20 @@ class Keyring:
         if not shard.version:
             raise _lost(ring, name)
         return {key_id: entry for key_id, entry in shard.entries.items() if key_id in wanted}
+
+    async def successor(self, keys: AgentKeys, key_id: str) -> DataKey | None:
+        """The key that what a key sealed is to be sealed with now, of the same owner and zone: it may be the same.
+
+        None where there is no such key, or its owner has none in use.
+
+        Raises:
+            KeysUnavailable: the keys, or the wrapping key, are away.
+        """
+        if (name := shard_of_key(key_id)) is None:
+            return None
+        shard = await self._shards.recent(keys.ring, name)
+        entry = shard.entries.get(key_id)
+        return None if entry is None else await self._active(keys, shard, entry.scope)
 
     async def confirm(self, keys: AgentKeys, ids: Collection[str]) -> None:
         """Pass where all keys are there now: what was sealed with them and written before can be read.
@@ -230,6 +250,17 @@ class Keyring:
 
         return gone, (await self._shards.change(ring, name, drop)).is_closed
 
+    async def _active(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
+        """The key of a scope that is in use in a shard, replaced where it is too old."""
+        key_id = active_in(shard.entries, scope)
+        now_ms, before_ms = self._clock.now_ms(), keys.rotate_before_ms
+        if key_id is not None and before_ms <= now_ms and is_due(shard, key_id, before_ms):
+            wrapping, _ = await self._wrapping_keys(keys, shard.entries[key_id].by)
+            replace_old = partial(rotated, wrapping=wrapping, before_ms=before_ms, now_ms=now_ms)
+            shard = await self._shards.change(keys.ring, shard.name, replace_old)
+            key_id = active_in(shard.entries, scope)
+        return None if key_id is None else await self._opened(keys, key_id, shard.entries[key_id])
+
     async def _with_new_key(self, keys: AgentKeys, name: str, *, zone: str, scope: str) -> Shard:
         """A shard with a key for a scope, unless there is one by now, or no room for any.
 
@@ -262,7 +293,7 @@ class Keyring:
         wrapping, at_ms = await self._wrapping_keys(keys, entry.by)
         material = wrapping.unwrap(key_id, entry)
         half = len(material) // 2
-        key = DataKey(key_id, entry.zone, cipher_key=material[:half], mac=material[half:])
+        key = DataKey(key_id, entry.zone, entry.at, cipher_key=material[:half], mac=material[half:])
         _remember(self._open, place, _Opened(key, at_ms), MOST_OPEN_KEYS)
         return key
 

@@ -14,6 +14,7 @@ from agentmemory_operator.errors import KeysUnavailable, OutcomeUnknown, Unreada
 from agentmemory_operator.memories.rules.record import hash_content
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import ForwardingPoints, PointCall, PointStore
+from agentmemory_operator.spec.zones import KEY_MADE_KEY
 from agentmemory_operator.zones.keyring import AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.rules.cipher import open_sealed, seal
 from agentmemory_operator.zones.rules.sealing import (
@@ -205,10 +206,21 @@ class _Sealing:
         key = await self._keys.writing(zone, payload["userId"])
         self._used.add(key.id)
         plain, inner = split(payload)
-        sealed = seal(key.cipher_key, inner, bound_to(self._keys.scope, payload))
+        sealed = sealed_with(key, inner, scope=self._keys.scope, payload=payload)
         # Whoever made the payload may not know that the hash of what has a zone is another.
         hashed = {HASH_KEY: hash_content(payload["content"], key.id_secret)} if "content" in payload else {}
-        return plain | hashed | {SEALED_KEY: Envelope(key.id, sealed).text()}
+        return plain | hashed | sealed
+
+
+def sealed_with(key: DataKey, inner: bytes, *, scope: str, payload: Mapping[str, Any]) -> Payload:
+    """What the payload of a memory bears of its sealed fields.
+
+    Args:
+        scope: what the agent's ids are made with.
+        payload: says whose memory it is.
+    """
+    blob = seal(key.cipher_key, inner, bound_to(scope, payload))
+    return {SEALED_KEY: Envelope(key.id, blob).text(), KEY_MADE_KEY: key.made_ms}
 
 
 def as_stored(store: PointStore) -> PointStore:

@@ -15,6 +15,7 @@ from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event, Secrets
 from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, key_of_memory, owned_memory
+from agentmemory_operator.runtime.metrics import Gauge, Labels, Metric
 from agentmemory_operator.runtime.queue import WorkQueue, jittered
 from agentmemory_operator.spec.effective.zones import effective_zones
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
@@ -26,6 +27,7 @@ from agentmemory_operator.zones.rules.entries import FIRST_SHARD, Ring
 from agentmemory_operator.zones.rules.health import (
     FIELD,
     KEYS_UNAVAILABLE,
+    TROUBLES,
     KeyHealth,
     most_shards,
     own_part,
@@ -53,6 +55,11 @@ NO_STORE = (
     "this installation keeps no data keys: memories with a zone are refused. Whoever runs it sets zones.enabled in the"
     " chart, or AGENTMEMORY_ZONE_KEYS_NAMESPACE of operator and API"
 )
+
+
+def trouble_gauge(count: Callable[[], dict[Labels, float]]) -> Metric:
+    """How many agents lack keys, by the reason; `count` tells them."""
+    return Gauge("agentmemory_zone_keys_unavailable", "Agents whose KeysUnavailable is True.", ("reason",), count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +123,15 @@ class KeyUpkeep:
     def __post_init__(self) -> None:
         self.queue = WorkQueue(self._look, place_of=self.table.place_of, share=AGENTS_AT_ONCE)
 
+    @property
+    def metrics(self) -> list[Metric]:
+        """Everything that is counted."""
+        return [trouble_gauge(self._troubles)]
+
+    def _troubles(self) -> dict[Labels, float]:
+        found = [known.health.reason for known in self._known.values() if known.health]
+        return {(str(reason),): float(found.count(reason)) for reason in TROUBLES}
+
     def note(self, key: Key, document: Json, status: Json) -> Json:
         """An object's new status with how its keys are, which are looked after from then on.
 
@@ -160,7 +176,8 @@ class KeyUpkeep:
         await self._tell(key, memory, before.health, known.health)
         if known.health is None or known.health.is_trouble:
             return TROUBLE_S
-        return jittered(LOOK_S)
+        until_s = (known.due_ms(self.settled_s * 1000) - self.clock.now_ms()) / 1000
+        return max(SOON_S, min(jittered(LOOK_S), until_s))
 
     async def _tell(self, key: Key, memory: AgentMemory, before: KeyHealth | None, now: KeyHealth | None) -> None:
         """Have the status say what is news, and post what people are to hear of."""

@@ -12,7 +12,6 @@ from agentmemory_operator.errors import AgentMemoryError, RebuildHeld, RebuildPa
 from agentmemory_operator.rebuilds.copy import Copying
 from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.spec.kinds.conditions import Reason
-from tests.support.engine.meanwhile import Killed
 from tests.support.job.rebuild_world import FullWorld
 
 
@@ -110,13 +109,7 @@ async def test_killed_anywhere_on_the_way_back_the_next_operator_goes_on(qdrant_
         await world.rebuild()
         world.put(1, content="changed", rev=2)
         world.roll_back()
-        world.calls, world.crash_at = 0, moment
-        try:
-            await world.rebuild()
-        except Killed:
-            world.rebuilds = world.operator()
-            await world.rebuild()
-        was_killed = world.calls >= moment
+        was_killed = await world.rebuild_killed_at(moment)
 
         assert world.aliases() == {world.alias: world.physical}
         assert world.rows()[1]["content"] == "changed"

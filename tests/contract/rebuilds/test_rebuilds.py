@@ -16,7 +16,6 @@ from agentmemory_operator.spec.kinds.agent_memory import (
     RECONCILE_REQUESTED_AT,
 )
 from agentmemory_operator.spec.kinds.conditions import Reason
-from tests.support.engine.meanwhile import Killed
 from tests.support.job.rebuild_world import BARE_STEPS, RebuildWorld
 from tests.support.planted import planted
 from tests.support.web.api_stack import dev_qdrant
@@ -73,13 +72,7 @@ async def test_killed_at_every_call_it_is_gone_on_with_by_the_next_operator(qdra
         world = RebuildWorld(qdrant_url)
         await world.create_agent(POINTS, changePolicy="Apply")
         world.change(index={"distance": "Dot"})
-        world.calls, world.crash_at = 0, moment
-        try:
-            await world.rebuild()
-        except Killed:
-            world.rebuilds = world.operator()
-            await world.rebuild()
-        was_killed = world.calls >= moment
+        was_killed = await world.rebuild_killed_at(moment)
 
         target = world.aliases()[world.alias]
         assert target != world.physical

@@ -1,8 +1,5 @@
 """A rebuild's target is compared with its source while writers go on, and held where searches find less."""
 
-import asyncio
-import contextlib
-import random
 import re
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
@@ -13,7 +10,7 @@ import pytest
 from agentmemory_operator.collections.rules.changes import UpdateHnsw, UpdateStrictMode
 from agentmemory_operator.collections.rules.collection import METADATA_KEY, KeywordSource
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind
-from agentmemory_operator.errors import NotFound, RebuildHeld, SpecInvalid, TransientError
+from agentmemory_operator.errors import RebuildHeld, SpecInvalid
 from agentmemory_operator.memories import compare as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, CheckFinding
@@ -23,7 +20,7 @@ from agentmemory_operator.rebuilds.catch_up import carry_all
 from agentmemory_operator.rebuilds.converge import Convergence
 from agentmemory_operator.rebuilds.verify import RebuildComparison, RebuildVerification
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN
-from tests.support.engine.agents import SIZE, vector_of
+from tests.support.engine.agents import SIZE, churning, vector_of
 from tests.support.job.rebuild_task import RebuildTask, open_rebuild
 
 MEMORIES = 30
@@ -187,27 +184,13 @@ async def test_a_target_whose_vectors_mean_something_else_is_never_moved_to(here
 
 
 async def test_writers_and_deletions_at_any_time_do_not_fail_it(here: RebuildTask) -> None:
-    done = asyncio.Event()
-
-    async def write(seed: int) -> None:
-        chance = random.Random(seed)
-        for number in range(1000):
-            if done.is_set():
-                return
-            here.world.clock.move(ms=1)
-            await here.world.add(f"{seed} {number}", user_id="ada", session_id="s")
-            victim = chance.choice(await here.world.rows("ada"))
-            with contextlib.suppress(NotFound, TransientError):
-                await delete_head(here.world.agent, victim.id, user_id="ada")
-
-    writers, recalls = [asyncio.create_task(write(seed)) for seed in range(2)], []
-    for _ in range(3):
-        await here.task.note(recall=None)
-        await verify(here)
-        # What comes or goes between the two searches of a probe is in one of them alone.
-        recalls.append(here.task.record.recall)
-    done.set()
-    await asyncio.gather(*writers)
+    recalls = []
+    async with churning(here.world, "ada", writers=2):
+        for _ in range(3):
+            await here.task.note(recall=None)
+            await verify(here)
+            # What comes or goes between the two searches of a probe is in one of them alone.
+            recalls.append(here.task.record.recall)
     assert all(recall is not None and recall.neighbours is not None and recall.neighbours > 0.9 for recall in recalls)
 
 

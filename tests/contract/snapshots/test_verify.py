@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import hashlib
-import random
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +21,7 @@ from agentmemory_operator.collections.rules.rebuild_record import (
 )
 from agentmemory_operator.collections.scratch import Scratch
 from agentmemory_operator.connections.resolve import Server
-from agentmemory_operator.errors import NotFound, StoreRejected, TransientError
+from agentmemory_operator.errors import StoreRejected, TransientError
 from agentmemory_operator.memories import compare as comparison
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.findings import Check, VerificationVerdict
@@ -35,7 +34,7 @@ from agentmemory_operator.snapshots.verify import Verification
 from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.naming import scratch_prefix
 from agentmemory_operator.spec.times import render_second
-from tests.support.engine.agents import World, open_world, vector_of
+from tests.support.engine.agents import World, churning, open_world, vector_of
 from tests.support.job.job_world import open_server
 
 CLUSTER = "cluster-of-this-test"
@@ -141,24 +140,9 @@ async def test_writers_and_deletions_at_any_time_do_not_fail_it(
     """Also where the engine keeps the vectors of what is emptied while a snapshot is made."""
     if engine != "usual":
         request.getfixturevalue(engine)
-    done = asyncio.Event()
-
-    async def write(seed: int) -> None:
-        chance = random.Random(seed)
-        for number in range(1000):
-            if done.is_set():
-                return
-            place.world.clock.move(ms=1)
-            await place.world.add(f"{seed} {number}", user_id="u0", session_id="s")
-            victim = chance.choice(await place.world.rows("u0"))
-            with contextlib.suppress(NotFound, TransientError):
-                await delete_head(place.world.agent, victim.id, user_id="u0")
-
-    writers = [asyncio.create_task(write(seed)) for seed in range(3)]
-    subject = await place.snapshot(during=lambda: asyncio.sleep(0.1))
-    verdicts = [await place.verify(subject) for _ in range(3)]
-    done.set()
-    await asyncio.gather(*writers)
+    async with churning(place.world, "u0", writers=3):
+        subject = await place.snapshot(during=lambda: asyncio.sleep(0.1))
+        verdicts = [await place.verify(subject) for _ in range(3)]
 
     assert [verdict.message for verdict in verdicts if not verdict.is_good] == []
     assert verdicts[-1].state.reason == "Verified"

@@ -156,7 +156,9 @@ class ForkedOperator:
             self._code = int(self._nursery.read_line())
 
 
-def start_api(control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = "none") -> tuple[Program, str]:
+def start_api(
+    control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = "none", **environment: str
+) -> tuple[Program, str]:
     """Start `agentmemory api` on the objects of the cluster; return it and its URL when it serves.
 
     Args:
@@ -167,5 +169,6 @@ def start_api(control_plane: ControlPlane, folder: pathlib.Path, *, auth: str = 
         *(*AGENTMEMORY, "api", "--source", "kubernetes", "--port", "0"),
         KUBECONFIG=str(control_plane.kubeconfig),
         AGENTMEMORY_AUTH=auth,
+        **environment,
     )
     return program, program.wait_for(SERVING)[1]

@@ -1,5 +1,6 @@
 """Agents over a real engine, without the HTTP layer: their collection, their store, an embedder, the use cases."""
 
+import asyncio
 import contextlib
 import random
 import uuid
@@ -18,12 +19,12 @@ from agentmemory_operator.collections.rules.collection import (
     METADATA_KEY,
     Collection,
     KeywordSource,
-    Marker,
 )
 from agentmemory_operator.errors import (
     AgentMemoryError,
     EmbedderUnavailable,
     FieldError,
+    NotFound,
     RequestInvalid,
     StoreUnavailable,
     TransientError,
@@ -36,7 +37,7 @@ from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.items import Items
 from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.filters import Selection, visible
-from agentmemory_operator.memories.stored import ListRequest, list_page
+from agentmemory_operator.memories.stored import ListRequest, delete_head, list_page
 from agentmemory_operator.memories.working import WorkingMemory
 from agentmemory_operator.ports.base import Vector
 from agentmemory_operator.ports.embedding import Embedder
@@ -49,6 +50,7 @@ from agentmemory_operator.spec.presets import CORTEX, KEYWORD_INDEXES, RETRIEVAL
 from tests.support.engine.fakes import FakeClock, FakeReranker
 from tests.support.engine.meanwhile import CrashingStore, Moment
 from tests.support.spec.documents import marker_for
+from tests.support.spec.plans import marker_of
 
 SIZE = 8
 EVERYTHING = Ranking(
@@ -196,6 +198,31 @@ class World:
 
 
 @contextlib.asynccontextmanager
+async def churning(world: World, user_id: str, *, writers: int) -> AsyncIterator[None]:
+    """Let writers store memories of a session of a user, and delete any of the user's, until the block ends."""
+    done = asyncio.Event()
+
+    async def write(seed: int) -> None:
+        chance = random.Random(seed)
+        for number in range(1000):
+            if done.is_set():
+                return
+            world.clock.move(ms=1)
+            await world.add(f"{seed} {number}", user_id=user_id, session_id="s")
+            victim = chance.choice(await world.rows(user_id))
+            with contextlib.suppress(NotFound, TransientError):
+                await delete_head(world.agent, victim.id, user_id=user_id)
+
+    async with asyncio.TaskGroup() as tasks:
+        for seed in range(writers):
+            tasks.create_task(write(seed))
+        try:
+            yield
+        finally:
+            done.set()
+
+
+@contextlib.asynccontextmanager
 async def open_world(
     url: str,
     *,
@@ -339,15 +366,5 @@ class FakeEmbedder:
 
 def collection_of(*, size: int = SIZE, keyword: KeywordSource | None = None, provider: str = "none") -> Collection:
     """Return a collection of an agent, with its marker."""
-    marker = Marker(
-        cluster_id="c",
-        namespace="agents",
-        name="probe",
-        uid="uid-probe",
-        generation=1,
-        config_hash="",
-        preset_revision=1,
-        embedding=EmbeddingSource(provider=provider, model=None, dimensions=size),
-        keyword=keyword,
-    )
+    marker = marker_of(dimensions=size, provider=provider, config_hash="", keyword=keyword)
     return Collection(size=size, distance="Cosine", has_keyword=keyword is not None, marker=marker)

@@ -1,7 +1,7 @@
 """An agent whose collection is rebuilt, over a real engine; its operator may be killed at every call."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any
@@ -23,6 +23,7 @@ from agentmemory_operator.rebuilds.task import RebuildRun
 from agentmemory_operator.rebuilds.verify import RebuildVerification
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.agent_memory import ROLLBACK_REBUILD, AgentMemory
+from tests.support.engine.meanwhile import Killed
 from tests.support.job.restore_world import RestoreWorld, Watched
 from tests.support.spec.documents import connection_document
 from tests.support.web.http_server import well
@@ -100,6 +101,21 @@ class RebuildWorld(RestoreWorld):
             due_s = await self.rebuilds.run(self.memory)
             if due_s is None or due_s > 10:
                 return
+
+    async def rebuild_killed_at(self, moment: int, between: Callable[[], None] = lambda: None) -> bool:
+        """Rebuild with an operator that dies at a call, then with the next one; tell whether it came to that.
+
+        Args:
+            between: done while there is no operator.
+        """
+        self.calls, self.crash_at = 0, moment
+        try:
+            await self.rebuild()
+        except Killed:
+            between()
+            self.rebuilds = self.operator()
+            await self.rebuild()
+        return self.calls >= moment
 
     @property
     def told(self) -> Json:

@@ -62,6 +62,7 @@ BLOCKS: Mapping[str, tuple[Json, ...]] = {
             "keySecretRef": {"name": "zones"},
             "organisation": "acme",
             "words": ["PROFESSIONAL"],
+            "rotateKeysBefore": "2026-11-21T08:00:00Z",
         },
         {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}, "vectors": ["SENSITIVE"]},
     ),

@@ -29,6 +29,7 @@ from agentmemory_operator.collections.rules.changes import (
 )
 from agentmemory_operator.collections.rules.collection import (
     Collection,
+    Marker,
     Observed,
     limits_in_force,
     marker_from_json,
@@ -38,6 +39,7 @@ from agentmemory_operator.collections.rules.desired import desired_collection
 from agentmemory_operator.collections.rules.plan import Plan
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.controllers.rules.plan_text import describe_change
+from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
@@ -67,6 +69,22 @@ SMALL_FORM = {
     "replicationFactor": "replication_factor",
     "hasKeyword": "has_keyword",
 }
+
+
+def marker_of(*, dimensions: int, provider: str = "none", model: str | None = None, **changes: Any) -> Marker:
+    """Return the marker of an agent whose vectors are of a provider."""
+    embedding = EmbeddingSource(provider=provider, model=model, dimensions=dimensions)
+    marker = Marker(
+        cluster_id="c",
+        namespace="agents",
+        name="probe",
+        uid="uid-probe",
+        generation=1,
+        config_hash="h",
+        preset_revision=1,
+        embedding=embedding,
+    )
+    return replace(marker, **changes)
 
 
 def observed_of(

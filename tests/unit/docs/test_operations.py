@@ -30,6 +30,7 @@ from agentmemory_operator.snapshots.retention import removed_counter
 from agentmemory_operator.snapshots.schedule import ScheduleMeter
 from agentmemory_operator.spec.kinds.conditions import Reason
 from agentmemory_operator.webhooks.deliver import WebhookMeter
+from agentmemory_operator.zones.upkeep import trouble_gauge
 
 PAGE = (pathlib.Path(__file__).resolve().parents[3] / "docs" / "operations.md").read_text()
 
@@ -62,6 +63,7 @@ def metrics() -> list[Metric]:
         *passes,
         *CleaningMeter().metrics,
         *WebhookMeter().metrics,
+        trouble_gauge(dict),
         *snapshots,
         *RebuildMeter().metrics,
         call_counter(),

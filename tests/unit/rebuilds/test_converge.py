@@ -5,30 +5,21 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.collection import Collection, Marker
+from agentmemory_operator.collections.rules.collection import Collection
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.resolve import Server
 from agentmemory_operator.errors import RebuildPaused, RebuildUnwanted, SpecInvalid, StoreUnavailable
 from agentmemory_operator.rebuilds.converge import Convergence
 from agentmemory_operator.rebuilds.task import RebuildRun
-from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from tests.support.engine.collection_store import FakeCollectionStore
 from tests.support.engine.fakes import FakeClock
 from tests.support.spec.documents import memory_document
+from tests.support.spec.plans import marker_of
 
 TARGET = "agent_memory_mine__2"
-MARKER = Marker(
-    cluster_id="cluster-1",
-    namespace="agents",
-    name="mine",
-    uid="u",
-    generation=1,
-    config_hash="h",
-    preset_revision=1,
-    embedding=EmbeddingSource(provider="none", model=None, dimensions=4),
-)
+MARKER = marker_of(dimensions=4, cluster_id="cluster-1", name="mine", uid="u")
 DESIRED = Collection(size=4, distance="Dot", m=16, indexes=(("userId", "keyword"),), marker=MARKER)
 
 

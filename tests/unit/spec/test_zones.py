@@ -74,3 +74,32 @@ def test_a_key_with_the_longest_name_leaves_room_for_the_one_before() -> None:
 
     assert settings is not None
     assert len(settings.previous_key) == 253
+
+
+@pytest.mark.parametrize(
+    ("told", "ms"),
+    [
+        ("2026-11-21T08:00:01Z", 1_795_248_001_000),
+        ("2026-02-30T00:00:00Z", 1_772_409_600_000),
+        ("2026-12-31T23:59:59Z", 1_798_761_599_000),
+        ("1969-12-31T23:59:59Z", 0),
+        ("1000-01-01T00:00:00Z", 0),
+        ("2999-12-31T00:00:00Z", 32_503_593_600_000),
+    ],
+)
+def test_keys_are_replaced_that_were_made_before_a_time(told: str, ms: int) -> None:
+    settings = zones_of(allowed=["PERSONAL"], rotateKeysBefore=told)
+
+    assert settings is not None
+    assert settings.rotate_before_ms == ms
+
+
+@pytest.mark.parametrize(("more", "has_index"), [({}, False), ({"rotateKeysBefore": "2026-11-21T08:00:00Z"}, True)])
+def test_memories_are_found_by_the_age_of_their_keys_where_keys_are_replaced(
+    more: dict[str, str], has_index: bool
+) -> None:
+    zones = SECRET | {"allowed": ["PERSONAL"]} | more
+
+    indexes = effective_settings(parse_agent_memory(manifest(zones=zones))).indexes
+
+    assert (indexes.get("keyMadeAt") == "integer") is has_index

@@ -1,5 +1,6 @@
 """The keys of an object's zones are looked after: the condition, the count, another wrapping key."""
 
+import re
 from typing import Any
 
 import pytest
@@ -10,11 +11,13 @@ from agentmemory_operator.connections.rules.secret_hosts import NOWHERE, Destina
 from agentmemory_operator.errors import LeadershipLost, TransientError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable
-from agentmemory_operator.spec.kinds.conditions import condition_of
+from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.rules.health import TROUBLES
 from agentmemory_operator.zones.upkeep import COUNTED_MS, LOOK_S, SETTLED_S, TROUBLE_S, KeyUpkeep
 from agentmemory_operator.zones.wrapping import wrapping_keys
 from tests.support.engine.fakes import FakeClock, FakeCluster, FakeHandoverStore, FakeSecrets
+from tests.support.pages import DOCS
 from tests.support.spec.documents import memory_document
 from tests.support.zones import FakeKeyShards, FakeWrapping, agent_keys, keyring, new_wrapping_key
 
@@ -22,6 +25,7 @@ KEY = Key(AGENT_MEMORY, "agents", "probe")
 RING = Ring("agents", "probe")
 SECRET, PREVIOUS = ("agents", "zones", "key"), ("agents", "zones", "key.previous")
 ZONES = {"allowed": ["PERSONAL"], "keySecretRef": {"name": "zones"}}
+CONDITIONS = (DOCS / "conditions.md").read_text()
 SETTLED_MS = int(SETTLED_S * 1000)
 
 
@@ -434,3 +438,21 @@ async def test_a_key_of_before_that_cannot_be_read_now_is_not_taken_for_one_that
     with pytest.raises(TransientError, match="no answer"):
         await bench.look()
     assert bench.status == before
+
+
+async def test_agents_whose_keys_are_away_are_counted_by_the_reason() -> None:
+    bench = Bench()
+    (gauge,) = bench.upkeep.metrics
+    await bench.look()
+    assert sum(line.endswith(" 0") for line in gauge.lines()) == len(TROUBLES)
+    bench.secrets.values = {}
+
+    await bench.look()
+
+    assert 'agentmemory_zone_keys_unavailable{reason="WrappingKeyMissing"} 1' in gauge.lines()
+
+
+async def test_every_reason_of_the_condition_but_one_is_counted() -> None:
+    told = {Reason(reason) for reason in re.findall(r"^\| `(\w+)` \| KeysUnavailable=True", CONDITIONS, re.M)}
+
+    assert told == set(TROUBLES)

@@ -34,7 +34,7 @@ from agentmemory_operator.spec.presets import (
 )
 from agentmemory_operator.spec.presets.profiles import DEFAULT_EXPECTED_MEMORIES
 from agentmemory_operator.spec.presets.table import Fusion, Reranking
-from agentmemory_operator.spec.zones import ZoneSettings
+from agentmemory_operator.spec.zones import KEY_MADE_KEY, ZoneSettings
 
 # The type of memories of an object that takes any, where the writer names none.
 UNTYPED = "memory"
@@ -47,6 +47,9 @@ SESSION_INDEXES = ((SESSION_USED_KEY, "integer"),)
 
 # What tells memories apart that not everybody can read, where there are zones.
 ZONE_INDEXES = (("zone", "keyword"),)
+
+# What tells memories that are to be sealed again, where data keys are replaced.
+ROTATION_INDEXES = ((KEY_MADE_KEY, "integer"),)
 
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
@@ -259,6 +262,7 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     needed = dict(preset_of(memory).payload_indexes) | (dict(LOOKUP_INDEXES) if is_looked_up else {})
     needed |= dict(SESSION_INDEXES) if has_sessions else {}
     needed |= dict(ZONE_INDEXES) if memory.spec.zones else {}
+    needed |= dict(ROTATION_INDEXES) if memory.spec.zones and memory.spec.zones.rotate_keys_before else {}
     return {entry.field: entry.type for entry in extra} | scored | needed
 
 

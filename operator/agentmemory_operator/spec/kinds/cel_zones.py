@@ -26,3 +26,6 @@ ZONES = (
         ".words",
     ),
 )
+
+_SECOND_PATTERN = "^[12][0-9]{3}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]Z$"
+SECOND = CelRule(f"self.matches(r'{_SECOND_PATTERN}')", "must be a time in UTC, to the second: 2026-11-21T08:00:00Z")

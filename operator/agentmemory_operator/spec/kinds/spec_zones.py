@@ -66,3 +66,9 @@ class ZonesSpec(Model):
         " there are. Default: none.",
         json_schema_extra=distinct(),
     )
+    rotate_keys_before: Annotated[str, Field(max_length=20, json_schema_extra=validated(rules.SECOND))] | None = Field(
+        default=None,
+        description="Data keys made before this time are replaced, as 2026-11-21T08:00:00Z: new memories have a new key"
+        " at once, those there are sealed again with it in the background. One to come does nothing until then. The"
+        " keys replaced stay, for snapshots made before. Default: none is replaced.",
+    )

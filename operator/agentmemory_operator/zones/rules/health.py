@@ -13,6 +13,16 @@ KEYS_UNAVAILABLE = "KeysUnavailable"
 
 FIELD = "zones"
 
+TROUBLES = (
+    Reason.WRAPPING_KEY_MISSING,
+    Reason.WRAPPING_KEY_INVALID,
+    Reason.KEY_STORE_MISSING,
+    Reason.KEY_STORE_UNAVAILABLE,
+    Reason.KEYS_UNREADABLE,
+    Reason.KEYS_LOST,
+)
+"""Why the condition can be True."""
+
 
 @dataclass(frozen=True, slots=True)
 class KeyHealth:

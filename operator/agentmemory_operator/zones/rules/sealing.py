@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from agentmemory_operator.spec.zones import Zone
+from agentmemory_operator.spec.zones import KEY_MADE_KEY, Zone
 
 Payload = dict[str, Any]
 
@@ -91,6 +91,6 @@ def split(payload: Mapping[str, Any]) -> tuple[Payload, bytes]:
 
 def joined(payload: Mapping[str, Any], inner: bytes) -> Payload:
     """A payload with what was sealed, and without the sealed text."""
-    plain = {key: value for key, value in payload.items() if key != SEALED_KEY}
+    plain = {key: value for key, value in payload.items() if key not in (SEALED_KEY, KEY_MADE_KEY)}
     opened: Payload = json.loads(inner)
     return plain | opened

@@ -39,7 +39,7 @@ class Shard:
     Attributes:
         name: `0`, `1a`, `2a3` or `3a3f`: its level, and how the hashes of its scopes begin.
         entries: by id of the key.
-        is_closed: no key is ever added; some may go.
+        is_closed: no owner is ever added; some may go.
         version: changes with every write; empty before the first.
     """
 
@@ -59,6 +59,14 @@ class Shard:
         entries = {**self.entries, key_id: entry}
         is_last = int(self.name[0]) < LEVELS - 1 and len(entries) >= SHARD_KEYS
         return replace(self, entries=entries, is_closed=self.is_closed or is_last)
+
+    def with_successor(self, key_id: str, new_id: str, entry: KeyEntry) -> "Shard":
+        """The shard with another key in the place of an active one, which stays for what it sealed.
+
+        A closed shard takes it too: an owner's keys lie together.
+        """
+        before = replace(self.entries[key_id], active=False)
+        return replace(self, entries={**self.entries, key_id: before, new_id: entry})
 
     def without_scope(self, scope: str) -> "Shard":
         """The shard without the keys of a scope."""

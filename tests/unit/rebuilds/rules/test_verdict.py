@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentmemory_operator.collections.rules.collection import Collection, KeywordSource, Marker, Observed
+from agentmemory_operator.collections.rules.collection import Collection, KeywordSource, Observed
 from agentmemory_operator.memories.rules.comparison import compare_points
 from agentmemory_operator.memories.rules.findings import judge_sample
 from agentmemory_operator.rebuilds.rules.carried_vectors import CarriedVectors
@@ -17,18 +17,9 @@ from agentmemory_operator.rebuilds.rules.verdict import (
     judge_embeddings,
     judge_settings,
 )
-from agentmemory_operator.spec.effective.embedding import EmbeddingSource
+from tests.support.spec.plans import marker_of
 
-MARKER = Marker(
-    cluster_id="c",
-    namespace="agents",
-    name="mine",
-    uid="u",
-    generation=1,
-    config_hash="h",
-    preset_revision=1,
-    embedding=EmbeddingSource(provider="fake", model="new", dimensions=2),
-)
+MARKER = marker_of(dimensions=2, provider="fake", model="new")
 DESIRED = Collection(size=2, distance="Dot", m=16, indexes=(("userId", "keyword"),), marker=MARKER)
 
 

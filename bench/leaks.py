@@ -1,0 +1,303 @@
+"""What an attacker without keys makes of memories: who holds the points of a collection as Qdrant gives them.
+
+The attacker knows the product, the embedder, the engine, a vocabulary that holds every word of the memories, and a list
+of candidates that holds every memory. What finds nothing in a sealed memory must find it in a plain one, or it proves
+nothing: `bench/zones.py` and the tests measure both.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from agentmemory_operator.adapters.embedding.wordllama_embedder import WordLlamaEmbedder, _load
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
+from agentmemory_operator.memories.rules.ids import content_id
+from agentmemory_operator.memories.rules.keywords import keyword_document
+from agentmemory_operator.memories.rules.record import hash_content
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY, envelope_of
+from bench.clients import Client
+
+Json = dict[str, Any]
+Floats = NDArray[np.float64]
+
+WORDS_EACH = 6
+FRAMES = (
+    "{0} said that the {1} of her {2} is {3}, and he asked for a {4} with {5}",
+    "The {0} had a {1} in the {2}, so they want {3} and no {4} from the {5}",
+    "They met {0} at the {1} and have had {2} with a {3} for {4} or {5}",
+)
+# Words of a sentence that nobody looks for, as the attacker knows them too.
+FILLING = sorted(set(re.findall(r"[A-Za-z]+", re.sub(r"{\d}", " ", " ".join(FRAMES)))) | {",", "I", "it", "was", "to"})
+LANGUAGE = "english"
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A content, and the words of it that are worth something."""
+
+    text: str
+    words: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What lies in a collection of one memory.
+
+    Attributes:
+        own: its point.
+        after: points of the same session, whose keyword vectors hold the words of what came before them.
+    """
+
+    own: Json
+    after: Sequence[Json]
+
+
+def vocabulary() -> list[str]:
+    """Return the words that the offline embedder has as one token each, which are the easiest to find in a vector."""
+    tokens = _load()[0].get_vocab()
+    return sorted(token[1:] for token in tokens if re.fullmatch("▁[a-z]{5,}", token))
+
+
+def sentences(words: Sequence[str], count: int, generator: np.random.Generator) -> list[Sentence]:
+    """Return different sentences of `WORDS_EACH` words each."""
+    made: dict[str, Sentence] = {}
+    while len(made) < count:
+        chosen = [words[place] for place in generator.choice(len(words), WORDS_EACH, replace=False)]
+        text = FRAMES[len(made) % len(FRAMES)].format(*chosen)
+        made[text] = Sentence(text, frozenset(chosen))
+    return list(made.values())
+
+
+def token_ids(qdrant: Client, words: Sequence[str]) -> dict[str, int]:
+    """Return the id in a keyword vector of each word, by letting the engine index one word at a time.
+
+    Words of one stem have one id, and words that no index holds have none.
+    """
+    name = "attacker_words"
+    qdrant.call("PUT", f"/collections/{name}", {"sparse_vectors": {KEYWORD_VECTOR: {"modifier": "idf"}}})
+    for start in range(0, len(words), PAGE):
+        part = enumerate(words[start : start + PAGE], start)
+        points = [
+            {"id": n, "vector": {KEYWORD_VECTOR: keyword_document(word, LANGUAGE)}, "payload": {}} for n, word in part
+        ]
+        qdrant.call("PUT", f"/collections/{name}/points?wait=true", {"points": points})
+    found = {words[point["id"]]: id_ for point in points_of(qdrant, name) for id_ in _sparse_ids(point)}
+    qdrant.call("DELETE", f"/collections/{name}")
+    return found
+
+
+def points_of(qdrant: Client, collection: str) -> Iterator[Json]:
+    """Yield all points of a collection, with payload and vectors."""
+    offset = None
+    while True:
+        body = {"limit": PAGE, "offset": offset, "with_payload": True, "with_vector": True}
+        page = qdrant.call("POST", f"/collections/{collection}/points/scroll", body)["result"]
+        yield from page["points"]
+        if (offset := page["next_page_offset"]) is None:
+            return
+
+
+@dataclass(frozen=True)
+class Attacker:
+    """Who holds points and no keys.
+
+    Attributes:
+        words: a vocabulary.
+        candidates: what memories may say.
+        ids: of words in keyword vectors.
+        word_vectors: of the vocabulary and then of `FILLING`, a row each.
+        known: a memory whose content the attacker knows, and its point.
+    """
+
+    words: Sequence[str]
+    candidates: Sequence[Sentence]
+    ids: Mapping[str, int]
+    word_vectors: Floats
+    candidate_vectors: Floats
+    known: tuple[Sentence, Json] | None = None
+    _made: dict[tuple[str, str, str], dict[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def hashes(self) -> dict[str, str]:
+        """The candidates by the hash that a plain memory of their content has."""
+        return {hash_content(candidate.text): candidate.text for candidate in self.candidates}
+
+    def ids_of(self, agent: str, user_id: str, type_name: str) -> Mapping[str, str]:
+        """The candidates by the id that a plain memory of their content has, made once for all memories of a user."""
+        whose = agent, user_id, type_name
+        if whose not in self._made:
+            self._made[whose] = {content_id(*whose, hashed): text for hashed, text in self.hashes.items()}
+        return self._made[whose]
+
+    @cached_property
+    def sizes(self) -> dict[int, list[str]]:
+        """The candidates by their length in bytes."""
+        found: dict[int, list[str]] = {}
+        for candidate in self.candidates:
+            found.setdefault(len(candidate.text.encode()), []).append(candidate.text)
+        return found
+
+
+async def attacker_of(
+    words: Sequence[str], candidates: Sequence[Sentence], ids: Mapping[str, int], *, dimensions: int
+) -> Attacker:
+    """Return an attacker who has the agent's embedder."""
+    embedder = WordLlamaEmbedder(dimensions=dimensions)
+    of_words = np.array(await embedder.embed([*words, *FILLING]))
+    of_candidates = np.array(await embedder.embed([candidate.text for candidate in candidates]))
+    return Attacker(words, candidates, ids, of_words, of_candidates)
+
+
+def words_in_payload(attacker: Attacker, held: Held) -> set[str]:
+    """Read the payloads."""
+    texts = " ".join(_texts([held.own["payload"], *(point["payload"] for point in held.after)]))
+    return set(re.findall("[a-z]+", texts)).intersection(attacker.words)
+
+
+def words_by_ids(attacker: Attacker, held: Held) -> set[str]:
+    """Look the words' ids up in the keyword vectors, its own and its neighbours'; words of one stem are one."""
+    ids = {id_ for point in (held.own, *held.after) for id_ in _sparse_ids(point)}
+    return {word for word, id_ in attacker.ids.items() if id_ in ids}
+
+
+def words_nearest(attacker: Attacker, held: Held) -> set[str]:
+    """Take the words nearest to the vector."""
+    if (vector := _dense(held.own)) is None:
+        return set()
+    nearest = np.argsort(attacker.word_vectors[: len(attacker.words)] @ vector)[-WORDS_EACH:]
+    return {attacker.words[place] for place in nearest}
+
+
+def words_pursued(attacker: Attacker, held: Held) -> set[str]:
+    """Take the nearest word, take it and those before out of the vector, and again (orthogonal matching pursuit)."""
+    found: set[str] = set()
+    if (vector := _dense(held.own)) is None:
+        return found
+    chosen: list[int] = []
+    rest = vector
+    while len(found) < WORDS_EACH and len(chosen) < 4 * WORDS_EACH:
+        nearness = attacker.word_vectors @ rest
+        nearness[chosen] = -np.inf
+        chosen.append(int(nearness.argmax()))
+        found.update(attacker.words[chosen[-1] : chosen[-1] + 1])
+        basis = attacker.word_vectors[chosen].T
+        rest = vector - basis @ np.linalg.lstsq(basis, vector, rcond=None)[0]
+    return found
+
+
+def content_by_hash(attacker: Attacker, held: Held) -> list[str]:
+    """Hash the candidates."""
+    found = attacker.hashes.get(held.own["payload"].get("contentHash", ""))
+    return [found] if found else []
+
+
+def content_by_id(attacker: Attacker, held: Held) -> list[str]:
+    """Make the ids that the candidates' contents would have."""
+    payload = held.own["payload"]
+    made = attacker.ids_of(payload["agentId"], payload["userId"], payload["type"])
+    ids = {held.own["id"], *payload.get("lookupIds", ())}
+    return [made[id_] for id_ in ids if id_ in made]
+
+
+def content_by_words(attacker: Attacker, held: Held) -> list[str]:
+    """Take the candidates of whose words the keyword vectors hold most."""
+    words = words_by_ids(attacker, held)
+    return _best([len(candidate.words & words) for candidate in attacker.candidates], attacker)
+
+
+def content_by_vector(attacker: Attacker, held: Held) -> list[str]:
+    """Take the candidate nearest to the vector."""
+    vector = _dense(held.own)
+    return [] if vector is None else [attacker.candidates[int((attacker.candidate_vectors @ vector).argmax())].text]
+
+
+def content_by_length(attacker: Attacker, held: Held) -> list[str]:
+    """Take the candidates that are as long; what sealing adds is known from a memory that is known."""
+    added = 0
+    if attacker.known and SEALED_KEY in held.own["payload"]:
+        sentence, point = attacker.known
+        added = _length(point) - len(sentence.text.encode())
+    return attacker.sizes.get(_length(held.own) - added, [])
+
+
+WORD_ATTACKS: Mapping[str, Callable[[Attacker, Held], set[str]]] = {
+    "payload read": words_in_payload,
+    "keyword ids": words_by_ids,
+    "nearest words": words_nearest,
+    "words taken out one by one": words_pursued,
+}
+CONTENT_ATTACKS: Mapping[str, Callable[[Attacker, Held], list[str]]] = {
+    "content hash": content_by_hash,
+    "ids": content_by_id,
+    "keyword ids": content_by_words,
+    "vector": content_by_vector,
+    "length": content_by_length,
+}
+
+
+def share_of_words(attacker: Attacker, attack: str, stored: Sequence[tuple[Sentence, Held]]) -> float:
+    """Return the share of the stored memories' words that an attack finds."""
+    found = [len(said.words & WORD_ATTACKS[attack](attacker, held)) / len(said.words) for said, held in stored]
+    return sum(found) / len(found)
+
+
+def share_of_contents(attacker: Attacker, attack: str, stored: Sequence[tuple[Sentence, Held]]) -> float:
+    """Return the share of the stored memories whose content an attack tells: of n guesses, each counts 1/n."""
+    found = 0.0
+    for said, held in stored:
+        guesses = CONTENT_ATTACKS[attack](attacker, held)
+        found += (said.text in guesses) / max(len(guesses), 1)
+    return found / len(stored)
+
+
+def share_in_bytes(content: bytes, stored: Sequence[tuple[Sentence, Held]], *, anyhow: bytes) -> float:
+    """Return the share of the memories' different words that lie in bytes as they are.
+
+    Short words are left out, which may lie there by chance, and those that lie there `anyhow`.
+    """
+    words = {word.encode() for said, _ in stored for word in said.words if len(word) >= 6}
+    telling = [word for word in words if word not in anyhow]
+    return sum(word in content for word in telling) / len(telling)
+
+
+def _best(scores: Sequence[int], attacker: Attacker) -> list[str]:
+    most = max(scores)
+    if most == 0:
+        return []
+    return [candidate.text for candidate, score in zip(attacker.candidates, scores, strict=True) if score == most]
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """The texts in a payload, without its keys."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
+
+
+def _vectors(point: Json) -> Json:
+    vectors = point.get("vector") or {}
+    return vectors if isinstance(vectors, dict) else {"": vectors}
+
+
+def _dense(point: Json) -> Floats | None:
+    vector = _vectors(point).get("")
+    return None if vector is None else np.array(vector)
+
+
+def _sparse_ids(point: Json) -> Sequence[int]:
+    ids: list[int] = _vectors(point).get(KEYWORD_VECTOR, {}).get("indices", [])
+    return ids
+
+
+def _length(point: Json) -> int:
+    """Bytes of what is sealed, or of a plain content."""
+    envelope = envelope_of(point["payload"])
+    return len(envelope.blob) if envelope else len(point["payload"]["content"].encode())

@@ -1,0 +1,284 @@
+"""`python -m bench.zones`: what privacy zones hide from who has a collection and a snapshot, and what they cost.
+
+First the attacks of `bench/leaks.py` on memories of each setting. Every memory is followed in its session by a plain
+one, whose keyword text could hold its words. Then two agents that differ in the zone of their memories alone, in turn.
+"""
+
+import argparse
+import asyncio
+import base64
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+
+from agentmemory_operator.memories.rules.record import hash_content
+from bench.clients import Client
+from bench.leaks import (
+    CONTENT_ATTACKS,
+    WORD_ATTACKS,
+    Attacker,
+    Held,
+    Sentence,
+    attacker_of,
+    points_of,
+    sentences,
+    share_in_bytes,
+    share_of_contents,
+    share_of_words,
+    token_ids,
+    vocabulary,
+)
+from bench.measures import TOP_K, Latency, latency_of
+from bench.progress import say
+from bench.stacks import NAMESPACE, Json, Stack, agent_manifest, running
+from bench.tables import Cells, machine, render
+
+SEED, MEMORIES, CANDIDATES, DIMENSIONS = 21, 300, 6_000, 256
+COST_MEMORIES, COST_USERS, SEARCHES, LISTS, SINGLES = 4_000, 10, 300, 60, 200
+BATCH, USER = 50, "ada"
+EMBEDDING: Json = {"provider": "wordllama", "dimensions": DIMENSIONS}
+FOUND: Json = {"scoring": {"weights": {"similarity": 1, "recency": 0, "utility": 0}, "scoreThreshold": -1}}
+COST_HEAD = ("what", "no zone, p50 / p99", "PERSONAL, p50 / p99", "ratio p50 / p99", "same answers")
+COSTS = {"cost-plain": None, "cost-personal": "PERSONAL"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Memories of one kind, in an agent of their own.
+
+    Attributes:
+        zones: what the agent says of zones, beside the keys.
+        is_tagged: each memory has a tag, which is one of its words.
+    """
+
+    name: str
+    slug: str
+    zone: str | None = "SENSITIVE"
+    zones: Json = field(default_factory=dict)
+    is_tagged: bool = False
+
+    def spec(self, dimensions: int = DIMENSIONS) -> Json:
+        """Return the agent's spec beside the connection."""
+        words = {"index": {"keyword": {"enabled": True}}, "lifecycle": {"deduplicate": True}}
+        return words | {"embedding": EMBEDDING | {"dimensions": dimensions}} | zones_of(self.zone, self.zones)
+
+
+SETTINGS = (
+    Setting(name="no zone", slug="leak-plain", zone=None),
+    Setting(name="no vector, no words", slug="leak-sealed"),
+    Setting(name="vectors", slug="leak-vectors", zones={"vectors": ["SENSITIVE"]}),
+    Setting(name="vectors, words", slug="leak-both", zones={"vectors": ["SENSITIVE"], "words": ["SENSITIVE"]}),
+    Setting(name="PERSONAL: vectors, one tag", slug="leak-tagged", zone="PERSONAL", is_tagged=True),
+)
+OTHERS = Setting(name="other memories", slug="leak-others", zone="PERSONAL", is_tagged=True)
+OTHER = Sentence("It went on and on", frozenset({"on"}))
+CONTROL = "no vector, no words, hash not keyed"
+
+
+def zones_of(zone: str | None, more: Json | None = None) -> Json:
+    """Return the part of a spec that allows a zone; nothing for none."""
+    return {"zones": {"allowed": [zone], "keySecretRef": {"name": "zone-key"}} | (more or {})} if zone else {}
+
+
+def main() -> None:
+    """Run the command."""
+    args = parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with (
+        tempfile.TemporaryDirectory(prefix="agentmemory-zones-") as folder,
+        running(Path(folder), [], args.qdrant) as stack,
+    ):
+        print(f"{machine()}, {stack.engine}, seed {args.seed}", flush=True)
+        key = base64.b64encode(random.Random(args.seed).randbytes(32)).decode()
+        named = {"name": "zone-key", "namespace": NAMESPACE}
+        stack.apply({"apiVersion": "v1", "kind": "Secret", "metadata": named, "stringData": {"key": key}})
+        print("\n" + "\n\n".join(leak_tables(stack, args)))
+        if not args.leaks_only:
+            print("\n" + render(COST_HEAD, list(cost_rows(stack, args.seed))))
+
+
+def leak_tables(stack: Stack, args: argparse.Namespace) -> Iterator[str]:
+    """Store, attack, and return what was found: words, then whole contents."""
+    words = vocabulary()
+    candidates = sentences(words, args.candidates, np.random.default_rng(args.seed))
+    memories = candidates[: args.memories]
+    say(f"{len(words):,} words, {len(candidates):,} candidates, {len(memories)} memories a setting")
+    stored: dict[str, list[tuple[Sentence, Held]]] = {}
+    snapshots: dict[str, bytes] = {}
+    with Client(stack.api_url) as api, Client(stack.qdrant_url) as qdrant:
+        for setting in (*SETTINGS, OTHERS):
+            declare(stack, setting.slug, setting.spec())
+            said = [OTHER] if setting is OTHERS else memories
+            store(api, setting, said)
+            stored[setting.name] = held_of(qdrant, setting, said)
+            snapshots[setting.name] = snapshot_of(stack.qdrant_url, f"agent_memory_{setting.slug}")
+            say(f"stored: {setting.name}")
+        attacker = asyncio.run(attacker_of(words, candidates, token_ids(qdrant, words), dimensions=DIMENSIONS))
+    del stored[OTHERS.name]
+    yield words_table(attacker, stored, snapshots)
+    stored[CONTROL] = [(said, unkeyed(said, held)) for said, held in stored[SETTINGS[1].name]]
+    yield contents_table(attacker, stored)
+
+
+def words_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, Held]]], snapshots: dict[str, bytes]) -> str:
+    """Return the shares of words that each attack finds."""
+    rows = [
+        (
+            *(name, shown(share_in_bytes(snapshots[name], memories, anyhow=snapshots[OTHERS.name]))),
+            *(shown(share_of_words(attacker, attack, memories)) for attack in WORD_ATTACKS),
+        )
+        for name, memories in stored.items()
+    ]
+    return render(("setting", "bytes of a snapshot", *WORD_ATTACKS), rows)
+
+
+def contents_table(attacker: Attacker, stored: dict[str, list[tuple[Sentence, Held]]]) -> str:
+    """Return the shares of whole contents that each attack tells."""
+    rows: list[Cells] = []
+    for name, memories in stored.items():
+        knowing = replace(attacker, known=(memories[0][0], memories[0][1].own))
+        rows.append((name, *(shown(share_of_contents(knowing, attack, memories[1:])) for attack in CONTENT_ATTACKS)))
+    return render(("setting", *CONTENT_ATTACKS), rows)
+
+
+def shown(share: float) -> str:
+    """Return a share so that nothing found is told from almost nothing."""
+    return f"{share:.3f}" if share else "0"
+
+
+def declare(stack: Stack, slug: str, spec: Json) -> None:
+    """Write an agent's manifest, and wait until it answers."""
+    stack.apply(agent_manifest(slug, spec=spec))
+    stack.wait_ready(slug)
+
+
+def store(api: Client, setting: Setting, memories: Sequence[Sentence]) -> None:
+    """Store each memory and a plain one after it, in a session of its own."""
+    for start in range(0, len(memories), BATCH):
+        items: list[Json] = []
+        for number, said in enumerate(memories[start : start + BATCH], start):
+            body = {"user_id": USER, "session_id": f"s{number}"}
+            tags = {"tags": [min(said.words)]} if setting.is_tagged else {}
+            items.append(body | {"content": said.text, "zone": setting.zone} | tags)
+            items.append(body | {"content": f"and on it went {number}"})
+        store_batch(api, setting.slug, items)
+
+
+def store_batch(api: Client, slug: str, items: Sequence[Json]) -> None:
+    """Store memories.
+
+    Raises:
+        RuntimeError: some were not.
+    """
+    answer = api.call("POST", f"/v1/agents/{slug}/memories/batch", {"memories": items})
+    if failed := [result for result in answer["results"] if "id" not in result]:
+        raise RuntimeError(f"{len(failed)} memories were not stored: {failed[0]}")
+
+
+def held_of(qdrant: Client, setting: Setting, memories: Sequence[Sentence]) -> list[tuple[Sentence, Held]]:
+    """Return what lies of each memory; the plain one after it is known by its content."""
+    sessions: dict[str, list[Json]] = {}
+    for point in points_of(qdrant, f"agent_memory_{setting.slug}"):
+        sessions.setdefault(point["payload"].get("sessionId", ""), []).append(point)
+    found = []
+    for number, said in enumerate(memories):
+        points = sorted(sessions[f"s{number}"], key=_is_after)
+        found.append((said, Held(points[0], points[1:])))
+    return found
+
+
+def _is_after(point: Json) -> bool:
+    return str(point["payload"].get("content", "")).startswith("and on it went")
+
+
+def unkeyed(said: Sentence, held: Held) -> Held:
+    """Return a memory as if the hash of its content were that of a plain one, which tells it to who has candidates."""
+    return replace(held, own=held.own | {"payload": held.own["payload"] | {"contentHash": hash_content(said.text)}})
+
+
+def snapshot_of(qdrant_url: str, collection: str) -> bytes:
+    """Return the file of a new snapshot: a tar of what lies on disk."""
+    with httpx.Client(base_url=qdrant_url, timeout=120) as qdrant:
+        [alias] = [
+            row["collection_name"]
+            for row in qdrant.get("/aliases").json()["result"]["aliases"]
+            if row["alias_name"] == collection
+        ]
+        path = f"/collections/{alias}/snapshots"
+        made = qdrant.post(path).raise_for_status().json()["result"]
+        return qdrant.get(f"{path}/{made['name']}").raise_for_status().content
+
+
+def cost_rows(stack: Stack, seed: int) -> Iterator[Cells]:
+    """Ask both agents the same in turn."""
+    said = sentences(vocabulary(), COST_MEMORIES + SINGLES + SEARCHES, np.random.default_rng(seed + 1))
+    for slug, zone in COSTS.items():
+        declare(stack, slug, FOUND | {"embedding": EMBEDDING} | zones_of(zone))
+    memories = [{"user_id": f"u{n % COST_USERS}", "content": sentence.text} for n, sentence in enumerate(said)]
+    first, singles, asked = memories[:COST_MEMORIES], memories[COST_MEMORIES:-SEARCHES], memories[-SEARCHES:]
+    batches = [first[start : start + 100] for start in range(0, len(first), 100)]
+    searches = [{"user_id": one["user_id"], "query": one["content"], "top_k": TOP_K} for one in asked]
+    lists = [f"memories?user_id=u{n % COST_USERS}&limit=100" for n in range(LISTS)]
+    with Client(stack.api_url) as api:
+        yield in_turn(
+            api, "store 100", lambda zone: [("memories/batch", {"memories": zoned(b, zone)}) for b in batches]
+        )
+        yield in_turn(api, "store one", lambda zone: [("memories", body) for body in zoned(singles, zone)])
+        yield in_turn(api, f"search, the best {TOP_K}", lambda _: [("search", body) for body in searches])
+        yield in_turn(api, "list of 100", lambda _: [(path, None) for path in lists])
+
+
+def zoned(bodies: Sequence[Json], zone: str | None) -> list[Json]:
+    """Return memories in a zone."""
+    return [body | {"zone": zone} for body in bodies]
+
+
+def in_turn(api: Client, what: str, requests_of: Callable[[str | None], list[tuple[str, Json | None]]]) -> Cells:
+    """Send each request to both agents, who is first changing each time; return what it took, as a row.
+
+    Args:
+        requests_of: paths and bodies for the agent of a zone.
+    """
+    say(what)
+    requests = [
+        [api.prepare("POST" if body else "GET", f"/v1/agents/{slug}/{path}", body) for path, body in requests_of(zone)]
+        for slug, zone in COSTS.items()
+    ]
+    took: tuple[list[float], list[float]] = [], []
+    same = 0
+    for index, pair in enumerate(zip(*requests, strict=True)):
+        told: list[list[str]] = [[], []]
+        for side in (0, 1) if index % 2 else (1, 0):
+            answer, took_ms = api.timed(pair[side])
+            took[side].append(took_ms)
+            told[side] = [one["content"] for one in answer.get("results", ()) if "content" in one]
+        same += sorted(told[0]) == sorted(told[1])
+    plain, sealed = (latency_of(each) for each in took)
+    share = f"{same / len(took[0]):.3f}" if told[0] else ""
+    return (what, _shown(plain), _shown(sealed), f"{sealed.p50 / plain.p50:.2f} / {sealed.p99 / plain.p99:.2f}", share)
+
+
+def _shown(latency: Latency) -> str:
+    return f"{latency.p50:.1f} / {latency.p99:.1f}"
+
+
+def parse_args() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(prog="python -m bench.zones", description=__doc__)
+    parser.add_argument("--memories", type=int, default=MEMORIES, help="a setting (default: %(default)s)")
+    parser.add_argument("--candidates", type=int, default=CANDIDATES, help="of the attacker (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=SEED, help="of the sentences (default: %(default)s)")
+    parser.add_argument("--leaks-only", action="store_true", help="leave out what zones cost")
+    parser.add_argument("--qdrant", metavar="URL", help="a real server, which keeps the collections")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Data keys of privacy zones in a real cluster, as a test puts them there and reads them."""
+
+import asyncio
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agentmemory_operator.adapters.kubernetes.zone_keys import AGENT, KEY, NAMESPACE, PREFIX, SHARD
+from agentmemory_operator.zones.rules.entries import KeyEntry, Ring
+from agentmemory_operator.zones.rules.shards import shard_from_text
+from agentmemory_operator.zones.wrapping import WrappingKeys, wrapping_keys
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.engine.fakes import FakeClock
+from tests.support.spec.documents import Document
+from tests.support.web.http_server import well
+from tests.support.zones import FakeKeyShards, FakeWrapping, agent_keys, keyring
+
+
+def wrapping_of(value: str) -> WrappingKeys:
+    """Return the wrapping key that a Secret's value is."""
+    return wrapping_keys(value, None, secret="a test's", key="key")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKeys:
+    """The data keys of one agent.
+
+    Args:
+        folder: the namespace that they lie in.
+    """
+
+    control_plane: ControlPlane
+    folder: str
+    ring: Ring
+
+    def make(self, wrapping: str, users: Sequence[str]) -> None:
+        """Put a key for each user there, as the API makes them.
+
+        Args:
+            wrapping: the value of a Secret.
+        """
+        shards = FakeKeyShards()
+
+        async def make_all() -> None:
+            replica, keys = keyring(FakeClock(), shards), agent_keys(self.ring, FakeWrapping(wrapping_of(wrapping)))
+            for user in users:
+                await replica.writing(keys, "PERSONAL", user)
+
+        asyncio.run(make_all())
+        for (_, name), text in shards.texts.items():
+            labels = {NAMESPACE: self.ring.namespace, AGENT: self.ring.agent, SHARD: name}
+            metadata = {"name": f"{PREFIX}{self.ring.namespace}.{self.ring.agent}-{name}", "labels": labels}
+            well(self.control_plane.http.post(self._path, json={"metadata": metadata, "stringData": {KEY: text}}))
+
+    def secrets(self) -> list[Document]:
+        """Return the Secrets, in the order of their names."""
+        selector = f"{NAMESPACE}={self.ring.namespace},{AGENT}={self.ring.agent}"
+        found = well(self.control_plane.http.get(self._path, params={"labelSelector": selector})).json()["items"]
+        return sorted(found, key=lambda secret: str(secret["metadata"]["name"]))
+
+    def entries(self) -> dict[str, KeyEntry]:
+        """Return every key, as it is kept."""
+        entries: dict[str, KeyEntry] = {}
+        for secret in self.secrets():
+            name, text = secret["metadata"]["labels"][SHARD], base64.b64decode(secret["data"][KEY]).decode()
+            entries.update(shard_from_text(text, ring=self.ring, name=name, version="1").entries)
+        return entries
+
+    def opened(self, wrapping: str) -> Mapping[str, bytes]:
+        """Return what every key is.
+
+        Args:
+            wrapping: the value of the Secret that opens them.
+        """
+        keys = wrapping_of(wrapping)
+        return {key_id: keys.unwrap(key_id, entry) for key_id, entry in self.entries().items()}
+
+    @property
+    def _path(self) -> str:
+        return f"/api/v1/namespaces/{self.folder}/secrets"

@@ -1,0 +1,144 @@
+"""Processes over a store in memory that step one call at a time and may die at each: a state machine for hypothesis."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from hypothesis.stateful import RuleBasedStateMachine
+
+from agentmemory_operator.spec.effective.settings import AgentSettings
+from tests.support.engine.agents import World, agent_of
+from tests.support.engine.point_memory import BETWEEN
+
+MAX_ALIVE = 4
+# More calls than any protocol has, whatever the others do meanwhile.
+MAX_CALLS = 3_000
+
+
+@dataclass(slots=True, eq=False)
+class Process:
+    """Somebody whose next call to the engine waits until he is let go on."""
+
+    task: "asyncio.Task[Any]"
+    turn: "Turn"
+    content: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        return self.task.done()
+
+
+@dataclass(slots=True)
+class Turn:
+    """Where a process waits."""
+
+    arrived: asyncio.Event = field(default_factory=asyncio.Event)
+    let_go: "asyncio.Future[None] | None" = None
+
+    async def wait(self) -> None:
+        self.let_go = asyncio.get_running_loop().create_future()
+        self.arrived.set()
+        await self.let_go
+
+
+class SteppingStore:
+    """Passes a call on when its process is let go on; between two points of one call it waits too."""
+
+    def __init__(self, store: Any, turn: Turn) -> None:
+        self._store = store
+        self._turn = turn
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        async def call(*args: Any, **more: Any) -> Any:
+            await self._turn.wait()
+            BETWEEN.set(self._turn.wait)
+            return await getattr(self._store, name)(*args, **more)
+
+        return call
+
+
+class Stepping(RuleBasedStateMachine):
+    """Processes over the store of one agent; what they do, and when one goes on or dies, are rules of subclasses."""
+
+    def __init__(self, settings: AgentSettings, store: Any) -> None:
+        super().__init__()
+        self.loop = asyncio.new_event_loop()
+        self.world = World(agent_of(settings, store))
+        self.processes: list[Process] = []
+
+    def note_end(self, process: Process) -> None:
+        """Hear of a process that has come to its end."""
+        raise NotImplementedError
+
+    @property
+    def has_room(self) -> bool:
+        return len(self.processes) < MAX_ALIVE
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        return self.loop.run_until_complete(work)  # type: ignore[arg-type]
+
+    def start(self, action: Callable[[World], Awaitable[Any]], content: str = "") -> Process:
+        """Begin what somebody does, up to its first call."""
+        turn = Turn()
+        stepping: Any = SteppingStore(self.world.agent.store, turn)
+        world = World(replace(self.world.agent, store=stepping), clock=self.world.clock)
+
+        async def begin() -> Process:
+            return Process(asyncio.create_task(action(world)), turn, content)  # type: ignore[arg-type]
+
+        started: Process = self.run(begin())
+        self.processes.append(started)
+        self.run(self._settle(started))
+        return started
+
+    def step(self, process: Process) -> None:
+        """Let one call be done."""
+        assert process.turn.let_go is not None
+        process.turn.arrived.clear()
+        process.turn.let_go.set_result(None)
+        self.run(self._settle(process))
+
+    def advance(self, choice: int, calls: int) -> None:
+        """Let one of them do some calls."""
+        self.world.clock.move(ms=1)
+        process = self.processes[choice % len(self.processes)]
+        for _ in range(calls):
+            if not process.is_done:
+                self.step(process)
+
+    def kill(self, choice: int) -> Process:
+        """End one of them where it is."""
+        process = self.processes.pop(choice % len(self.processes))
+        process.task.cancel()
+        self.run(asyncio.wait({process.task}))
+        return process
+
+    def finish_all(self, check: Callable[[], None] = lambda: None) -> None:
+        """Let everybody come to his end, a call of each in turn; check after each."""
+        for _ in range(MAX_CALLS):
+            if not self.processes:
+                break
+            self.step(self.processes[0])
+            self.processes.append(self.processes.pop(0)) if len(self.processes) > 1 else None
+            check()
+        assert not self.processes
+
+    def end(self) -> None:
+        """Come to the end, and look at what there is."""
+        raise NotImplementedError
+
+    def teardown(self) -> None:
+        try:
+            self.end()
+        finally:
+            self.loop.close()
+
+    async def _settle(self, process: Process) -> None:
+        """Wait until a process waits again, or has ended."""
+        arrived = asyncio.create_task(process.turn.arrived.wait())
+        await asyncio.wait({process.task, arrived}, return_when=asyncio.FIRST_COMPLETED)
+        arrived.cancel()
+        if process.is_done:
+            self.processes.remove(process)
+            self.note_end(process)

@@ -1,0 +1,71 @@
+"""What the pages name of the tree is there: files, what is defined in them, and of the stories every name."""
+
+import ast
+import collections
+import functools
+import pathlib
+import re
+
+import pytest
+
+from agentmemory_operator.spec.kinds.conditions import TYPES, Reason
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+TREE = ROOT / "operator" / "agentmemory_operator"
+SOURCES = [ROOT / name for name in ("operator", "devserver", "tests", "bench", "examples")]
+BY_NAME = collections.defaultdict[str, list[pathlib.Path]](list)
+for source in SOURCES:
+    for path in source.rglob("*.py"):
+        BY_NAME[path.name].append(path)
+PAGES = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "tests").rglob("*.md")]
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
+NAMED = re.compile(r"`([\w./-]+/[\w-]+\.py)(?:(?::: |: |::)([A-Za-z_][\w.]*))?")
+
+
+def files_of(named: str) -> list[pathlib.Path]:
+    """Return the files that a path may mean: one from the root on, or the end of one."""
+    return [path for path in BY_NAME[pathlib.PurePath(named).name] if str(path).endswith(f"/{named}")]
+
+
+@functools.cache
+def names_in(path: pathlib.Path) -> set[str]:
+    """Return what a file defines, wherever in it; of classes also `Class.name`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        if isinstance(node, ast.ClassDef):
+            inside = [part for part in ast.walk(node) if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+            fields = [part.target for part in node.body if isinstance(part, ast.AnnAssign)]
+            names |= {f"{node.name}.{part.name}" for part in inside}
+            names |= {f"{node.name}.{field.id}" for field in fields if isinstance(field, ast.Name)}
+    return names
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_each_file_that_a_page_names_is_there_with_what_is_named_of_it(page: pathlib.Path) -> None:
+    missing = []
+    for path, name in NAMED.findall(page.read_text()):
+        found = files_of(path)
+        if not found or (name and not any(name in names_in(file) for file in found)):
+            missing.append(f"{path} {name}".strip())
+
+    assert missing == []
+
+
+def test_every_other_name_of_the_stories_is_one_of_the_code() -> None:
+    """A class, a constant, `Class.method`: whatever is written as code and is no file, folder, value or command."""
+    defined = {name for path in TREE.rglob("*.py") for name in names_in(path)}
+    named = set(re.findall(r"`([A-Z][a-z]+\w*(?:\.\w+)?|[A-Z]+_[A-Z_]+)`", ARCHITECTURE))
+    told = {*Reason, *(type_ for types in TYPES.values() for type_ in types)}
+
+    assert len(named) > 15
+    assert sorted(named - defined - told) == []
+
+
+def test_each_folder_that_the_stories_name_is_there() -> None:
+    named = set(re.findall(r"`([a-z_]+(?:/[a-z_]+)*)/`", ARCHITECTURE)) - {"rules"}
+
+    assert [name for name in named if not ((TREE / name).is_dir() or (ROOT / name).is_dir())] == []
