@@ -89,6 +89,7 @@ class KubernetesKeyShards:
             query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
             async with _in_time():
                 page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
+            # Of no objects, the API server lists null.
             secrets = (str(item["metadata"]["name"]) for item in page["items"] or ())
             names += (secret.removeprefix(begin) for secret in secrets if secret.startswith(begin))
             if not (more := page["metadata"].get("continue") or ""):
