@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
@@ -45,6 +46,10 @@ FRESH_MS = 60_000
 MOST_KNOWN_KEYS = 100_000
 """Of all shards that are remembered together, wrapped; about 60 MiB."""
 
+MOST_SHARDS = 256
+"""Shards that one reading asks for; what names keys of more stays locked for now."""
+
+MOST_ABSENT = 100_000
 MOST_OPEN_KEYS = 10_000
 MOST_RINGS = 1_000
 
@@ -131,6 +136,7 @@ class Keyring:
         self._shards = KnownShards(shards, clock, fresh_ms=FRESH_MS, most_keys=MOST_KNOWN_KEYS)
         self._open: OrderedDict[tuple[Ring, str], _Opened] = OrderedDict()
         self._wrapping: OrderedDict[Ring, _Wrapping] = OrderedDict()
+        self._absent: OrderedDict[tuple[Ring, str], int] = OrderedDict()
 
     async def writing(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
         """The key that new memories of an owner are sealed with; made where there is none.
@@ -188,7 +194,8 @@ class Keyring:
         """
         found: dict[str, DataKey] = {}
         trouble: KeysUnavailable | None = None
-        for name, wanted in _by_shard(ids).items():
+        absent = {key_id for key_id in ids if self._is_absent(keys.ring, key_id)}
+        for name, wanted in islice(_by_shard(set(ids) - absent).items(), MOST_SHARDS):
             try:
                 entries = await self._entries(keys.ring, name, wanted)
             except KeysUnavailable as exc:
@@ -210,7 +217,17 @@ class Keyring:
             shard = await self._shards.now(ring, name)
         if not shard.version:
             raise _lost(ring, name)
+        for key_id in wanted - shard.entries.keys():
+            _remember(self._absent, (ring, key_id), self._clock.now_ms(), MOST_ABSENT)
         return {key_id: entry for key_id, entry in shard.entries.items() if key_id in wanted}
+
+    def _is_absent(self, ring: Ring, key_id: str) -> bool:
+        """Whether there was no such key lately: a key is there before what it seals, so none comes later.
+
+        What names keys that are none, as whoever may write points can, is not looked for at every reading.
+        """
+        at_ms = self._absent.get((ring, key_id))
+        return at_ms is not None and self._age_ms(at_ms) < FRESH_MS
 
     async def successor(self, keys: AgentKeys, key_id: str) -> DataKey | None:
         """The key that what a key sealed is to be sealed with now, of the same owner and zone: it may be the same.

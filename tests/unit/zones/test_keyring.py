@@ -1,6 +1,7 @@
 """The keyring of a replica, and of two that share their shards."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 
@@ -8,7 +9,7 @@ import pytest
 
 from agentmemory_operator.errors import Conflict, KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.zones import keyring as module
-from agentmemory_operator.zones.keyring import FRESH_MS, AgentKeys, DataKey, Keyring
+from agentmemory_operator.zones.keyring import FRESH_MS, MOST_SHARDS, AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.known_shards import ATTEMPTS
 from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at
 from agentmemory_operator.zones.rules.shards import Shard
@@ -436,3 +437,22 @@ async def test_looking_for_a_key_makes_none() -> None:
     assert shards.calls["write"] == 0
     made = await other.writing(keys, "PERSONAL", "ada")
     assert await one.known(keys, "PERSONAL", "ada") == made
+
+
+async def test_names_of_keys_that_are_none_are_not_looked_for_at_every_reading() -> None:
+    clock, shards = FakeClock(), FakeKeyShards()
+    ring, keys = Keyring(shards, clock), AgentKeys(RING, FakeWrapping())
+    made = await ring.writing(keys, "PERSONAL", "ada")
+    planted = {new_key_id("0") for _ in range(3)} | {new_key_id(f"3{number:03x}") for number in range(1000)}
+
+    first = await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+    calls = shards.calls.total()
+    again = await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+
+    assert (set(first), set(again), shards.calls.total()) == ({made.id}, {made.id}, calls)
+    with contextlib.suppress(KeysUnavailable):
+        await ring.reading(keys, planted)
+    assert shards.calls.total() - calls <= 2 * MOST_SHARDS
+    clock.move(ms=FRESH_MS + 1)
+    await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+    assert shards.calls.total() > calls
