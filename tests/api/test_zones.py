@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.memories.repair import Sweeper
 from agentmemory_operator.spec.naming import alias_of
 from tests.support.web.api_stack import Stack, build_services, create_collection, dev_qdrant, running_api
@@ -304,6 +305,8 @@ def test_an_item_lies_under_its_key_of_a_zone(client: httpx.Client, zoned: Stack
         "diag",
         "diag",
     ]
+    others = place | {"zone": "PERSONAL"}
+    assert [client.get(path, params=others).status_code, client.delete(path, params=others).status_code] == [404, 404]
     assert client.delete(path, params=place | {"zone": zone}).status_code == 204
     assert client.get(path, params=place | {"zone": zone}).status_code == 404
 
@@ -410,3 +413,21 @@ async def test_the_sweep_makes_the_vectors_that_a_rebuild_could_not(
     await (await services.directory.open(SEEN)).store.close()
 
     assert search(client, user, "pangolins", agent=SEEN) == [memory_id]
+
+
+async def test_the_sweep_deletes_the_vectors_that_an_object_lets_its_zones_have_no_more(
+    client: httpx.Client, zoned: Stack, keys: Keys, user: str
+) -> None:
+    ids = {zone: store(client, user, f"{zone} likes pangolins", zone, agent=SEEN) for zone in ("SENSITIVE", "PERSONAL")}
+    plain = store(client, user, "pangolins are shy", None, agent=SEEN)
+    assert point(zoned, ids["SENSITIVE"], SEEN)["vector"]
+    assert {"", KEYWORD_VECTOR} == set(point(zoned, ids["PERSONAL"], SEEN)["vector"])
+
+    services = build_services(zoned.qdrant_url, zoned_document(SEEN, **WORDS), zone_keys_of=keys.of)
+    await Sweeper(services.directory).sweep(SEEN)
+    await (await services.directory.open(SEEN)).store.close()
+
+    assert point(zoned, ids["SENSITIVE"], SEEN)["vector"] in ({}, None)
+    assert KEYWORD_VECTOR not in point(zoned, ids["PERSONAL"], SEEN)["vector"]
+    assert {"", KEYWORD_VECTOR} == set(point(zoned, plain, SEEN)["vector"])
+    assert set(search(client, user, "pangolins", agent=SEEN)) == {ids["PERSONAL"], plain}

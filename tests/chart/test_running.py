@@ -11,12 +11,19 @@ import pytest
 from tests.chart.rendering import of_kind, render
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.fixtures import qdrant_url, workspace
-from tests.support.cluster.installation import API_HERE, NAMESPACE, OPERATOR_HERE, Container
+from tests.support.cluster.installation import (
+    API_HERE,
+    NAMESPACE,
+    OPERATOR_HERE,
+    Container,
+    found_after_storing,
+    stop_in_good_order,
+)
 from tests.support.cluster.operators import LEADING
 from tests.support.cluster.tenants import Account, create_secret
 from tests.support.cluster.workspace import Workspace
 from tests.support.patience import wait_until
-from tests.support.programs import Program, free_port, running
+from tests.support.programs import free_port, running
 from tests.support.spec.documents import Document
 
 __all__ = ["qdrant_url", "workspace"]
@@ -68,10 +75,10 @@ def test_listed_namespaces_do_the_main_job_with_their_roles(
         for url in (*operator.probe_urls(ports).values(), *api.probe_urls(ports).values()):
             wait_until(lambda url=url: httpx.get(url).status_code == 200, seconds=20, what=url)
         tested = helm_test(listed, f"http://127.0.0.1:{ports[8080]}")
-        found = found_after_storing(f"http://127.0.0.1:{ports[8080]}/v1/agents/{workspace.slug}", bot)
+        found = found_after_storing(f"http://127.0.0.1:{ports[8080]}/v1/agents/{workspace.slug}", bot.token())
         workspace.delete()
         workspace.wait_gone()
-        end_in_good_order(operating, serving)
+        stop_in_good_order(operating, serving)
 
     assert found == ["the printer is broken"]
     assert (tested.returncode, tested.stdout) == (0, "200\n")
@@ -88,21 +95,3 @@ def helm_test(rendered: list[Document], url: str) -> subprocess.CompletedProcess
     assert asked == f"{service}/readyz"
     command = [sys.executable, *arguments, asked.replace(service, url)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60)
-
-
-def found_after_storing(url: str, bot: Account) -> list[str]:
-    """Store a memory and search for it as a caller does; return what was found."""
-    with httpx.Client(headers={"Authorization": f"Bearer {bot.token()}"}, timeout=30) as caller:
-        wait_until(lambda: caller.get(url).status_code == 200, seconds=20, what="the agent in the API")
-        memory = {"user_id": "u", "content": "the printer is broken"}
-        assert caller.post(f"{url}/memories", json=memory).status_code == 201
-        answer = caller.post(f"{url}/search", json={"user_id": "u", "query": "is the printer broken?"})
-    return [found["content"] for found in answer.json()["results"]]
-
-
-def end_in_good_order(*programs: Program) -> None:
-    """End them as Kubernetes does; nothing was refused to them meanwhile."""
-    for program in programs:
-        program.stop()
-        assert program.returncode == 0, program.log[-1500:]
-        assert "forbidden" not in program.log.lower(), program.log

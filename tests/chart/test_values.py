@@ -11,6 +11,7 @@ from agentmemory_operator import __version__
 from agentmemory_operator.settings import VARIABLES
 from tests.chart.rendering import CHART, COMBINATIONS, SCHEMA, VALUES, helm, template
 from tests.controlplane.build import CHARTS, CHARTS_BEFORE, Toolset
+from tests.support.programs import ROOT
 from tests.support.spec.documents import Document
 
 # For development, for commands of people, or secret, or a value's own: not for settings.
@@ -92,6 +93,29 @@ def test_the_settings_are_those_of_the_programs() -> None:
     pattern = re.compile(*settings["patternProperties"])
 
     assert {name for name in named if not pattern.search(name)} == set(settings["properties"])
+
+
+def test_the_limits_of_memory_hold_what_the_default_settings_allow() -> None:
+    """By the bound of docs/operations.md, in MiB."""
+    page = (ROOT / "docs" / "operations.md").read_text()
+    (formula,) = re.findall(r"A process takes at most\n\n(.*?)\n\n", page, re.S)
+    terms = {variable.name: variable.default_in_cluster for variable in VARIABLES} | {" KiB": " / 1024"}
+    terms |= {"150 MiB": "150", "30 MiB for wordllama": "30", " of bodies on their way": ""}
+    for words, number in terms.items():
+        formula = formula.replace(words, number)
+    assert set(formula) <= set("0123456789+*/() \n"), formula
+    bound = eval(" ".join(formula.split()))
+    (told,) = re.findall(r"which is ([\d,]+) MiB with wordllama and the defaults", page)
+
+    assert int(told.replace(",", "")) == bound <= mebibytes(at(("api", "resources", "limits", "memory")))
+    (used,) = re.findall(r"About (\d+) MiB at 1,000 agents", (CHART / "values.yaml").read_text())
+    requested, limit = (mebibytes(at(("operator", "resources", kind, "memory"))) for kind in ("requests", "limits"))
+    assert int(used) <= requested <= limit
+
+
+def mebibytes(quantity: str) -> int:
+    """Return a quantity of Kubernetes in MiB."""
+    return int(quantity[:-2]) * {"Mi": 1, "Gi": 1024}[quantity[-2:]]
 
 
 def test_chart_and_image_are_of_the_version_of_the_package() -> None:

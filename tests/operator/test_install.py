@@ -34,10 +34,12 @@ from tests.support.cluster.installation import (
     Right,
     container_of,
     documents,
+    found_after_storing,
     install,
     kubeconfig_of,
     rights,
     shell,
+    stop_in_good_order,
     without,
 )
 from tests.support.cluster.operators import LEADING
@@ -46,7 +48,7 @@ from tests.support.cluster.tenants import create_secret
 from tests.support.cluster.workspace import AGENT, CONNECTION, MERGE, PLURALS, Workspace
 from tests.support.pages import commands_of
 from tests.support.patience import wait_until
-from tests.support.programs import Program, running
+from tests.support.programs import running
 
 OPERATOR, API, SECRETS = "agentmemory-operator", "agentmemory-api", "agentmemory-secrets"
 CONFIG_MAPS = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
@@ -525,7 +527,9 @@ def test_the_installed_operator_and_api_do_the_main_job_with_their_own_rights(
         workspace.wait_ready(seconds=30)
         wait_probed(operator, ports)
         wait_probed(api, ports)
-        assert found_after_storing(ports[8080], workspace.slug, bot.token()) == ["the printer is broken"]
+        agent_url = f"http://127.0.0.1:{ports[8080]}/v1/agents/{workspace.slug}"
+        assert httpx.get(agent_url).status_code == 401
+        assert found_after_storing(agent_url, bot.token()) == ["the printer is broken"]
         workspace.patch(index={"hnsw": {"m": 24}})
         wait_until(lambda: workspace.events(kind="Normal"), seconds=10, what="an event")
         holder = control_plane.http.get(f"{LEASES}/{LEASE_NAME}").json()["spec"]["holderIdentity"]
@@ -543,24 +547,3 @@ def wait_probed(container: Container, ports: dict[int, int]) -> None:
     assert set(urls) == {"startupProbe", "livenessProbe", "readinessProbe"}
     for name, url in urls.items():
         wait_until(lambda url=url: httpx.get(url).status_code == 200, seconds=20, what=name)
-
-
-def found_after_storing(port: int, slug: str, token: str) -> list[Any]:
-    """Store a memory and search for it as a caller with the token does; one without is turned away."""
-    url = f"http://127.0.0.1:{port}/v1/agents/{slug}"
-    assert httpx.get(url).status_code == 401
-    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30) as caller:
-        wait_until(lambda: caller.get(url).status_code == 200, seconds=10, what="the agent in the API")
-        memory = {"user_id": "u", "content": "the printer is broken"}
-        assert caller.post(f"{url}/memories", json=memory).status_code == 201
-        answer = caller.post(f"{url}/search", json={"user_id": "u", "query": "is the printer broken?"})
-    return [found["content"] for found in answer.json()["results"]]
-
-
-def stop_in_good_order(*programs: Program) -> None:
-    """End them as Kubernetes does; nothing was refused to them meanwhile."""
-    for program in programs:
-        program.stop()
-        assert program.returncode == 0, program.log[-1500:]
-        assert "forbidden" not in program.log.lower()
-        assert "permission" not in program.log.lower()

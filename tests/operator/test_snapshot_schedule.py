@@ -61,6 +61,16 @@ def wait_claimed(workspace: Workspace, slot: str) -> None:
     wait_until(lambda: workspace.status().get("lastSnapshotSlot") == stamp, seconds=15, what=f"the claim of {stamp}")
 
 
+def claim_missed(workspace: Workspace, pair: list[ForkedOperator]) -> str:
+    """Let a day pass; return what the snapshot of its newest time is called, once that was asked for."""
+    for operator in pair:
+        operator.jump(1)
+    workspace.request_pass()
+    slot = newest_slot()
+    wait_claimed(workspace, slot)
+    return slot
+
+
 def test_two_operators_make_one_snapshot_of_all_times_that_were_missed_and_a_restart_none(
     workspace: Workspace, pair: list[ForkedOperator], nurseries: list[Nursery]
 ) -> None:
@@ -68,11 +78,7 @@ def test_two_operators_make_one_snapshot_of_all_times_that_were_missed_and_a_res
     assert workspace.wait_condition("SnapshotFresh", "Unknown/NoSnapshotYet")
     assert snapshots(workspace) == []
 
-    for operator in pair:
-        operator.jump(1)
-    workspace.request_pass()
-    slot = newest_slot()
-    wait_claimed(workspace, slot)
+    slot = claim_missed(workspace, pair)
 
     assert snapshots(workspace) == [slot]
     made = workspace.must_get(slot, "MemorySnapshot")
@@ -90,11 +96,7 @@ def test_two_operators_make_one_snapshot_of_all_times_that_were_missed_and_a_res
 
 def test_a_snapshot_that_somebody_deleted_is_not_made_again(workspace: Workspace, pair: list[ForkedOperator]) -> None:
     workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
-    for operator in pair:
-        operator.jump(1)
-    workspace.request_pass()
-    slot = newest_slot()
-    wait_claimed(workspace, slot)
+    slot = claim_missed(workspace, pair)
 
     workspace.delete(slot, "MemorySnapshot")
     wait_until(lambda: not snapshots(workspace), seconds=10, what="the end of the snapshot")
@@ -107,11 +109,7 @@ def test_a_snapshot_that_somebody_deleted_is_not_made_again(workspace: Workspace
 def test_the_agent_outlives_nothing_of_its_snapshots(workspace: Workspace, pair: list[ForkedOperator]) -> None:
     """No owner: what is deleted with the agent, or pruned by GitOps, is the agent alone."""
     workspace.create_ready(snapshots={"schedule": THRICE_DAILY})
-    for operator in pair:
-        operator.jump(1)
-    workspace.request_pass()
-    slot = newest_slot()
-    wait_claimed(workspace, slot)
+    slot = claim_missed(workspace, pair)
 
     workspace.delete()
     workspace.wait_gone()

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from agentmemory_operator.adapters.http.https_files import HttpsFiles
-from agentmemory_operator.agents.directory import AgentClaim
+from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.feed import ApiFeed
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.reindex_slots import Turns

@@ -75,12 +75,20 @@ class Moving:
         self.moves = [(RebuildKind.REBUILD, 1, 2), (RebuildKind.ROLLBACK, 2, 1)]
 
     async def run(self) -> None:
+        await self.fill()
+        while self.moves or self.operator:
+            await self.happen()
+        await self.end()
+
+    async def fill(self) -> None:
+        """Store some memories before anything happens."""
         direct = World(agent_of(self.settings, self.engine.live))  # type: ignore[arg-type] # what writers use of it
         for number in range(3):
             await direct.add(f"first {number}", type="note", vector=VECTOR)
         await direct.add("the fact", type="fact", key="k", vector=VECTOR)
-        while self.moves or self.operator:
-            await self.happen()
+
+    async def end(self) -> None:
+        """Let every request come to its end, and look at what there is."""
         while self.busy:
             for process, _ in list(self.busy.values()):
                 await self.step(process)

@@ -16,8 +16,7 @@ from agentmemory_operator.collections.rules.epochs import epoch_in
 from agentmemory_operator.errors import AgentMemoryError, Conflict, NotFound, OutcomeUnknown, StoreUnavailable
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY
-from tests.property.test_moving import MOST_STEPS, ORDERS, VECTOR, Moving, Request
-from tests.support.engine.agents import World, agent_of
+from tests.property.test_moving import MOST_STEPS, ORDERS, Moving, Request
 from tests.support.engine.meanwhile import Killed
 from tests.support.engine.moving_model import ApiProcess, Process, Turn
 from tests.support.engine.restoring_model import Restores, Restoring
@@ -45,21 +44,13 @@ class Restored(Moving):
         return ApiProcess(self.engine, self.settings, self.time, off_s=off_s, lag_s=lag_s)
 
     async def run(self) -> None:
-        direct = World(agent_of(self.settings, self.engine.live))  # type: ignore[arg-type] # what writers use of it
-        for number in range(3):
-            await direct.add(f"first {number}", type="note", vector=VECTOR)
-        await direct.add("the fact", type="fact", key="k", vector=VECTOR)
+        await self.fill()
         self.restores.snapshots.append(self.engine.snapshot(self.engine.behind))
         while self.left or self.operator:
             await self.happen()
         for _ in range(60):
             await self.happen()
-        while self.busy:
-            for process, _ in list(self.busy.values()):
-                await self.step(process)
-            await self.pass_time(0.1)
-        await self.sweep()
-        self.check()
+        await self.end()
 
     async def happen(self) -> None:
         is_pending = any(row.get("pending") for row in self.engine.live.payloads.values())

@@ -67,10 +67,6 @@ class FakeKeyShards(Plantable):
         await self._called("list_names")
         return sorted(name for whose, name in self.texts if whose == ring)
 
-    async def list_rings(self) -> list[Ring]:
-        await self._called("list_rings")
-        return sorted({ring for ring, _ in self.texts}, key=str)
-
     async def delete(self, ring: Ring) -> None:
         await self._called("delete")
         for place in [place for place in self.texts if place[0] == ring]:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.collection_facts import Facts, check_epoch, not_ready, read_facts
 from agentmemory_operator.agents.fence import TIMES, Fence, Times
 from agentmemory_operator.agents.fenced_store import FencedStore
@@ -45,26 +46,6 @@ StoreFactory = Callable[[AgentSettings], Awaitable[PointStore]]
 HasSealed = Callable[[], Awaitable[bool]]
 ZoneKeysOf = Callable[[AgentSettings, str, HasSealed], ZoneKeys | None]
 """Gives the keys of an agent's zones, by its settings, what its ids are made with, and whether anything is sealed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentClaim:
-    """One object that claims a slug.
-
-    Attributes:
-        created: the object's creationTimestamp, RFC 3339 UTC.
-        has_collection: decides between two objects of one second, as it does for the operator.
-    """
-
-    uid: str
-    created: str
-    settings: AgentSettings
-    has_collection: bool = False
-
-    @property
-    def seniority(self) -> tuple[str, bool, str]:
-        """The smallest wins the slug."""
-        return self.created, not self.has_collection, self.uid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

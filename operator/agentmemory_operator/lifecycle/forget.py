@@ -1,6 +1,7 @@
 """Forget: erase what a user, or a part of the user's memories, left behind, and say so on a receipt.
 
-Copies of the collection follow by what the erasure leaves there: `erasure_replay`.
+Copies of the collection follow by what the erasure leaves there (`erasure_replay`): one that is kept for a way back by
+`restores/previous_sweeper.py`, a restored one by `erasure_restore`, one that a rebuild fills by `rebuilds/drain.py`.
 """
 
 import hashlib

@@ -13,7 +13,7 @@ from agentmemory_operator.memories.rules.record import StatedMemory
 from agentmemory_operator.memories.rules.scrubbing import Kind, SecretRule, Steps, scrub, scrub_object
 from agentmemory_operator.runtime.slices import in_slices
 
-FIELDS = ("content", "context", "status_value", "metadata")
+SCRUBBED = ("content", "context", "status_value", "metadata")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +78,7 @@ def _all_clean(memories: Sequence[IncomingMemory], rules: Sequence[SecretRule]) 
 
 def _clean(memory: IncomingMemory, rules: Sequence[SecretRule]) -> Steps[Clean]:
     found: dict[str, tuple[Any, frozenset[Kind]]] = {}
-    for name in FIELDS:
+    for name in SCRUBBED:
         if given := getattr(memory, name):
             value, kinds = yield from _scrubbed(given, rules)
             found |= {name: (value, kinds)} if kinds else {}

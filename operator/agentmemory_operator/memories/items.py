@@ -46,7 +46,7 @@ from agentmemory_operator.memories.rules.items import (
 )
 from agentmemory_operator.memories.rules.record import MemoryRecord, Payload, record_of
 from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
-from agentmemory_operator.memories.zoned import has_vector, id_scope
+from agentmemory_operator.memories.zoned import has_vector, id_scope, known_id_scope
 from agentmemory_operator.ports.base import Clock, Json
 
 # Only writers of other processes make an attempt fail; each failure means that one of them got on.
@@ -269,7 +269,10 @@ class Items:
 
 
 async def _id_of(agent: Agent, address: Address) -> str:
-    return address.id_in(await id_scope(agent, address.zone, address.user_id))
+    scope = await known_id_scope(agent, address.zone, address.user_id)
+    if scope is None:
+        raise _not_there(address)
+    return address.id_in(scope)
 
 
 async def _read_emptied(agent: Agent, memory_id: str) -> Payload | None:

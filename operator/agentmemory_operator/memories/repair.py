@@ -53,7 +53,7 @@ class Sweeper:
         if emptied:
             log.warning("deleted vectors that %s deleted memories of agent %s still had", emptied, slug)
         if embedded:
-            log.info("made the vectors of %s sealed memories of agent %s", embedded, slug)
+            log.info("made or deleted vectors of %s sealed memories of agent %s", embedded, slug)
         if sealed:
             log.info("sealed %s memories of agent %s again, whose keys were replaced", sealed, slug)
         if rewritten:

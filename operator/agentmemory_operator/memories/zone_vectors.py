@@ -1,6 +1,7 @@
-"""Make the vectors that sealed memories lack, after a rebuild or where their object lets them be found from now on.
+"""Bring the vectors of sealed memories in line with their object: which zones are found by meaning, and by words.
 
-The operator, which rebuilds, has no right to their text; the API has the keys.
+What they lack is made, after a rebuild too: the operator, which rebuilds, has no right to their text; the API has the
+keys. What gives them away and is wanted no more is deleted.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,12 +15,14 @@ from agentmemory_operator.memories.rules.filters import (
     NOT_PENDING,
     Condition,
     Filter,
+    both,
     equals,
     equals_any,
     only,
 )
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload, record_of
 from agentmemory_operator.ports.base import Json
+from agentmemory_operator.spec.zones import Zone
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 PAGE = 100
@@ -28,7 +31,38 @@ PAGES_A_SWEEP = 10
 
 
 async def sweep(agent: Agent) -> int:
-    """Make what is missing of some of them; return of how many. What is locked is left as it is."""
+    """Delete and make vectors of some memories; return of how many."""
+    return await _delete(agent) + await _make(agent)
+
+
+async def _delete(agent: Agent) -> int:
+    """Delete what zones are to have no more; nothing of a zone that is not allowed now. Needs no keys."""
+    deleted = 0
+    for name, zones in _unwanted(agent):
+        having: Filter = {"must": [equals_any(ZONE_KEY, zones), {"has_vector": name}]}
+        pages = 0
+        async for points in read_pages(agent, {"filter": having, "limit": PAGE, "with_payload": False}):
+            if ids := [point["id"] for point in points]:
+                operation = {"delete_vectors": {"filter": both(having, {"has_id": ids}), "vector": [name]}}
+                await agent.store.batch(agent.alias, [operation], strong=True)
+            deleted, pages = deleted + len(points), pages + 1
+            if pages == PAGES_A_SWEEP:
+                break
+    return deleted
+
+
+def _unwanted(agent: Agent) -> list[tuple[str, list[Zone]]]:
+    """Vectors by name, and the zones whose memories are to have none."""
+    zones = agent.settings.zones
+    if zones is None:
+        return []
+    wanted = {"": zones.vectors, KEYWORD_VECTOR: zones.words}
+    unwanted = [(name, sorted(zones.allowed - wanted[name])) for name in agent.vectors]
+    return [(name, without) for name, without in unwanted if without]
+
+
+async def _make(agent: Agent) -> int:
+    """Make what is missing of some; return of how many. What is locked is left as it is."""
     made = 0
     if (lacking := _lacking(agent)) is None or agent.zone_keys is None:
         return made

@@ -69,6 +69,20 @@ async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
     return agent.id_scope if zone is None else scope_with(agent, await writing_key(agent, zone, user_id))
 
 
+async def known_id_scope(agent: Agent, zone: str | None, user_id: str) -> str | None:
+    """The same for what is stored already; None where nothing of the user can be in the zone.
+
+    Raises:
+        RequestInvalid, KeysUnavailable: as `id_scope`.
+    """
+    if errors := zone_errors(agent, zone, user_id):
+        raise RequestInvalid(errors)
+    if zone is None or agent.zone_keys is None:
+        return agent.id_scope if zone is None else None
+    key = await agent.zone_keys.known(zone, user_id)
+    return None if key is None else scope_with(agent, key)
+
+
 def scope_with(agent: Agent, key: DataKey | None) -> str:
     """What ids are made with under a key."""
     return secret_scope(agent.id_scope, key.id_secret) if key else agent.id_scope

@@ -42,14 +42,6 @@ class KeyShards(Protocol):
         """
         ...
 
-    async def list_rings(self) -> list[Ring]:
-        """Every agent that has shards.
-
-        Raises:
-            TransientError: the store is away.
-        """
-        ...
-
     async def delete(self, ring: Ring) -> None:
         """Delete all shards of an agent; those that are gone are no error.
 

@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
@@ -25,6 +26,7 @@ from agentmemory_operator.zones.known_shards import KnownShards
 from agentmemory_operator.zones.rotation import is_due, rotated
 from agentmemory_operator.zones.rules.cipher import keyed_hash
 from agentmemory_operator.zones.rules.entries import (
+    FIRST_SHARD,
     KEY_BYTES,
     LEVELS,
     KeyEntry,
@@ -44,6 +46,10 @@ FRESH_MS = 60_000
 MOST_KNOWN_KEYS = 100_000
 """Of all shards that are remembered together, wrapped; about 60 MiB."""
 
+MOST_SHARDS = 256
+"""Shards that one reading asks for; what names keys of more stays locked for now."""
+
+MOST_ABSENT = 100_000
 MOST_OPEN_KEYS = 10_000
 MOST_RINGS = 1_000
 
@@ -130,6 +136,7 @@ class Keyring:
         self._shards = KnownShards(shards, clock, fresh_ms=FRESH_MS, most_keys=MOST_KNOWN_KEYS)
         self._open: OrderedDict[tuple[Ring, str], _Opened] = OrderedDict()
         self._wrapping: OrderedDict[Ring, _Wrapping] = OrderedDict()
+        self._absent: OrderedDict[tuple[Ring, str], int] = OrderedDict()
 
     async def writing(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
         """The key that new memories of an owner are sealed with; made where there is none.
@@ -144,7 +151,7 @@ class Keyring:
         """
         scope = scope_hash(zone, owner)
         for level in range(LEVELS):
-            shard = await self._for_writing(keys, shard_at(scope, level))
+            shard = await self._shards.recent(keys.ring, shard_at(scope, level))
             if (key := await self._active(keys, shard, scope)) is not None:
                 return key
             if not shard.is_closed:
@@ -155,6 +162,24 @@ class Keyring:
             f"agent {keys.ring} has no room for another key: erase users who are gone",
             retry_after_s=_FULL_RETRY_AFTER_S,
         )
+
+    async def known(self, keys: AgentKeys, zone: str, owner: str) -> DataKey | None:
+        """The key that an owner's memories of a zone are sealed with; None where none was made, and none is made.
+
+        Raises:
+            KeysUnavailable: the keys, or the wrapping key, are away.
+        """
+        scope = scope_hash(zone, owner)
+        for level in range(LEVELS):
+            name = shard_at(scope, level)
+            # Another replica may have made it since.
+            for read in (self._shards.recent, self._shards.now):
+                shard = await read(keys.ring, name)
+                if (key := await self._active(keys, shard, scope)) is not None:
+                    return key
+            if not shard.is_closed:
+                return None
+        return None
 
     async def reading(self, keys: AgentKeys, ids: Collection[str]) -> dict[str, DataKey]:
         """The keys of sealed memories by their ids; those that were destroyed are absent.
@@ -169,7 +194,8 @@ class Keyring:
         """
         found: dict[str, DataKey] = {}
         trouble: KeysUnavailable | None = None
-        for name, wanted in _by_shard(ids).items():
+        absent = {key_id for key_id in ids if self._is_absent(keys.ring, key_id)}
+        for name, wanted in islice(_by_shard(set(ids) - absent).items(), MOST_SHARDS):
             try:
                 entries = await self._entries(keys.ring, name, wanted)
             except KeysUnavailable as exc:
@@ -191,7 +217,17 @@ class Keyring:
             shard = await self._shards.now(ring, name)
         if not shard.version:
             raise _lost(ring, name)
+        for key_id in wanted - shard.entries.keys():
+            _remember(self._absent, (ring, key_id), self._clock.now_ms(), MOST_ABSENT)
         return {key_id: entry for key_id, entry in shard.entries.items() if key_id in wanted}
+
+    def _is_absent(self, ring: Ring, key_id: str) -> bool:
+        """Whether there was no such key lately: a key is there before what it seals, so none comes later.
+
+        What names keys that are none, as whoever may write points can, is not looked for at every reading.
+        """
+        at_ms = self._absent.get((ring, key_id))
+        return at_ms is not None and self._age_ms(at_ms) < FRESH_MS
 
     async def successor(self, keys: AgentKeys, key_id: str) -> DataKey | None:
         """The key that what a key sealed is to be sealed with now, of the same owner and zone: it may be the same.
@@ -249,21 +285,6 @@ class Keyring:
 
         return gone, (await self._shards.change(ring, name, drop)).is_closed
 
-    async def _for_writing(self, keys: AgentKeys, name: str) -> Shard:
-        """A shard that a new key may go to.
-
-        Raises:
-            KeysUnavailable: the first one is not there, and there are memories under keys.
-        """
-        shard = await self._shards.recent(keys.ring, name)
-        if shard.version or name != shard_at("", 0) or not await keys.has_sealed():
-            return shard
-        # Another replica may have made it since, and sealed the first memory; or somebody brought it back.
-        shard = await self._shards.now(keys.ring, name)
-        if not shard.version:
-            raise _lost(keys.ring, name)
-        return shard
-
     async def _active(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
         """The key of a scope that is in use in a shard, replaced where it is too old."""
         key_id = active_in(shard.entries, scope)
@@ -279,19 +300,27 @@ class Keyring:
         """A shard with a key for a scope, unless there is one by now, or no room for any.
 
         Raises:
-            KeysUnavailable: the shard was there, and is no more.
+            KeysUnavailable: the keys, or the wrapping key, are away; or all keys of the agent, or of this shard, are
+                lost.
         """
         wrapping, _ = await self._wrapping_keys(keys)
         material, key_id = secrets.token_bytes(KEY_BYTES), new_key_id(known.name)
         entry = wrapping.wrap(key_id, material, zone=zone, scope=scope, at=self._clock.now_ms())
 
         def add(shard: Shard) -> Shard:
-            if known.version and not shard.version:
-                raise _lost(keys.ring, known.name)
-            has_no_place = shard.is_closed or shard.is_full
-            return shard if has_no_place or active_in(shard.entries, scope) else shard.with_key(key_id, entry)
+            has_place = not shard.is_closed and not shard.is_full and (may_begin or bool(shard.version))
+            return shard.with_key(key_id, entry) if has_place and not active_in(shard.entries, scope) else shard
 
-        return await self._shards.change(keys.ring, known.name, add)
+        may_begin = known.name != FIRST_SHARD and not known.version
+        shard = await self._shards.change(keys.ring, known.name, add)
+        if may_begin or shard.version:
+            return shard
+        may_begin = not await keys.has_sealed()
+        # Another replica may have made it since, and have sealed the first memory.
+        shard = await self._shards.change(keys.ring, known.name, add)
+        if not may_begin and not shard.version:
+            raise _lost(keys.ring, known.name)
+        return shard
 
     async def _opened(self, keys: AgentKeys, key_id: str, entry: KeyEntry) -> DataKey:
         place = keys.ring, key_id

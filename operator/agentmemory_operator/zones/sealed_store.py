@@ -68,6 +68,14 @@ class ZoneKeys:
         """
         return await self.keyring.writing(self.keys, zone, self.owner_of(zone, user_id))
 
+    async def known(self, zone: str, user_id: str) -> DataKey | None:
+        """The same key, None where there is none.
+
+        Raises:
+            KeysUnavailable: it cannot be had now.
+        """
+        return await self.keyring.known(self.keys, zone, self.owner_of(zone, user_id))
+
     async def destroy(self, user_id: str, zones: Sequence[str]) -> None:
         """Delete the keys of a user, or of the organisation, for good.
 

@@ -23,7 +23,7 @@ from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 from agentmemory_operator.spec.times import render_second
 from agentmemory_operator.spec.zones import ZoneSettings
 from agentmemory_operator.zones.rewrap import Census, rewrap
-from agentmemory_operator.zones.rules.entries import Ring
+from agentmemory_operator.zones.rules.entries import FIRST_SHARD, Ring
 from agentmemory_operator.zones.rules.health import (
     FIELD,
     KEYS_UNAVAILABLE,
@@ -41,9 +41,6 @@ log = logging.getLogger(__name__)
 
 AGENTS_AT_ONCE = 4
 LOOK_S, TROUBLE_S, SOON_S = 300.0, 30.0, 1.0
-
-FIRST_SHARD = "0"
-"""Every agent that has keys has this one."""
 
 COUNTED_MS = 3_600_000
 """How old a count may be: of an agent with very many users it reads thousands of shards."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import pytest
@@ -20,9 +20,9 @@ from agentmemory_operator.errors import (
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.runtime.metrics_api import ApiMeter
+from tests.support.web.http_server import Talk, listening
 
 COUNTED = b'{"result": {"count": 7}, "status": "ok"}'
-Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 async def read_request(reader: asyncio.StreamReader) -> bytes:
@@ -36,24 +36,6 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 def answer_of(status: int, body: bytes, *headers: str) -> bytes:
     lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", "Content-Type: application/json", *headers]
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-@contextlib.asynccontextmanager
-async def listening(talk: Talk) -> AsyncIterator[str]:
-    """Serve as told; yield the URL."""
-    talks = []
-
-    async def talk_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talks.append(asyncio.current_task())
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            await talk(reader, writer)
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-    async with await asyncio.start_server(talk_and_close, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        await asyncio.gather(*filter(None, talks))
 
 
 @contextlib.asynccontextmanager

@@ -25,7 +25,7 @@ from agentmemory_operator.errors import (
 )
 from agentmemory_operator.runtime.metrics import NO_TRACES
 from tests.support.programs import free_port
-from tests.support.web.http_server import serve
+from tests.support.web.http_server import listening, serve
 
 NAME = "agent_memory_bot__1"
 FILE = {"name": "bot.snapshot", "creation_time": "2026-11-22T09:00:01", "size": 7, "checksum": "ab"}
@@ -171,23 +171,6 @@ async def test_what_the_server_took_and_did_not_finish_is_unavailable() -> None:
                 await CALLS[call](store)
 
 
-@contextlib.asynccontextmanager
-async def talking(talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> AsyncIterator[str]:
-    """Talk to each connection as told, then close it; yields the URL."""
-    talks = []
-
-    async def talk_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        talks.append(asyncio.current_task())
-        await talk(reader, writer)
-        writer.close()
-        with contextlib.suppress(ConnectionError):
-            await writer.wait_closed()
-
-    async with await asyncio.start_server(talk_and_close, "127.0.0.1", 0) as server:
-        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        await asyncio.gather(*filter(None, talks))
-
-
 @pytest.mark.parametrize("call", ["create", "recover", "upload"])
 async def test_a_call_that_never_ends_is_given_up_at_its_deadline(call: str) -> None:
     server = Server(delay_s=0.6)
@@ -209,7 +192,7 @@ async def test_a_download_that_breaks_off_is_unavailable() -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
         await writer.drain()
 
-    async with talking(half) as url:
+    async with listening(half) as url:
         store = QdrantSnapshots(url)
         with pytest.raises(StoreUnavailable):
             await read(store)

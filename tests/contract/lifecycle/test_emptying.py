@@ -14,13 +14,13 @@ from agentmemory_operator.errors import OutcomeUnknown, StoreUnavailable, Transi
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories import tombstone_writes as burials
-from agentmemory_operator.memories.import_batch import Line
-from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.memories.tombstone_writes import empty_all
+from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.memories.working import Session
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.points import PointStore

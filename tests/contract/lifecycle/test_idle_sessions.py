@@ -12,11 +12,11 @@ from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.rules.cleanup import SESSION_GRACE_MS, Removal, rules_of
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
-from agentmemory_operator.memories.import_batch import Line
-from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.expiry import HOUR_MS, is_past
 from agentmemory_operator.memories.stored import change_head, read_memory
+from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.memories.working import KeptMemory, Session
 from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl

@@ -15,10 +15,10 @@ from agentmemory_operator.errors import Conflict
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories.change_log import ChangesRequest, read_changes
-from agentmemory_operator.memories.exports import export_memories
-from agentmemory_operator.memories.import_batch import Outcome
-from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
+from agentmemory_operator.memories.transfer.exports import export_memories
+from agentmemory_operator.memories.transfer.import_batch import Outcome
+from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.effective.settings import effective_settings
 from agentmemory_operator.spec.kinds.parse import parse_agent_memory
 from agentmemory_operator.webhooks.deliver import Webhooks

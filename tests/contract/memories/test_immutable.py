@@ -9,8 +9,8 @@ from agentmemory_operator.entrypoints.api.transfer.transfer_requests import read
 from agentmemory_operator.errors import Conflict, Forbidden, NotFound
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
-from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
+from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import BRAIN, CORTEX
 from tests.support.engine.agents import EVERYTHING, World, every_right, search_request, vector_of

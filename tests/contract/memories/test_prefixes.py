@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from agentmemory_operator.connections.embedders import CachedEmbedder, EmbeddingCache, with_prefixes
-from agentmemory_operator.memories.import_batch import Line
-from agentmemory_operator.memories.imports import embedding_name, import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
+from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.imports import embedding_name, import_lines
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, search_request

@@ -14,15 +14,15 @@ from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
-from agentmemory_operator.memories.exports import export_memories
 from agentmemory_operator.memories.history import read_history
-from agentmemory_operator.memories.import_batch import Line, Outcome
-from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.memories.stored import change_head, delete_head, read_memory
+from agentmemory_operator.memories.transfer.exports import export_memories
+from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
+from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, World, every_right, open_world, search_request, vector_of
 from tests.support.engine.meanwhile import CrashingStore, Event, Meanwhile, Moment, writes

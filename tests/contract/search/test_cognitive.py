@@ -11,12 +11,12 @@ from agentmemory_operator.collections.reconcile import reconcile
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.errors import RequestInvalid
-from agentmemory_operator.memories.import_batch import Line
-from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import list_page, read_memory
+from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.spec.presets.cognitive import COGNITIVE
 from tests.support.engine.agents import EVERYTHING, World, list_request, search_request, vector_of
 from tests.support.spec.plans import desired_of

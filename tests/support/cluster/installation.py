@@ -10,11 +10,13 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+import httpx
 import yaml
 
 from tests.support.cluster.controlplane import ControlPlane
 from tests.support.cluster.workspace import MERGE
 from tests.support.pages import commands_of
+from tests.support.patience import wait_until
 from tests.support.programs import AGENTMEMORY, ROOT, Program, clean_environment, free_port
 from tests.support.spec.documents import Document
 from tests.support.spec.golden import LOADER
@@ -198,3 +200,21 @@ def _value_of(control_plane: ControlPlane, variable: Document) -> str:
     path = f"/api/v1/namespaces/{NAMESPACE}/secrets/{reference['name']}"
     data = well(control_plane.http.get(path)).json()["data"]
     return base64.b64decode(data[reference["key"]]).decode()
+
+
+def found_after_storing(url: str, token: str) -> list[str]:
+    """Store a memory of an agent and search for it as a caller with the token does; return what was found."""
+    with httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30) as caller:
+        wait_until(lambda: caller.get(url).status_code == 200, seconds=20, what="the agent in the API")
+        well(caller.post(f"{url}/memories", json={"user_id": "u", "content": "the printer is broken"}))
+        answer = well(caller.post(f"{url}/search", json={"user_id": "u", "query": "is the printer broken?"}))
+    return [found["content"] for found in answer.json()["results"]]
+
+
+def stop_in_good_order(*programs: Program) -> None:
+    """End them as Kubernetes does; nothing was refused to them meanwhile."""
+    for program in programs:
+        program.stop()
+        assert program.returncode == 0, program.log[-1500:]
+        assert "forbidden" not in program.log.lower(), program.log
+        assert "permission" not in program.log.lower(), program.log

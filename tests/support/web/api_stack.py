@@ -15,7 +15,8 @@ from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
 from agentmemory_operator.adapters.signing_key import key_from, new_key
 from agentmemory_operator.adapters.user_tokens import JwtUserTokens
-from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory, ZoneKeysOf
+from agentmemory_operator.agents.claim import AgentClaim
+from agentmemory_operator.agents.directory import AgentDirectory, ZoneKeysOf
 from agentmemory_operator.agents.fence import TIMES, Times
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.collections.rules.collection import KEYWORD_VECTOR, METADATA_KEY

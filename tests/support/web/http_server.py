@@ -6,7 +6,7 @@ import pathlib
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ import uvicorn
 
 TOLD_CHARS = 2000
 HOST = "127.0.0.1"
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+"""What a server does with one connection, byte by byte."""
 
 
 def well(answer: httpx.Response) -> httpx.Response:
@@ -114,3 +117,21 @@ def _run(server: uvicorn.Server, listener: socket.socket, started: threading.Eve
         await serving
 
     asyncio.run(serve_and_tell())
+
+
+@contextlib.asynccontextmanager
+async def listening(talk: Talk) -> AsyncIterator[str]:
+    """Talk to each connection as told, then close it; yield the URL."""
+    talks = []
+
+    async def talk_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        talks.append(asyncio.current_task())
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await talk(reader, writer)
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+
+    async with await asyncio.start_server(talk_and_close, HOST, 0) as server:
+        yield f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+        await asyncio.gather(*filter(None, talks))

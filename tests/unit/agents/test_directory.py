@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.agents import directory
-from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory
+from agentmemory_operator.agents.claim import AgentClaim
+from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.fence import Times
 from agentmemory_operator.collections.rules.claims import ClaimSet, SlugClaim
 from agentmemory_operator.collections.rules.collection import KeywordSource

@@ -176,13 +176,27 @@ class Process:
         await store.upsert(SETTINGS.alias, [{"id": memory_id, "payload": {"rev": 1}}])
 
 
+Timing = tuple[float, float, float, bool]
+
+
 async def opened(**how: Any) -> tuple[TwoCollections, Process, FencedStore]:
     engine = TwoCollections(**how)
     process = Process(engine)
     return engine, process, await process.open()
 
 
-def timings() -> Iterator[tuple[float, float, float, bool]]:
+async def opened_about_to_move(timing: Timing, known_s: float) -> tuple[TwoCollections, Process, FencedStore]:
+    """Open an agent whose process last read the metadata at a time, right before a call that begins."""
+    begin_s, takes_s, describe_takes_s, applies_late = timing
+    engine, process, store = await opened(takes_s=takes_s, describe_takes_s=describe_takes_s, applies_late=applies_late)
+    engine.plan_move()
+    engine.pass_until(known_s)
+    await process.fence.read()
+    engine.pass_until(begin_s)
+    return engine, process, store
+
+
+def timings() -> Iterator[Timing]:
     """Yield begin and length of a call, the length of a reading, and when the call takes effect.
 
     The move is announced at 10, final at 17 and done at 17.5; the process read the metadata at 0 or shortly before 10.
@@ -194,14 +208,8 @@ def timings() -> Iterator[tuple[float, float, float, bool]]:
 @pytest.mark.parametrize("known_s", [0.0, 9.8, 12.0, 16.9])
 async def test_an_acknowledged_write_is_in_the_target_and_a_refused_one_nowhere(known_s: float) -> None:
     outcomes: Counter[str] = Counter()
-    for begin_s, takes_s, describe_takes_s, applies_late in timings():
-        engine, process, store = await opened(
-            takes_s=takes_s, describe_takes_s=describe_takes_s, applies_late=applies_late
-        )
-        engine.plan_move()
-        engine.pass_until(known_s)
-        await process.fence.read()
-        engine.pass_until(begin_s)
+    for timing in timings():
+        engine, process, store = await opened_about_to_move(timing, known_s)
         try:
             await process.write(store)
         except OutcomeUnknown:
@@ -214,7 +222,7 @@ async def test_an_acknowledged_write_is_in_the_target_and_a_refused_one_nowhere(
             continue
         outcomes["acknowledged"] += 1
         engine.pass_until(MOVED_S)
-        assert "new" in engine.points[TARGET], (begin_s, takes_s, describe_takes_s, applies_late)
+        assert "new" in engine.points[TARGET], timing
 
     assert min(outcomes[kind] for kind in ("acknowledged", "moved", "unknown")) > 20, outcomes
 
@@ -222,14 +230,8 @@ async def test_an_acknowledged_write_is_in_the_target_and_a_refused_one_nowhere(
 @pytest.mark.parametrize("known_s", [0.0, 9.8, 12.0, 16.9])
 async def test_a_search_is_answered_by_the_collection_that_it_was_made_for_or_moved(known_s: float) -> None:
     outcomes: Counter[str] = Counter()
-    for begin_s, takes_s, describe_takes_s, applies_late in timings():
-        engine, process, store = await opened(
-            takes_s=takes_s, describe_takes_s=describe_takes_s, applies_late=applies_late
-        )
-        engine.plan_move()
-        engine.pass_until(known_s)
-        await process.fence.read()
-        engine.pass_until(begin_s)
+    for timing in timings():
+        engine, _, store = await opened_about_to_move(timing, known_s)
         try:
             [found] = await store.query(SETTINGS.alias, {})
         except CollectionMoved:
@@ -237,7 +239,7 @@ async def test_a_search_is_answered_by_the_collection_that_it_was_made_for_or_mo
             assert engine.live == TARGET
             continue
         outcomes["answered"] += 1
-        assert found["id"] == SOURCE, (begin_s, takes_s, describe_takes_s, applies_late)
+        assert found["id"] == SOURCE, timing
 
     assert min(outcomes[kind] for kind in ("answered", "moved")) > 20, outcomes
 

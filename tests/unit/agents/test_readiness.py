@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.agents import readiness as module
-from agentmemory_operator.agents.directory import AgentClaim, AgentDirectory
+from agentmemory_operator.agents.claim import AgentClaim
+from agentmemory_operator.agents.directory import AgentDirectory
 from agentmemory_operator.agents.readiness import AWAY, UNPROBED, UNREAD, Readiness
 from agentmemory_operator.errors import AgentMemoryError, NotFound, StoreRejected, StoreUnavailable
 from agentmemory_operator.spec.effective.settings import AgentSettings

@@ -232,7 +232,7 @@ async def test_the_keys_go_after_a_confirmed_collection() -> None:
 
     assert told(cluster) == ["CollectionDeleted", "KeysDestroyed"]
     assert cluster.finalizers == [("probe", [])]
-    assert await shards.list_rings() == [Ring("agents", "other")]
+    assert {ring for ring, _ in shards.texts} == {Ring("agents", "other")}
 
 
 async def test_who_was_killed_after_the_collection_went_destroys_the_keys() -> None:

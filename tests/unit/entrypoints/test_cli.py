@@ -1,5 +1,6 @@
 """The command line as it is typed: what prints, what checks, and with which exit status."""
 
+import ast
 import contextlib
 import json
 import os
@@ -15,8 +16,10 @@ import yaml
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from agentmemory_operator.entrypoints.cli import commands
 from agentmemory_operator.entrypoints.cli.commands import VERBS
 from agentmemory_operator.entrypoints.cli.install.prints import Shell
+from agentmemory_operator.spec.kinds.agent_memory import API_VERSION
 from tests.support.command_line import command_line
 from tests.support.programs import clean_environment
 from tests.support.spec.golden import ManifestCase, load_cases
@@ -99,6 +102,8 @@ def test_what_the_script_asks_is_answered() -> None:
 
 
 BIN = pathlib.Path(sys.executable).parent
+CLI = pathlib.Path(commands.__file__).parent
+SPEC = {"connectionRef": {"name": "main"}, "embedding": {"provider": "none", "dimensions": 8}}
 
 
 @pytest.mark.parametrize(
@@ -152,6 +157,42 @@ def test_the_usage_is_that_of_the_command_which_was_typed(program: str, usage: s
     )
 
     assert f"Usage: {usage} [OPTIONS]" in done.stdout
+
+
+@pytest.mark.parametrize("program", ["agentmemory", "kubectl-agentmemory"])
+def test_a_hint_names_the_command_which_was_typed(program: str, tmp_path: pathlib.Path) -> None:
+    manifest = {"apiVersion": API_VERSION, "kind": "AgentMemory", "metadata": {"name": "bot"}, "spec": SPEC}
+    (tmp_path / "bot.yaml").write_text(yaml.safe_dump(manifest))
+    done = subprocess.run(
+        [str(BIN / program), "snapshot", "list", "bot", "--manifests", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        env=clean_environment(),
+        timeout=60,
+    )
+
+    assert f"`{program.replace('-', ' ')} snapshot create NAME` makes one." in done.stdout, done.stderr
+
+
+def test_no_hint_names_the_program_itself() -> None:
+    """But for what only one who has it installed so starts: `agentmemory dev`, and the script of a shell."""
+    hint = re.compile(rf"(?<!_)agentmemory ({'|'.join(VERBS.keys() - {'dev', 'completion'})})\b")
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in CLI.rglob("*.py")
+        for tree in [ast.parse(path.read_text())]
+        for node in strings_in(tree)
+        if hint.search(node.value)
+    ]
+
+    assert found == ["crds.py:50"]
+
+
+def strings_in(tree: ast.Module) -> list[ast.Constant]:
+    """Return the texts of a module that are no docstrings."""
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    strings = [node for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return [node for node in strings if id(node) not in docs]
 
 
 @pytest.mark.parametrize("verb", VERBS)

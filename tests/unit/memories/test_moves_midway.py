@@ -13,12 +13,12 @@ from agentmemory_operator.agents.fenced_store import FencedStore
 from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
 from agentmemory_operator.lifecycle.forget import ForgetRequest
 from agentmemory_operator.lifecycle.rules.erasure import Scope
-from agentmemory_operator.memories.import_batch import Line
-from agentmemory_operator.memories.imports import import_lines
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.item_writes import ItemContent
 from agentmemory_operator.memories.rules.items import Address
 from agentmemory_operator.memories.stored import change_head, delete_head
+from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.transfer.imports import import_lines
 from agentmemory_operator.memories.working import Session
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl

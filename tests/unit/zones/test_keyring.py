@@ -1,6 +1,7 @@
 """The keyring of a replica, and of two that share their shards."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 
@@ -8,7 +9,7 @@ import pytest
 
 from agentmemory_operator.errors import Conflict, KeysUnavailable, SpecInvalid, TransientError
 from agentmemory_operator.zones import keyring as module
-from agentmemory_operator.zones.keyring import FRESH_MS, AgentKeys, DataKey, Keyring
+from agentmemory_operator.zones.keyring import FRESH_MS, MOST_SHARDS, AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.known_shards import ATTEMPTS
 from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at
 from agentmemory_operator.zones.rules.shards import Shard
@@ -309,11 +310,18 @@ async def test_a_key_under_an_unknown_wrapping_key_is_away_and_not_gone() -> Non
 
 async def test_a_shard_that_is_lost_while_it_is_known_is_not_made_again() -> None:
     replicas = Replicas()
-    await replicas.writing()
+    for number in range(SHARD_KEYS + 40):
+        await replicas.writing(f"user-{number}")
     replicas.shards.texts.clear()
     replicas.shards.versions.clear()
 
-    assert "backup" in str(await unavailable(replicas.writing("bob")))
+    async def has_sealed() -> bool:
+        return True
+
+    keys = replace(replicas.keys, has_sealed=has_sealed)
+    known = {shard.name[:1] for (_, _), seen in replicas.one._shards._seen.items() if (shard := seen.shard)}
+    assert known == {"0", "1"}
+    assert "backup" in str(await unavailable(replicas.one.writing(keys, PERSONAL, "user-of-a-known-shard")))
     assert replicas.shards.texts == {}
 
 
@@ -395,6 +403,18 @@ async def test_no_key_is_made_in_the_place_of_lost_ones(is_sealed: bool) -> None
     assert bool(replicas.shards.texts) is not is_sealed
 
 
+async def test_keys_that_are_lost_while_they_are_known_are_not_replaced() -> None:
+    replicas = Replicas()
+    await replicas.writing("bob")
+    await replicas.shards.delete(RING)
+
+    async def has_sealed() -> bool:
+        return True
+
+    await unavailable(replicas.one.writing(replace(replicas.keys, has_sealed=has_sealed), PERSONAL, "ada"))
+    assert replicas.shards.texts == {}
+
+
 async def test_an_agent_that_has_keys_is_not_asked_for_sealed_memories() -> None:
     replicas = Replicas()
     await replicas.writing("bob")
@@ -450,6 +470,35 @@ async def test_a_shard_says_by_its_name_whose_keys_it_has() -> None:
     await replicas.writing()
 
     assert shard_at(scope_hash(PERSONAL, "ada"), 0) in await replicas.shards.list_names(RING)
-    assert await replicas.shards.list_rings() == [RING]
     await replicas.shards.delete(RING)
-    assert await replicas.shards.list_rings() == []
+    assert await replicas.shards.list_names(RING) == []
+
+
+async def test_looking_for_a_key_makes_none() -> None:
+    clock, shards = FakeClock(), FakeKeyShards()
+    one, other = (Keyring(shards, clock) for _ in range(2))
+    keys = AgentKeys(RING, FakeWrapping())
+
+    assert await one.known(keys, "PERSONAL", "ada") is None
+    assert shards.calls["write"] == 0
+    made = await other.writing(keys, "PERSONAL", "ada")
+    assert await one.known(keys, "PERSONAL", "ada") == made
+
+
+async def test_names_of_keys_that_are_none_are_not_looked_for_at_every_reading() -> None:
+    clock, shards = FakeClock(), FakeKeyShards()
+    ring, keys = Keyring(shards, clock), AgentKeys(RING, FakeWrapping())
+    made = await ring.writing(keys, "PERSONAL", "ada")
+    planted = {new_key_id("0") for _ in range(3)} | {new_key_id(f"3{number:03x}") for number in range(1000)}
+
+    first = await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+    calls = shards.calls.total()
+    again = await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+
+    assert (set(first), set(again), shards.calls.total()) == ({made.id}, {made.id}, calls)
+    with contextlib.suppress(KeysUnavailable):
+        await ring.reading(keys, planted)
+    assert shards.calls.total() - calls <= 2 * MOST_SHARDS
+    clock.move(ms=FRESH_MS + 1)
+    await ring.reading(keys, {made.id, *sorted(planted)[:3]})
+    assert shards.calls.total() > calls

@@ -67,12 +67,6 @@ class FileKeyShards:
         with _told():
             return sorted(name for file in self._of(ring).glob("*.json") if is_shard_name(name := file.stem))
 
-    async def list_rings(self) -> list[Ring]:
-        """Every agent that has shards."""
-        with _told():
-            found = [ring for folder in self._folder.glob("*.*") if (ring := _ring_named(folder.name))]
-        return sorted(found, key=str)
-
     async def delete(self, ring: Ring) -> None:
         """Delete all files of an agent, and their folder."""
         folder = self._of(ring)
@@ -91,13 +85,6 @@ class FileKeyShards:
 
     def _of(self, ring: Ring) -> Path:
         return self._folder / f"{ring.namespace}.{ring.agent}"
-
-
-def _ring_named(folder: str) -> Ring | None:
-    namespace, _, agent = folder.partition(".")
-    with contextlib.suppress(ValueError):
-        return Ring(namespace, agent)
-    return None
 
 
 def _version_of(content: bytes) -> str:

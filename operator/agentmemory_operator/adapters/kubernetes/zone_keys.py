@@ -32,8 +32,6 @@ TIMEOUT_S = 5.0
 """Of a call: who waits is a request for a memory."""
 
 _PAGE = 500
-# Every agent that has any has this one.
-_FIRST = "0"
 
 
 class KubernetesKeyShards:
@@ -85,12 +83,17 @@ class KubernetesKeyShards:
 
     async def list_names(self, ring: Ring) -> list[str]:
         """The names of an agent's shards, in order."""
+        begin, names, more = _secret_name(ring, ""), list[str](), ""
         selector = f"{SHARD},{NAMESPACE}={ring.namespace},{AGENT}={ring.agent}"
-        return sorted([name async for found, name in self._listed(selector) if found == ring])
-
-    async def list_rings(self) -> list[Ring]:
-        """Every agent that has shards."""
-        return sorted({ring async for ring, _ in self._listed(f"{SHARD}={_FIRST}")}, key=str)
+        while True:
+            query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
+            async with _in_time():
+                page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
+            # Of no objects, the API server lists null.
+            secrets = (str(item["metadata"]["name"]) for item in page["items"] or ())
+            names += (secret.removeprefix(begin) for secret in secrets if secret.startswith(begin))
+            if not (more := page["metadata"].get("continue") or ""):
+                return sorted(filter(is_shard_name, names))
 
     async def delete(self, ring: Ring) -> None:
         """Delete all Secrets of an agent, the one that says that there are any last."""
@@ -99,19 +102,6 @@ class KubernetesKeyShards:
                 await self._call("DELETE", self._path(ring, name))
             except NotFound:
                 continue
-
-    async def _listed(self, selector: str) -> AsyncGenerator[tuple[Ring, str], None]:
-        more = ""
-        while True:
-            query = [("labelSelector", selector), ("limit", str(_PAGE)), ("continue", more)]
-            async with _in_time():
-                page = await self._transport.metadata(self._folder, query=query, accept=METADATA_LIST)
-            # Of no objects, the API server lists null.
-            for item in page["items"] or ():
-                if (found := _shard_named(item["metadata"]["name"])) is not None:
-                    yield found
-            if not (more := page["metadata"].get("continue") or ""):
-                return
 
     async def _create(self, body: Json) -> Any:
         try:
@@ -138,18 +128,6 @@ class KubernetesKeyShards:
 def _secret_name(ring: Ring, name: str) -> str:
     """The name of a shard's Secret: no namespace and no slug has a dot in it, and no shard a dash."""
     return f"{PREFIX}{ring.namespace}.{ring.agent}-{name}"
-
-
-def _shard_named(secret: str) -> tuple[Ring, str] | None:
-    """Whose shard a Secret is, and which; None for any other Secret."""
-    whose, _, name = secret.removeprefix(PREFIX).rpartition("-")
-    namespace, _, agent = whose.partition(".")
-    if not secret.startswith(PREFIX) or not is_shard_name(name):
-        return None
-    try:
-        return Ring(namespace, agent), name
-    except ValueError:
-        return None
 
 
 def _version_of(secret: Json) -> str:

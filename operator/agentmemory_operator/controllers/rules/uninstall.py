@@ -6,6 +6,7 @@ stay in Qdrant and S3, and without the record nobody finds them.
 
 from typing import Any
 
+from agentmemory_operator.controllers.rules.applying import LAST_APPLIED
 from agentmemory_operator.snapshots.rules.steps import has_succeeded, is_ended
 from agentmemory_operator.spec.kinds.agent_memory import CONFIRM_DELETE, GROUP
 
@@ -16,8 +17,6 @@ ORDER = ("MemoryRestore", "AgentMemory", "MemorySnapshot", "QdrantConnection")
 
 KEPT_METADATA = ("name", "namespace", "labels", "annotations")
 """What another object of its name may have too; an owner by its uid would have it collected."""
-
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 _OF_AGENTS = {
     "Delete": "deletionPolicy Delete: the collection goes too if it is empty or confirmed",

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 LEVELS = 4
+FIRST_SHARD = "0"
+"""Every agent that has keys, or had any, has this one."""
+
 SHARD_KEYS = 64
 """With so many a shard closes, but at the last level."""
 

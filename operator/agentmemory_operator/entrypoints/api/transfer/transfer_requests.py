@@ -27,10 +27,10 @@ from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
 from agentmemory_operator.errors import FieldError, RequestInvalid
-from agentmemory_operator.memories.exports import Exported
-from agentmemory_operator.memories.import_batch import Line
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.memories.transfer.exports import Exported
+from agentmemory_operator.memories.transfer.import_batch import Line
 from agentmemory_operator.runtime.slices import at_once
 from agentmemory_operator.spec.access import Verb
 from agentmemory_operator.spec.memory_types import MAX_ITEM_VERSIONS

@@ -47,9 +47,9 @@ from agentmemory_operator.errors import (
     StoreUnavailable,
     TransientError,
 )
-from agentmemory_operator.memories.exports import Exported, export_memories
-from agentmemory_operator.memories.import_batch import Line, Outcome
-from agentmemory_operator.memories.imports import BATCH, embedding_name, import_lines
+from agentmemory_operator.memories.transfer.exports import Exported, export_memories
+from agentmemory_operator.memories.transfer.import_batch import Line, Outcome
+from agentmemory_operator.memories.transfer.imports import BATCH, embedding_name, import_lines
 from agentmemory_operator.runtime.slices import in_slices
 from agentmemory_operator.spec.access import Verb
 

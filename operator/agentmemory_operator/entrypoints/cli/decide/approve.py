@@ -21,6 +21,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
 )
 from agentmemory_operator.entrypoints.cli.look.status_view import PLAN_COLUMNS, change_rows
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
+from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
@@ -110,7 +111,7 @@ def _checked(document: Json, digest: str | None) -> Waiting:
     if digest is not None and digest != waiting.value:
         raise AgentMemoryError(
             f"{name}: the plan is not {digest} any more: what is asked for now is {describe_waiting(waiting)}. Look "
-            f"at it (agentmemory status {document['metadata']['name']}), then approve {waiting.value}"
+            f"at it ({called_as()} status {document['metadata']['name']}), then approve {waiting.value}"
         )
     return waiting
 
@@ -120,14 +121,14 @@ def _section(document: Json, waiting: Waiting, place: JobsPlace) -> Section:
     words = COSTS | (COSTS_OF_NODES if waiting.costs.get("nodes", 1) > 1 else {})
     costs = ", ".join(text.format(waiting.costs[name]) for name, text in words.items() if name in waiting.costs)
     name = document["metadata"]["name"]
-    shown = f"agentmemory status {name}{place.options}"
+    shown = f"{called_as()} status {name}{place.options}"
     return Section(
         f"{titled(document)}: approved {waiting.value}",
         "good",
         PLAN_COLUMNS if rows else (),
         rows,
         notes=(f"Costs: {costs}",) if costs else (),
-        commands=(f"agentmemory rebuild {name}{place.options} --watch" if costs else shown,),
+        commands=(f"{called_as()} rebuild {name}{place.options} --watch" if costs else shown,),
     )
 
 

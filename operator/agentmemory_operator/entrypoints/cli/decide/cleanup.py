@@ -16,7 +16,7 @@ from agentmemory_operator.entrypoints.cli.composition import Inspection
 from agentmemory_operator.entrypoints.cli.jobs import JobsPlace, add_verb, in_place
 from agentmemory_operator.entrypoints.cli.look.endpoints import dev_endpoint, endpoint_through
 from agentmemory_operator.entrypoints.cli.options import Output, ReachedAt, TableOrJson, print_json
-from agentmemory_operator.entrypoints.cli.program import PROGRAM
+from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.tables import Section, show
 from agentmemory_operator.lifecycle.cleanup import Cleanup
@@ -75,7 +75,7 @@ def _run(inspection: Inspection, asked: AskedCleanup, place: JobsPlace) -> None:
         question = f"Have the operator clean {asked.name} up now? What goes is gone for good; --dry-run lists it."
         confirm(question, yes=asked.yes)
         in_place(inspection.open_objects, place, partial(_ask, asked.name))
-        see = f"`{PROGRAM} status {asked.name}{place.options}`"
+        see = f"`{called_as()} status {asked.name}{place.options}`"
         typer.echo(f"asked for; {see} shows what the last cleanup came to")
         return
     is_folder = place.manifests is not None

@@ -32,6 +32,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     titled,
 )
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
+from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.run import Yes, confirm
 from agentmemory_operator.entrypoints.cli.tables import show
 from agentmemory_operator.errors import AgentMemoryError
@@ -79,7 +80,7 @@ def add_rebuild(cli: typer.Typer, open_jobs: OpenJobs) -> None:
 def _run(open_jobs: OpenJobs, asked: Options, place: JobsPlace) -> None:
     if len(asked.actions) > 1:
         raise typer.BadParameter(f"give one of {', '.join(f'--{name}' for name in asked.actions)}")
-    going_on = f"the rebuild goes on; `agentmemory rebuild {asked.name}{place.options}` shows it"
+    going_on = f"the rebuild goes on; `{called_as()} rebuild {asked.name}{place.options}` shows it"
     if asked.rollback:
         _confirm(in_place(open_jobs, place, partial(_way_back, asked)), asked)
     document = in_place(open_jobs, place, partial(_act, asked), going_on=going_on)
@@ -133,7 +134,7 @@ def _check_way_back(document: Json, rebuild: ReportedRebuild) -> None:
     if until is not None and until < SystemClock().now_ms():
         raise AgentMemoryError(
             f"{name}: {rebuild.previous} was kept until {render_time(until)} (spec.keepPreviousHours). Restore a"
-            f" snapshot instead: agentmemory restore {document['metadata']['name']} --from SNAPSHOT"
+            f" snapshot instead: {called_as()} restore {document['metadata']['name']} --from SNAPSHOT"
         )
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from agentmemory_operator.collections.rules.changes import ChangeClass
 from agentmemory_operator.collections.rules.rebuild_record import RebuildKind, RebuildStep
+from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.kinds.agent_memory import CANCEL_REBUILD, PAUSE_REBUILD, ROLLBACK_REBUILD
 from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_under_way
@@ -214,13 +215,13 @@ def spoken(seconds: float) -> str:
 
 def _commands(rebuild: ReportedRebuild, name: str, options: str) -> Iterator[str]:
     """Yield what can be done about it."""
-    verb = f"agentmemory rebuild {name}{options}"
+    verb = f"{called_as()} rebuild {name}{options}"
     if rebuild.is_under_way:
         yield f"watch: {verb} --watch"
     if rebuild.is_under_way and not rebuild.is_moved:
         yield f"resume: {verb} --resume" if PAUSE_REBUILD in rebuild.annotations else f"pause: {verb} --pause"
         yield f"cancel: {verb} --cancel"
     if rebuild.is_held and not rebuild.is_under_way:
-        yield f"approve: agentmemory approve {name}{options}"
+        yield f"approve: {called_as()} approve {name}{options}"
     if rebuild.previous and not rebuild.is_under_way:
         yield f"roll back: {verb} --rollback"

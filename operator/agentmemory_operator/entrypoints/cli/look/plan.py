@@ -12,6 +12,7 @@ from rich.console import Console
 from agentmemory_operator.collections.rules.desired import connection_named
 from agentmemory_operator.connections.resolve import Sharing, connection_missing
 from agentmemory_operator.controllers.preview import PassPreview, Reached, previews_of
+from agentmemory_operator.controllers.rules.applying import with_kept_annotations
 from agentmemory_operator.entrypoints.cli.composition import Inspection
 from agentmemory_operator.entrypoints.cli.look.endpoints import endpoint_at, endpoint_through
 from agentmemory_operator.entrypoints.cli.look.plan_view import exit_status, plan_document, plan_sections
@@ -49,9 +50,9 @@ def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
     ) -> None:
         """Show what applying manifests would do to their collections; change nothing.
 
-        With --context the connections are those of the files, else of the cluster, with their keys. Without, and
-        without --qdrant, the plan is for an empty server. Exit status: 0 nothing to do, 2 changes, 3 something held
-        or refused, 1 an error.
+        With --context the connections are those of the files, else of the cluster, with their keys, and what somebody
+        has approved there counts. Without, and without --qdrant, the plan is for an empty server. Exit status: 0
+        nothing to do, 2 changes, 3 something held or refused, 1 an error.
         """
         documents = _documents_in(paths, is_recursive=is_recursive)
         if context is None:
@@ -71,7 +72,7 @@ def add_plan(cli: typer.Typer, inspection: Inspection) -> None:
 
 async def _on_one(inspection: Inspection, documents: list[Json], namespace: str, url: str | None) -> list[PassPreview]:
     """What passes would do on one server, on an empty one where there is no URL."""
-    memories, connections = _objects_of(documents, namespace)
+    memories, connections = _objects_of([_placed(document, namespace) for document in documents])
     async with inspection.open_store(endpoint_at(inspection, url)) if url else nullcontext() as store:
         return [preview async for preview in previews_of(memories, store, connections)]
 
@@ -81,9 +82,22 @@ async def _through(
 ) -> list[PassPreview]:
     """What passes would do on the servers of the objects' connections."""
     async with inspection.open_objects(context, None) as (objects, default), AsyncExitStack() as stack:
-        memories, connections = _objects_of(documents, namespace or default)
+        placed = [_placed(document, namespace or default) for document in documents]
+        memories, connections = _objects_of([await _applied(objects, document) for document in placed])
         reach = _Connections(inspection, objects, stack, at, connections)
         return [preview async for preview in previews_of(memories, None, reach=reach.of)]
+
+
+async def _applied(objects: JobObjects, manifest: Json) -> Json:
+    """The manifest as the object will be: what somebody has approved in the cluster is approved."""
+    if manifest["kind"] != AGENT_MEMORY:
+        return manifest
+    metadata = manifest["metadata"]
+    try:
+        live = await objects.read_object(AGENT_MEMORY, metadata["namespace"], metadata["name"])
+    except NotFound:
+        return manifest
+    return with_kept_annotations(manifest, live)
 
 
 @dataclass(slots=True)
@@ -141,11 +155,10 @@ def _documents_in(paths: list[Path], *, is_recursive: bool) -> list[dict[str, An
     return [manifest.document for _, manifest in found.ours]
 
 
-def _objects_of(documents: list[dict[str, Any]], namespace: str) -> tuple[list[AgentMemory], list[QdrantConnection]]:
-    """The AgentMemories and QdrantConnections among them, in a namespace where they name none."""
-    put = [_placed(document, namespace) for document in documents]
-    memories = [parse_agent_memory(one) for one in put if one["kind"] == AGENT_MEMORY]
-    return memories, [parse_connection(one) for one in put if one["kind"] == QDRANT_CONNECTION]
+def _objects_of(documents: list[dict[str, Any]]) -> tuple[list[AgentMemory], list[QdrantConnection]]:
+    """The AgentMemories and QdrantConnections among them."""
+    memories = [parse_agent_memory(one) for one in documents if one["kind"] == AGENT_MEMORY]
+    return memories, [parse_connection(one) for one in documents if one["kind"] == QDRANT_CONNECTION]
 
 
 def _placed(document: dict[str, Any], namespace: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from agentmemory_operator.controllers.rules.status import RETIRED
 from agentmemory_operator.entrypoints.cli.decide.rebuild_view import headline_of
+from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.spec.kinds.agent_memory import APPROVE_PLAN, CANCEL_REBUILD, ROLLBACK_REBUILD
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
@@ -126,7 +127,7 @@ def _rebuild(document: Json, status: Json) -> Section | None:
     said = "" if _is_told(status, told.get("message")) else told.get("message")
     rows = {"stands": headline_of(told), "from": told.get("source"), "into": told.get("target"), "said": said}
     shown = tuple((name, value) for name, value in rows.items() if value)
-    more = f"more: agentmemory rebuild {metadata['name']} -n {metadata['namespace']}"
+    more = f"more: {called_as()} rebuild {metadata['name']} -n {metadata['namespace']}"
     return Section(str(told.get("kind", "Rebuild")), "", rows=shown, commands=(more,))
 
 
@@ -220,7 +221,7 @@ def _ways_on(document: Json, plan: Json, options: str, kubectl: str | None) -> I
     if held and reason in TAKEN_OFF:
         named = f"-n {metadata['namespace']} annotate amem {metadata['name']} --overwrite"
         annotate = " ".join((f"{kubectl} {named} {APPROVE_PLAN}={plan['digest']}", *TAKEN_OFF[reason]))
-        yield f"approve: {annotate}" if kubectl else f"approve: agentmemory approve {metadata['name']}{options}"
+        yield f"approve: {annotate}" if kubectl else f"approve: {called_as()} approve {metadata['name']}{options}"
     fields = [change for change in held if change.get("field", "").startswith(UNDONE)]
     if fields and kubectl:
         yield f"undo: {undo_command(document, fields, kubectl)}"

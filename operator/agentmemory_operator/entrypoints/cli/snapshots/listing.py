@@ -7,6 +7,7 @@ from typing import Any
 from rich.filesize import decimal
 
 from agentmemory_operator.entrypoints.cli.job_progress import stage_of
+from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.tables import Section
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.snapshots.rules.retention import RetentionVerdict
@@ -44,7 +45,7 @@ def snapshot_sections(listed: Listed) -> list[Section]:
     """The snapshots for people, newest first."""
     rows = tuple((*_row(document), listed.kept(document)) for document in _newest_first(listed.documents))
     if not rows:
-        return [Section("There is no snapshot. `agentmemory snapshot create NAME` makes one.")]
+        return [Section(f"There is no snapshot. `{called_as()} snapshot create NAME` makes one.")]
     return [Section("", columns=COLUMNS, rows=rows)]
 
 

@@ -27,6 +27,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     titled,
 )
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml
+from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.ports.kubernetes import JobObjects
@@ -97,7 +98,7 @@ def _run(open_jobs: OpenJobs, asked: Restore, place: JobsPlace) -> None:
         return
     if asked.snapshot is None:
         raise typer.BadParameter(
-            f"give --from SNAPSHOT (`agentmemory snapshot list {asked.name}` shows them), or --rollback"
+            f"give --from SNAPSHOT (`{called_as()} snapshot list {asked.name}` shows them), or --rollback"
         )
     going_on = "the restore goes on; `kubectl get mrest` shows it, and --rollback takes it back once it is done"
     document = in_place(open_jobs, place, partial(_restore, asked), going_on=going_on)
@@ -135,8 +136,8 @@ async def _restore(asked: Restore, objects: JobObjects, namespace: str) -> Json:
     owner = source["spec"]["agentMemoryRef"]["name"]
     if owner != asked.name:
         raise AgentMemoryError(
-            f"{titled(source)} is of {owner}, not of {asked.name}: choose one of `agentmemory snapshot list "
-            f"{asked.name}`, or for a clone say `agentmemory restore {owner} --from {asked.snapshot} --into "
+            f"{titled(source)} is of {owner}, not of {asked.name}: choose one of `{called_as()} snapshot list "
+            f"{asked.name}`, or for a clone say `{called_as()} restore {owner} --from {asked.snapshot} --into "
             f"{asked.target}`"
         )
     document = await create(objects, asked.document(namespace), asked.output)

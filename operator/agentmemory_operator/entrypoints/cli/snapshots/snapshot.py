@@ -27,6 +27,7 @@ from agentmemory_operator.entrypoints.cli.jobs import (
     titled,
 )
 from agentmemory_operator.entrypoints.cli.options import TableJsonOrYaml, print_document
+from agentmemory_operator.entrypoints.cli.program import called_as
 from agentmemory_operator.entrypoints.cli.snapshots.delete import add_delete
 from agentmemory_operator.entrypoints.cli.snapshots.download import add_download
 from agentmemory_operator.entrypoints.cli.snapshots.listing import Listed, snapshot_sections, snapshots_document
@@ -104,7 +105,7 @@ def _create(open_jobs: OpenJobs, asked: Create, place: JobsPlace) -> None:
         document = await create(objects, asked.document(namespace), asked.output)
         return await follow(objects, document, asked.output) if asked.wait else document
 
-    see = f"`agentmemory snapshot list {asked.name}{place.options}` shows it"
+    see = f"`{called_as()} snapshot list {asked.name}{place.options}` shows it"
     document = in_place(open_jobs, place, work, going_on=f"the snapshot goes on; {see}")
     if not asked.wait:
         tell(see, asked.output)
@@ -163,7 +164,7 @@ def _prove(open_jobs: OpenJobs, asked: Prove, place: JobsPlace) -> None:
             objects, document, asked.output, until=lambda now: status_of(now).get("verifyRequest") == request
         )
 
-    see = f"`agentmemory snapshot list {asked.name}{place.options}` shows what it came to"
+    see = f"`{called_as()} snapshot list {asked.name}{place.options}` shows what it came to"
     document = in_place(open_jobs, place, work, going_on=f"the verification goes on; {see}")
     if not asked.wait:
         tell(see, asked.output)

@@ -7,10 +7,10 @@ from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, KeysUnavailable, Unreadable
-from agentmemory_operator.memories.import_batch import Line
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.record import CHANGED_KEY, PAYLOAD_KEYS, VERSIONS_KEY
+from agentmemory_operator.memories.transfer.import_batch import Line
 from agentmemory_operator.zones.keyring import DataKey
 from agentmemory_operator.zones.rules.cipher import open_sealed
 from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, Envelope, bound_to, envelope_of

@@ -16,14 +16,6 @@ from agentmemory_operator.errors import Conflict
 from agentmemory_operator.memories import chains, session_keywords
 from agentmemory_operator.memories.chains import midway
 from agentmemory_operator.memories.draft import MemoryDraft, bare_drafts, worded
-from agentmemory_operator.memories.import_batch import (
-    ImportBatch,
-    Line,
-    Outcome,
-    has_successor,
-    refusal_of,
-    taken_by_another,
-)
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.point_pages import read_pages, replacing
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, NOT_SUPERSEDED, equals, equals_any, only
@@ -42,8 +34,16 @@ from agentmemory_operator.memories.rules.record import (
     Payload,
     count_of,
 )
-from agentmemory_operator.memories.sealed_lines import open_lines
 from agentmemory_operator.memories.session_use import note_stored
+from agentmemory_operator.memories.transfer.import_batch import (
+    ImportBatch,
+    Line,
+    Outcome,
+    has_successor,
+    refusal_of,
+    taken_by_another,
+)
+from agentmemory_operator.memories.transfer.sealed_lines import open_lines
 from agentmemory_operator.ports.base import Json
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 

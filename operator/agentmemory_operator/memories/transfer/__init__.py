@@ -1,0 +1,1 @@
+"""Memories of a user as lines, out and in again: under their ids, with their links."""
