@@ -1,0 +1,61 @@
+"""How much work the chart's containers do until their probes say that they are ready: `python -m bench.starts`.
+
+Each is started as a process with the arguments, the environment and the token that the chart gives it, on a real API
+server. Seconds of CPU, which other work on the machine makes longer by less than those of the clock; both are told.
+"""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+
+from bench.tables import machine
+from tests.chart.rendering import of_kind, render
+from tests.chart.test_running import RIGHTS
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.installation import API_HERE, NAMESPACE, Container
+from tests.support.patience import wait_until
+from tests.support.programs import ROOT, built, running
+
+PREFIX, TIMES = "starting", 5
+LONGEST_S = 60.0
+
+
+def main() -> None:
+    """Run the command."""
+    print(machine())
+    with ControlPlane(built()) as control_plane:
+        control_plane.apply_crds(ROOT / "crds")
+        control_plane.http.post("/api/v1/namespaces", json={"metadata": {"name": NAMESPACE}}).raise_for_status()
+        for component in ("operator", "api"):
+            started = [start(control_plane, component) for _ in range(TIMES)]
+            cpu_s, clock_s = (sorted(figures)[TIMES // 2] for figures in zip(*started, strict=True))
+            print(f"{component}: ready after {cpu_s:.2f} s of CPU, {clock_s:.2f} s by the clock (medians of {TIMES})")
+
+
+def start(control_plane: ControlPlane, component: str) -> tuple[float, float]:
+    """Start one container until it is ready; return seconds of CPU and of the clock."""
+    namespace = control_plane.create_namespace()
+    rendered = render({"namespaces": [namespace], "fullnameOverride": PREFIX})
+    assert control_plane.apply(*of_kind(rendered, *RIGHTS).values()).returncode == 0
+    container = Container(of_kind(rendered, "Deployment")["Deployment", NAMESPACE, f"{PREFIX}-{component}"])
+    ports = container.free_ports()
+    url = container.probe_urls(ports)["readinessProbe"]
+    with tempfile.TemporaryDirectory(prefix="agentmemory-bench-") as folder:
+        command = container.start(control_plane, Path(folder), *API_HERE, ports=ports)
+        begun_s = time.monotonic()
+        with running(command) as program, httpx.Client() as client:
+            wait_until(lambda: client.get(url).status_code == 200, seconds=LONGEST_S, what=url)
+            return cpu_s(program.pid), time.monotonic() - begun_s
+
+
+def cpu_s(pid: int) -> float:
+    """The seconds of CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main()
