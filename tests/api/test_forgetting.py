@@ -31,7 +31,7 @@ def test_a_dry_run_tells_and_a_run_answers_with_a_receipt(client: httpx.Client, 
     receipt = client.post(FORGET, json={"user_id": user}).json()
 
     assert told == {"dry_run": True, "counts": counts, "ids": ids, "more": 0}
-    assert receipt.keys() == {"id", "counts", "sha256", "at"}
+    assert receipt.keys() == {"id", "counts", "keys_deleted", "sha256", "at"}
     assert receipt["counts"] == counts
     assert receipt["sha256"] == hashlib.sha256("".join(f"{id_}\n" for id_ in ids).encode()).hexdigest()
     assert client.get(MEMORIES, params={"user_id": user}).json()["results"] == []

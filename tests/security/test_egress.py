@@ -758,7 +758,8 @@ class TestOneWayOut:
     }
     OPENS = re.compile(
         r"ClientSession\(|TCPConnector\(|httpx\.(Async)?Client\(|httpx\.(get|post|request|stream)\(|import openai|"
-        r"urlopen|import requests|create_connection|open_connection|http\.client|import httpx|trust_env|"
+        r"urlopen|\nimport requests|from requests import|create_connection|open_connection|http\.client|import httpx|"
+        r"trust_env|"
         r"OTLPSpanExporter\("
     )
 
