@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Literal
 from uuid import uuid4
 
-from agentmemory_operator.agents.checks import check_given, check_types, scaled, type_of
+from agentmemory_operator.agents.checks import check_types, scaled, type_of
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.connections.embedders import embed_each
 from agentmemory_operator.errors import AgentMemoryError, FieldError, KeysUnavailable, RequestInvalid
@@ -24,7 +24,7 @@ from agentmemory_operator.memories.rules.ids import content_id, identity_id, is_
 from agentmemory_operator.memories.rules.items import USER_NAMESPACE, check_content
 from agentmemory_operator.memories.rules.keywords import Words
 from agentmemory_operator.memories.rules.record import LOGGED_KEY, MemoryRecord, StatedMemory, hash_content, payload_of
-from agentmemory_operator.memories.zoned import Owner, has_vector, keys_of, scope_with, zone_errors
+from agentmemory_operator.memories.zoned import Owner, has_vector, keys_of, scope_with, vector_errors, zone_errors
 from agentmemory_operator.ports.base import Json, Vector
 from agentmemory_operator.runtime.slices import in_slices, one_by_one
 from agentmemory_operator.spec.memory_types import MemoryType
@@ -196,8 +196,7 @@ def _errors_of(memory: IncomingMemory, agent: Agent) -> list[FieldError]:
     errors.extend(_event_errors(memory, _kind_of(memory, agent)))
     errors.extend(check_content(memory.content, agent.settings.max_content_tokens))
     errors.extend(zone_errors(agent, memory.zone, memory.user_id))
-    needs_vector = memory.vector is not None or has_vector(agent, memory.zone)
-    return errors + (check_given(memory.vector, agent) if needs_vector else [])
+    return errors + vector_errors(agent, memory.vector, memory.zone)
 
 
 def _new_errors(memory: IncomingMemory, agent: Agent) -> list[FieldError]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from uuid import uuid4
 from weakref import WeakValueDictionary
 
-from agentmemory_operator.agents.checks import check_given
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.collections.rules.rebuild_costs import TOKENS_MAX
 from agentmemory_operator.errors import (
@@ -46,7 +45,7 @@ from agentmemory_operator.memories.rules.items import (
 )
 from agentmemory_operator.memories.rules.record import MemoryRecord, Payload, record_of
 from agentmemory_operator.memories.tombstone_writes import entomb, grave_of, read_emptied
-from agentmemory_operator.memories.zoned import has_vector, id_scope, known_id_scope
+from agentmemory_operator.memories.zoned import id_scope, known_id_scope, vector_errors
 from agentmemory_operator.ports.base import Clock, Json
 
 # Only writers of other processes make an attempt fail; each failure means that one of them got on.
@@ -115,8 +114,7 @@ class Items:
             OutcomeUnknown: it may have been written.
         """
         limit = agent.settings.max_content_tokens or TOKENS_MAX
-        needs_vector = item.vector is not None or has_vector(agent, address.zone)
-        if errors := [*check_content(item.content, limit), *(check_given(item.vector, agent) if needs_vector else [])]:
+        if errors := [*check_content(item.content, limit), *vector_errors(agent, item.vector, address.zone)]:
             raise RequestInvalid(errors)
         item, warnings = await cleaned(agent, item)
         scope = await id_scope(agent, address.zone, address.user_id)

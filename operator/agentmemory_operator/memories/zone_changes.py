@@ -7,11 +7,12 @@ whoever guesses the content see that he is right; docs/zones.md says so.
 import secrets
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import Conflict, Forbidden, KeysUnavailable, RequestInvalid, StoreUnavailable
+from agentmemory_operator.errors import Conflict, Forbidden, RequestInvalid, StoreUnavailable
 from agentmemory_operator.memories import session_keywords
 from agentmemory_operator.memories.chains import MAX_ATTEMPTS, midway
 from agentmemory_operator.memories.history import version_ids
 from agentmemory_operator.memories.point_pages import read_row, replace_row
+from agentmemory_operator.memories.rules.comparison import vectors_of
 from agentmemory_operator.memories.rules.filters import NOT_DELETED, equals, only
 from agentmemory_operator.memories.rules.record import (
     CHANGED_KEY,
@@ -28,9 +29,9 @@ from agentmemory_operator.memories.rules.record import (
     record_of,
 )
 from agentmemory_operator.memories.stored import own_row
-from agentmemory_operator.memories.zoned import has_vector, sinks, zone_errors
+from agentmemory_operator.memories.zoned import check_open, has_vector, sinks, zone_errors
 from agentmemory_operator.ports.base import Json, Vector
-from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
+from agentmemory_operator.zones.rules.sealing import ZONE_KEY
 
 # What a point in a zone does not bear: it has no place among its session's texts, and nothing tells its request.
 _LEFT = frozenset({ZONE_KEY, ORDER_KEY, WINDOW_KEY, "requestHash"})
@@ -74,8 +75,7 @@ async def _move(agent: Agent, memory_id: str, zone: str | None) -> None:
         row: Payload = point["payload"]
         if not row or TOMBSTONE_KEY in row or row.get(ZONE_KEY) == zone:
             return
-        if is_locked(row):
-            raise KeysUnavailable(f"memory {memory_id} is locked: its key is away, or was deleted")
+        check_open(row)
         mark = secrets.token_hex(8)
         moved = await _moved(agent, point, zone, mark)
         await replace_row(agent, moved, only(memory_id, equals("rev", row["rev"]), NOT_DELETED))
@@ -101,9 +101,7 @@ async def _moved(agent: Agent, point: Json, zone: str | None, mark: str) -> Json
 
 async def _vector_of(agent: Agent, point: Json) -> Vector:
     """The vector that a version has, else a new one."""
-    found = point.get("vector") or {}
-    dense = found.get("") if isinstance(found, dict) else found
-    if dense:
+    if dense := vectors_of(point).get(""):
         vector: Vector = dense
         return vector
     if agent.takes_vectors:

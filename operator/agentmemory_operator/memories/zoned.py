@@ -3,9 +3,10 @@
 What is read and written here is plain: `zones/sealed_store.py` seals it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agentmemory_operator.agents.checks import check_given
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import FieldError, KeysUnavailable, RequestInvalid
 from agentmemory_operator.memories.rules.ids import secret_scope
@@ -13,6 +14,7 @@ from agentmemory_operator.memories.rules.record import Payload
 from agentmemory_operator.spec.access import is_shared
 from agentmemory_operator.zones.keyring import DataKey
 from agentmemory_operator.zones.rules.sealing import PERSONAL, ZONE_KEY, is_locked, rank_of, sealed_keys
+from agentmemory_operator.zones.sealed_store import ZoneKeys
 
 Owner = tuple[str, str]
 """A zone and the user whose memory it is."""
@@ -52,9 +54,18 @@ async def writing_key(agent: Agent, zone: str, user_id: str) -> DataKey:
     Raises:
         KeysUnavailable: it cannot be had now.
     """
+    return await zone_keys_of(agent).writing(zone, user_id)
+
+
+def zone_keys_of(agent: Agent) -> ZoneKeys:
+    """The keys of an agent's zones.
+
+    Raises:
+        KeysUnavailable: nobody keeps any here.
+    """
     if agent.zone_keys is None:
-        raise KeysUnavailable("this API keeps no keys of zones: start it with --zone-keys-namespace")
-    return await agent.zone_keys.writing(zone, user_id)
+        raise KeysUnavailable("this API keeps no keys of zones: set AGENTMEMORY_ZONE_KEYS_NAMESPACE")
+    return agent.zone_keys
 
 
 async def id_scope(agent: Agent, zone: str | None, user_id: str) -> str:
@@ -108,9 +119,23 @@ def whole(row: Mapping[str, Any], changes: Payload) -> Payload:
     hidden = sealed_keys(zone) if zone else frozenset()
     if hidden.isdisjoint(changes):
         return changes
+    check_open(row)
+    return {key: row[key] for key in row if key in hidden or key in _IDENTITY} | changes
+
+
+def check_open(row: Mapping[str, Any]) -> None:
+    """Pass where a row's sealed fields were opened.
+
+    Raises:
+        KeysUnavailable: it is locked.
+    """
     if is_locked(row):
         raise KeysUnavailable(f"memory {row['id']} is locked: its key is away, or was deleted")
-    return {key: row[key] for key in row if key in hidden or key in _IDENTITY} | changes
+
+
+def vector_errors(agent: Agent, vector: Sequence[float] | None, zone: str | None) -> list[FieldError]:
+    """What is wrong with the vector of what is to be stored; a zone that keeps none needs none."""
+    return check_given(vector, agent) if vector is not None or has_vector(agent, zone) else []
 
 
 def sinks(before: str | None, after: str | None) -> bool:

@@ -5,9 +5,8 @@ from typing import Any
 
 from agentmemory_operator.errors import Unreadable
 from agentmemory_operator.zones.keyring import DataKey
-from agentmemory_operator.zones.rules.cipher import open_sealed
-from agentmemory_operator.zones.rules.sealing import Envelope, Payload, bound_to, envelope_of
-from agentmemory_operator.zones.sealed_store import ZoneKeys, sealed_with
+from agentmemory_operator.zones.rules.sealing import Envelope, Payload, envelope_of
+from agentmemory_operator.zones.sealed_store import ZoneKeys, opened_with, sealed_with
 
 Row = Mapping[str, Any]
 _NONE = Envelope("", b"")
@@ -40,8 +39,7 @@ async def resealed(zone_keys: ZoneKeys, rows: Sequence[Row]) -> list[Payload | N
 
 def _resealed(scope: str, row: Row, envelope: Envelope, old: DataKey, new: DataKey) -> Payload | None:
     try:
-        inner = open_sealed(old.cipher_key, envelope.blob, bound_to(scope, row))
-    except (Unreadable, KeyError, TypeError):
-        # Whoever may write the collection may have written anything.
+        inner = opened_with(old, envelope, scope=scope, payload=row)
+    except Unreadable:
         return None
     return sealed_with(new, inner, scope=scope, payload=row)

@@ -153,8 +153,8 @@ class SealedStore(ForwardingPoints):
         if key is None or key.zone != payload.get(ZONE_KEY):
             return None
         try:
-            inner = open_sealed(key.cipher_key, envelope.blob, bound_to(self._keys.scope, payload))
-        except (Unreadable, KeyError, TypeError):
+            inner = opened_with(key, envelope, scope=self._keys.scope, payload=payload)
+        except Unreadable:
             log.warning("memory %s of agent %s is not what was sealed", payload.get("id"), self._keys.keys.ring)
             return None
         return joined(payload, inner)
@@ -229,6 +229,20 @@ def sealed_with(key: DataKey, inner: bytes, *, scope: str, payload: Mapping[str,
     """
     blob = seal(key.cipher_key, inner, bound_to(scope, payload))
     return {SEALED_KEY: Envelope(key.id, blob).text(), KEY_MADE_KEY: key.made_ms}
+
+
+def opened_with(key: DataKey, envelope: Envelope, *, scope: str, payload: Mapping[str, Any]) -> bytes:
+    """The sealed fields of a memory, as `sealed_with` took them.
+
+    Raises:
+        Unreadable: they were changed, or sealed for another place; or the payload does not say whose memory it is.
+    """
+    try:
+        bound = bound_to(scope, payload)
+    except (KeyError, TypeError) as exc:
+        # Whoever may write the collection may have written anything.
+        raise Unreadable("the payload does not say whose memory it is") from exc
+    return open_sealed(key.cipher_key, envelope.blob, bound)
 
 
 def as_stored(store: PointStore) -> PointStore:

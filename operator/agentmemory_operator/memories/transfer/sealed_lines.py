@@ -6,14 +6,15 @@ from dataclasses import fields, replace
 from typing import Any
 
 from agentmemory_operator.agents.directory import Agent
-from agentmemory_operator.errors import AgentMemoryError, Conflict, KeysUnavailable, Unreadable
+from agentmemory_operator.errors import AgentMemoryError, Conflict, Unreadable
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.record import CHANGED_KEY, PAYLOAD_KEYS, VERSIONS_KEY
 from agentmemory_operator.memories.transfer.import_batch import Line
+from agentmemory_operator.memories.zoned import zone_keys_of
 from agentmemory_operator.zones.keyring import DataKey
-from agentmemory_operator.zones.rules.cipher import open_sealed
-from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, Envelope, bound_to, envelope_of
+from agentmemory_operator.zones.rules.sealing import SEALED_KEY, ZONE_KEY, Envelope, envelope_of
+from agentmemory_operator.zones.sealed_store import opened_with
 
 _SAID = {field.name: PAYLOAD_KEYS[field.name] for field in fields(IncomingMemory) if field.name in PAYLOAD_KEYS}
 
@@ -27,11 +28,10 @@ async def open_lines(agent: Agent, lines: Sequence[Line]) -> list[Line | AgentMe
     envelopes = {place: _envelope_of(line) for place, line in enumerate(lines) if line.sealed is not None}
     if not envelopes:
         return list(lines)
-    if agent.zone_keys is None:
-        raise KeysUnavailable("this API keeps no keys of zones: start it with --zone-keys-namespace")
-    keys = await agent.zone_keys.reading({envelope.key_id for envelope in envelopes.values() if envelope})
+    zone_keys = zone_keys_of(agent)
+    keys = await zone_keys.reading({envelope.key_id for envelope in envelopes.values() if envelope})
     return [
-        _opened(agent.zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
+        _opened(zone_keys.scope, line, envelopes[place], keys) if place in envelopes else line
         for place, line in enumerate(lines)
     ]
 
@@ -45,9 +45,9 @@ def _opened(scope: str, line: Line, envelope: Envelope | None, keys: Mapping[str
     if envelope is None or key is None:
         way_out = "import it where its keys are, or export it with plain=true"
         return Conflict(f"sealed: its key is not here, or was deleted: {way_out}")
-    bound = {"userId": line.memory.user_id, "id": line.id or "", ZONE_KEY: line.memory.zone or ""}
+    whose = {"userId": line.memory.user_id, "id": line.id or "", ZONE_KEY: line.memory.zone or ""}
     try:
-        inner = json.loads(open_sealed(key.cipher_key, envelope.blob, bound_to(scope, bound)))
+        inner = json.loads(opened_with(key, envelope, scope=scope, payload=whose))
     except Unreadable:
         return Conflict("sealed: it was sealed for another agent, user, memory or zone, or was changed since")
     said = {name: _immutable(inner[payload_key]) for name, payload_key in _SAID.items() if payload_key in inner}
