@@ -10,7 +10,6 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, overl
 
 import httpx
 
-import agentmemory_operator.client.identity_calls as identity_calls
 import agentmemory_operator.client.item_calls as item_calls
 import agentmemory_operator.client.memory_calls as memory_calls
 from agentmemory_operator.client.exchange import DEFAULT_URL, Call, Connection, Listing, Outcome, Token, json_in
@@ -99,8 +98,8 @@ class ApiClient(Generic[Http]):
     forget = Method(memory_calls.forget)
     would_forget = Method(memory_calls.would_forget)
     receipts = Method(memory_calls.receipts)
-    mint_token = Method(identity_calls.mint_token)
-    users = Method(identity_calls.users)
+    mint_token = Method(memory_calls.mint_token)
+    users = Method(memory_calls.users)
 
     def __init__(
         self,
