@@ -12,6 +12,7 @@ from uuid import uuid4
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api.identity.auth import Guard
 from agentmemory_operator.entrypoints.api.identity.rights import CALLER
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
@@ -82,7 +83,7 @@ class Edge:
 
     def _headers(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
         """The headers that every answer carries."""
-        headers = [(b"x-request-id", request_id.encode())]
+        headers = [(b"x-request-id", request_id.encode()), (b"x-agentmemory-version", __version__.encode())]
         if scope["path"].startswith(GUARDED_PREFIX) and (age_s := self._settings_age_s()) > STALE_S:
             headers.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
         return headers

@@ -1,13 +1,13 @@
-"""The calls about agents, their users, memories, sessions and forgetting; each is a method of both clients."""
+"""The calls about agents, memories, sessions and forgetting; each is a method of an agent or a user."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from agentmemory_operator.client.exchange import Call, Listing, json_of, new_key, path_of
-from agentmemory_operator.client.problems import ApiError
-from agentmemory_operator.client.values import (
+from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
+from agentmemory_client.problems import ApiError
+from agentmemory_client.values import (
     AgentSummary,
     Kept,
     Memory,
@@ -18,14 +18,11 @@ from agentmemory_operator.client.values import (
     Stats,
     Stored,
     Tree,
-    UserSummary,
-    UserToken,
     read_kept,
     read_page,
     read_receipts,
     read_search,
     read_tree,
-    read_users,
     read_value,
 )
 
@@ -331,14 +328,3 @@ def receipts(agent: str, **options: Unpack[ReceiptOptions]) -> Listing[Receipt]:
     """What was erased, newest first; pages are read as they are needed."""
     call = Call(method="GET", path=path_of(agent, "receipts"), parameters=json_of(options), read=read_receipts)
     return Listing(call, mark="before")
-
-
-def mint_token(agent: str, user_id: str, verbs: Sequence[str], *, ttl_seconds: int = 3600) -> Call[UserToken]:
-    """A token with which a program acts for one user: at most an hour, and no more than the caller may do itself."""
-    body = {"user_id": user_id, "verbs": list(verbs), "ttl_seconds": ttl_seconds}
-    return Call(method="POST", path=path_of(agent, "tokens"), body=body, read=partial(read_value, UserToken))
-
-
-def users(agent: str) -> Listing[UserSummary]:
-    """The users and scopes that have memories, by name; pages are read as they are needed."""
-    return Listing(Call(method="GET", path=path_of(agent, "users"), read=read_users))
