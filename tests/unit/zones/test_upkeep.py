@@ -236,6 +236,26 @@ async def test_a_shard_that_is_damaged_is_told_and_the_others_are_looked_after()
     assert bench.status["zones"]["wrappingKey"] != wrapping.fingerprint
 
 
+async def test_what_a_pass_counted_stands_beside_what_a_look_did_until_a_pass_says_otherwise() -> None:
+    bench = Bench()
+    await bench.fill("ada")
+    bench.write({"conditions": [], "zones": {"toReseal": 7}})
+    assert bench.status["zones"] == {"toReseal": 7}
+    await bench.upkeep._look(KEY)
+
+    bench.write({"conditions": [], "zones": {"toReseal": 4}})
+    assert bench.status["zones"] == {
+        **{"shards": 1, "keys": 1, "wrappingKey": bench.wrapping.fingerprint},
+        "toReseal": 4,
+    }
+    asked = bench.asked.copy()
+    await bench.upkeep._look(KEY)
+    assert bench.asked == asked, "nothing is news"
+
+    bench.write({"conditions": []})
+    assert "toReseal" not in bench.status["zones"]
+
+
 async def test_a_shard_that_is_gone_is_named() -> None:
     bench = Bench()
     await bench.fill(*(f"user-{number}" for number in range(SHARD_KEYS + 2)))
