@@ -294,6 +294,12 @@ class ZonesStatus(StatusModel):
         max_length=16,
         description="The wrapping key that they were last all under: the first 16 hexadecimal digits of its SHA-256.",
     )
+    to_reseal: int | None = Field(
+        default=None,
+        ge=0,
+        description="Memories under data keys made before spec.zones.rotateKeysBefore, locked ones among them, as the"
+        " last pass counted; absent where no key is to be replaced.",
+    )
 
 
 MAX_DRIFT = 64

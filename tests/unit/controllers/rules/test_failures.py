@@ -48,6 +48,7 @@ TOLD: dict[str, tuple[str, bool]] = {
     "DeletionWaiting": ("DeletionWaiting", False),
     "StorageUnavailable": ("StorageUnavailable", False),
     "KeysUnavailable": ("KeyStoreUnavailable", False),
+    "KeysDamaged": ("KeyStoreUnavailable", False),
     "EmbedderUnavailable": ("Retrying", False),
     "RerankerUnavailable": ("Retrying", False),
     "OutcomeUnknown": ("QdrantUnavailable", False),
