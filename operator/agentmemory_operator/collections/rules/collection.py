@@ -5,7 +5,7 @@ value that allows everything.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pydantic.alias_generators import to_camel
@@ -97,6 +97,8 @@ class Marker:
         generation, config_hash: of the object when its collection was last brought in line.
         connection: NAMESPACE/NAME of the object's QdrantConnection, whose owner decides who may take the collection
             over; None where an older version wrote the marker.
+        agent: the object's slug, which ids are made with; None where an older version wrote the marker. No marker is
+            written for it alone.
     """
 
     cluster_id: str
@@ -109,6 +111,7 @@ class Marker:
     embedding: EmbeddingSource
     keyword: KeywordSource | None = None
     connection: str | None = None
+    agent: str | None = field(default=None, compare=False)
 
     @property
     def owner(self) -> Owner:
@@ -202,6 +205,7 @@ def handed_over(found: Marker, ours: Marker) -> Marker:
         name=ours.name,
         uid=ours.uid,
         connection=ours.connection,
+        agent=ours.agent,
     )
 
 
@@ -224,6 +228,7 @@ def marker_from_json(document: Mapping[str, Any]) -> Marker:
         embedding=embedding_from_json(document.get("embedding") or {}),
         keyword=keyword_from_json(document.get("keyword")),
         connection=document.get("connection"),
+        agent=document.get("agent"),
     )
 
 
