@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 from agentmemory_operator.collections.previous import live_behind, remove_due, replaced_since_ms
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_owner, owner_in
@@ -84,18 +85,8 @@ class PreviousSweeper:
     async def run(self) -> None:
         """Sweep every server from time to time, until cancelled."""
         await asyncio.sleep(self.period_s)
-        await rounds(self.table, QDRANT_CONNECTION, self._sweep, period_s=self.period_s)
-
-    async def _sweep(self, connection: Key) -> None:
-        try:
-            removed = await self.servers.survey(connection, self.sweep)
-        except LeadershipLost:
-            raise
-        except AgentMemoryError as exc:
-            log.info("what was replaced on %s is looked after later: %s", connection, exc)
-        else:
-            if removed:
-                log.info("removed from %s what had been replaced: %s", connection, ", ".join(removed))
+        sweep = partial(self.servers.sweep, work=self.sweep, what="collections that were replaced")
+        await rounds(self.table, QDRANT_CONNECTION, sweep, period_s=self.period_s)
 
     async def sweep(self, server: Server) -> list[str]:
         """Remove this cluster's collections that are marked as replaced and whose time is over; return their names.

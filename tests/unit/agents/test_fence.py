@@ -18,16 +18,10 @@ import pytest
 from agentmemory_operator.agents.collection_facts import Facts, read_facts
 from agentmemory_operator.agents.fence import Fence, Times
 from agentmemory_operator.agents.fenced_store import FencedStore, again_if_moved
+from agentmemory_operator.collections.rules.announcement import ANNOUNCE_S, LEASE_S, MOVING_KEY
 from agentmemory_operator.collections.rules.collection import embedding_from_json
 from agentmemory_operator.collections.rules.epochs import Epoch, closing_to_json, epoch_to_json
-from agentmemory_operator.collections.rules.rebuild_record import (
-    ANNOUNCE_S,
-    LEASE_S,
-    MOVING_KEY,
-    REBUILD_KEY,
-    RebuildRecord,
-    record_to_json,
-)
+from agentmemory_operator.collections.rules.rebuild_record import REBUILD_KEY, RebuildRecord, record_to_json
 from agentmemory_operator.errors import (
     AgentClosed,
     AgentMemoryError,
