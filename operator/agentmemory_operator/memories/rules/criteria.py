@@ -58,6 +58,7 @@ FIELDS = {
         ("domain", "domain", FieldKind.WORD),
         ("source_ids", "sourceIds", FieldKind.WORDS),
         ("parent_id", "parentId", FieldKind.WORD),
+        ("run_id", "runId", FieldKind.WORD),
         ("observed_by", "observedBy", FieldKind.WORDS),
         ("importance", "importance", FieldKind.NUMBER),
         ("confidence", "confidence", FieldKind.NUMBER),
