@@ -7,9 +7,11 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from agentmemory_client import Client
+from agentmemory_client.memory_calls import Message
 from tests.support.patience import wait_until as wait_patiently
 from tests.support.spec.documents import agent_document
-from tests.support.web.api_stack import create_collection, running_api
+from tests.support.web.api_stack import Stack, create_collection, running_api
 from tests.support.web.endpoints import VECTOR
 from tests.support.web.http_server import serve
 from tests.support.web.language_models import Row, ScriptedModel
@@ -261,3 +263,13 @@ def outcomes(api: httpx.Client, outcome: str) -> int:
     name = f'agentmemory_api_distillations_total{{outcome="{outcome}"}} '
     lines = [line for line in api.get("/metrics").text.splitlines() if line.startswith(name)]
     return int(float(lines[0].removeprefix(name))) if lines else 0
+
+
+def test_the_client_stores_a_conversation(stack: Stack, user: str) -> None:
+    with Client(stack.api_url) as client:
+        turns: list[Message] = [{"role": "user", "content": "hello", "speaker": "Ada"}]
+        told = client.agent("words").user(user).converse(turns, session_id="s")
+        [memory] = client.agent("words").user(user).memories()
+
+    assert (told.turns, told.run, len(told.warnings)) == ((memory.id,), None, 1)
+    assert (memory.role, memory.speaker, memory.session_id) == ("user", "Ada", "s")

@@ -112,7 +112,7 @@ def test_every_body_is_described(document: dict[str, Any]) -> None:
         ("put", "/v1/agents/{agent}/sessions/{session_id}/working"): "WorkingIn",
         ("post", "/v1/agents/{agent}/forget"): "ForgetIn",
         ("post", "/v1/agents/{agent}/tokens"): "TokenIn",
-        ("post", "/v1/agents/{agent}/hooks/{name}"): "HookIn",
+        ("post", "/v1/agents/{agent}/hooks/{name}"): "HookIn or ConversationIn",
         ("post", "/v1/agents/{agent}/import"): "LineIn",
     }
 

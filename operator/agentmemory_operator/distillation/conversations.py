@@ -27,7 +27,7 @@ _TURN_KEY, _RUN_KEY = "{key}\x1fturn\x1f{place}", "{key}\x1frun"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class SpokenTurn:
     """What one said.
 
     Attributes:
@@ -54,7 +54,7 @@ class Conversation:
     """
 
     user_id: str
-    turns: tuple[Turn, ...]
+    turns: tuple[SpokenTurn, ...]
     session_id: str | None = None
     zone: str | None = None
     author: str | None = None

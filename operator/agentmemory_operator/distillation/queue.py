@@ -17,7 +17,7 @@ from agentmemory_operator.memories.remember import Remember
 from agentmemory_operator.memories.rules.filters import IS_DISTIL_DUE, NOT_DELETED
 from agentmemory_operator.memories.rules.record import DISTIL_UNTIL_KEY
 from agentmemory_operator.ports.language_model import LanguageModel
-from agentmemory_operator.runtime.metrics_api import ApiMeter
+from agentmemory_operator.runtime.metrics_api import ModelMeter
 from agentmemory_operator.runtime.tasks import cancel
 from agentmemory_operator.spec.effective.settings import AgentSettings
 
@@ -41,7 +41,7 @@ class DistillationQueue:
     directory: AgentDirectory
     open_model: OpenModel
     remember: Remember
-    meter: ApiMeter
+    meter: ModelMeter
     # Last turns that wait, by agent; those of the agent that was served longest ago are first.
     _waiting: OrderedDict[str, OrderedDict[str, None]] = field(default_factory=OrderedDict, init=False)
     _running: dict[str, asyncio.Task[None]] = field(default_factory=dict, init=False)
@@ -130,8 +130,8 @@ class DistillationQueue:
             ("unsourced", done.unsourced),
             ("unfounded", done.unfounded),
         ):
-            self.meter.made_by_model(fate, number)
-        self.meter.model_used(done.tokens_in, done.tokens_out)
+            self.meter.made(fate, number)
+        self.meter.used(done.tokens_in, done.tokens_out)
 
     async def _sweep(self, sweep_s: float) -> None:
         while True:

@@ -113,8 +113,7 @@ class Api:
         self._settings = settings
         self._meter = meter
         in_cluster = place if isinstance(place, InCluster) else None
-        self._embedders = Embedders(settings, meter)
-        self._models = Models(settings)
+        self._embedders, self._models = Embedders(settings, meter), Models(settings)
         self._cache = EmbeddingCache(settings.embedding_cache_mib * MIB)
         secrets, takes_older = GuardedSecrets(cluster, settings.secret_hosts), settings.secret_hosts != "Require"
         self._secrets_of: Callable[[str], Secrets] = lambda slug: (

@@ -11,7 +11,7 @@ import pytest
 from agentmemory_operator.distillation.conversations import (
     Conversation,
     StoredConversation,
-    Turn,
+    SpokenTurn,
     store_conversation,
 )
 from agentmemory_operator.distillation.queue import due
@@ -28,7 +28,7 @@ from tests.support.web.language_models import rows_of
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
-TURNS = (Turn(role="user", content="I live in Rome"), Turn(role="user", content="I like tea"))
+TURNS = (SpokenTurn(role="user", content="I live in Rome"), SpokenTurn(role="user", content="I like tea"))
 # One more than a run makes.
 CALLS = 15
 Meanwhile = Callable[[], Awaitable[object]]
@@ -80,7 +80,7 @@ def talking(world: World) -> World:
     return world
 
 
-async def say(world: World, *turns: Turn, **more: Any) -> StoredConversation:
+async def say(world: World, *turns: SpokenTurn, **more: Any) -> StoredConversation:
     conversation = Conversation(user_id="u", turns=turns or TURNS, **more)
     return await store_conversation(world.agent, world.remember, conversation)
 
@@ -209,7 +209,7 @@ async def test_of_a_user_who_is_forgotten_meanwhile_nothing_is_made(talking: Wor
 
 
 async def test_what_is_no_memory_any_more_is_not_read(talking: World) -> None:
-    stored = await say(talking, *TURNS, Turn(role="user", content="bye"))
+    stored = await say(talking, *TURNS, SpokenTurn(role="user", content="bye"))
     await delete_head(talking.agent, stored.turns[0] or "", user_id="u")
     await talking.add("I like coffee", supersedes=stored.turns[1], type="episodic", vector=None)
     reader = Reader()
@@ -246,7 +246,7 @@ async def test_a_model_that_is_away_is_asked_again_for_ever(talking: World) -> N
 
 
 async def test_a_long_conversation_is_read_in_parts(talking: World) -> None:
-    turns = [Turn(role="user", content=f"{'word ' * 2_000}number {number}") for number in range(12)]
+    turns = [SpokenTurn(role="user", content=f"{'word ' * 2_000}number {number}") for number in range(12)]
     stored, reader = await say(talking, *turns), Reader(prefix="")
     calls: list[int] = []
 

@@ -58,7 +58,7 @@ def compose(
         forgetting=Forgetting(clock, Erasing(clock, access_counts.forget)),
         access_counts=access_counts,
         hooks=hooks,
-        distilling=DistillationQueue(directory, open_model, remember, meter),
+        distilling=DistillationQueue(directory, open_model, remember, meter.models),
         meter=meter,
     )
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agentmemory_operator.distillation.conversations import Conversation, StoredConversation, Turn
+from agentmemory_operator.distillation.conversations import Conversation, StoredConversation, SpokenTurn
 from agentmemory_operator.entrypoints.api.fields import Author, Content, Id, Numbers, Role, Time, UserId, ZoneName
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn
 from agentmemory_operator.entrypoints.api.schemas import Answer
@@ -43,7 +43,7 @@ class ConversationIn(Body):
     def conversation(self, *, stored_by: str | None, idempotency_key: str | None) -> Conversation:
         """What the use case takes."""
         said = {name: value for name, value in dict(self).items() if name != _MESSAGES}
-        turns = tuple(Turn(**dict(turn)) for turn in self.messages)
+        turns = tuple(SpokenTurn(**dict(turn)) for turn in self.messages)
         return Conversation(**said, turns=turns, stored_by=stored_by, idempotency_key=idempotency_key)
 
 
@@ -55,9 +55,14 @@ class ConversationOut(Answer):
     warnings: list[str]
 
 
+def is_conversation(sent: Any) -> bool:
+    """Whether a body is a conversation, and nothing else that is taken in its place."""
+    return isinstance(sent, dict) and _MESSAGES in sent
+
+
 def body_of(sent: Any) -> type[BaseModel]:
     """The model of a body that is a memory or a conversation."""
-    return ConversationIn if isinstance(sent, dict) and _MESSAGES in sent else MemoryIn
+    return ConversationIn if is_conversation(sent) else MemoryIn
 
 
 def conversation(stored: StoredConversation) -> dict[str, Any]:
