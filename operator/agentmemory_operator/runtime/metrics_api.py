@@ -95,8 +95,7 @@ class ApiMeter:
     """
 
     def __init__(self, tracer: Tracer = NO_TRACES, *, now_s: Callable[[], float] = time.perf_counter) -> None:
-        self._tracer = tracer
-        self._now_s = now_s
+        self._tracer, self._now_s = tracer, now_s
         self._requests = Histogram(
             "agentmemory_api_request_duration_seconds",
             "Seconds a request took.",

@@ -10,8 +10,8 @@ import pytest
 
 from agentmemory_operator.distillation.conversations import (
     Conversation,
-    StoredConversation,
     SpokenTurn,
+    StoredConversation,
     store_conversation,
 )
 from agentmemory_operator.distillation.queue import due

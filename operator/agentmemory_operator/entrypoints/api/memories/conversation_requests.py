@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from agentmemory_operator.distillation.conversations import Conversation, StoredConversation, SpokenTurn
+from agentmemory_operator.distillation.conversations import Conversation, SpokenTurn, StoredConversation
 from agentmemory_operator.entrypoints.api.fields import Author, Content, Id, Numbers, Role, Time, UserId, ZoneName
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn
 from agentmemory_operator.entrypoints.api.schemas import Answer
