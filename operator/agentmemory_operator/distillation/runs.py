@@ -23,11 +23,12 @@ from agentmemory_operator.distillation.rules.answers import (
 )
 from agentmemory_operator.distillation.rules.turns import distilled_types
 from agentmemory_operator.errors import AgentMemoryError, Conflict, ModelAnswerInvalid, NotFound, StoreUnavailable
-from agentmemory_operator.memories.chains import MAX_ATTEMPTS
+from agentmemory_operator.memories.chains import MAX_ATTEMPTS, bury
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.point_pages import change_row, read_row
 from agentmemory_operator.memories.remember import Remember
+from agentmemory_operator.memories.rules.expiry import is_expired
 from agentmemory_operator.memories.rules.filters import NOT_DELETED
 from agentmemory_operator.memories.rules.record import (
     DISTIL_BY_KEY,
@@ -127,8 +128,20 @@ class Run:
             await self._lease()
             await self._store(record, answer.facts, place)
             place += len(answer.facts)
+        ids = row["undistilled"]
         await self._change(_OVER)
         self.done.is_over = True
+        await self._drop_minds(ids)
+
+    async def _drop_minds(self, ids: Sequence[str]) -> None:
+        """Remove what a session that has ended had in mind."""
+        points = await self.agent.store.retrieve(self.agent.alias, ids)
+        for row in (point["payload"] for point in points):
+            if row.get("working") and self._is_expired(row):
+                await bury(self.agent, row)
+
+    def _is_expired(self, row: Payload) -> bool:
+        return is_expired(row, self.agent.settings.ranking.endings, self._now_ms)
 
     def _types(self, record: MemoryRecord) -> tuple[MemoryType, ...]:
         ranking = self.agent.settings.ranking
@@ -145,7 +158,10 @@ class Run:
         """What of these is there, is the newest version, and is not sealed."""
         points = await self.agent.store.retrieve(self.agent.alias, ids)
         rows: list[Payload] = [point["payload"] for point in points]
-        return {row["id"]: row for row in rows if _is_readable(row)}
+        # What a session had in mind has ended with it; what lies in its place and has not is of the next.
+        return {
+            row["id"]: row for row in rows if _is_readable(row) and bool(row.get("working")) == self._is_expired(row)
+        }
 
     async def _store(self, record: MemoryRecord, facts: Sequence[DistilledFact], first: int) -> None:
         sources = await self._rows([id_ for fact in facts for id_ in fact.source_ids])

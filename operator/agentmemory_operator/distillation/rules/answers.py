@@ -83,7 +83,7 @@ def rows_of(turns: Sequence[MemoryRecord]) -> list[dict[str, str]]:
     return [
         {
             "id": f"t{number}",
-            "role": turn.role or "user",
+            "role": turn.role or ("note" if turn.is_working else "user"),
             **({"speaker": turn.speaker} if turn.speaker else {}),
             "at": render_time(turn.created_at),
             "content": turn.content,

@@ -200,6 +200,9 @@ DISTIL_DUE_KEY, DISTIL_TRIES_KEY = "distilDue", "distilTries"
 DISTIL_BY_KEY, DISTIL_UNTIL_KEY = "distilBy", "distilUntil"
 """Which run is at that, and until when, Unix milliseconds; see `distillation/runs.py`."""
 
+DISTIL_END_KEY = "distilEnd"
+"""Of a turn: that a session ended right after it, and was offered to a model; see `distillation/session_end.py`."""
+
 TOLD_AT_KEY = "toldSupersededAt"
 """Of an imported version that answers until the next one comes: the `supersededAt` that its line told."""
 
