@@ -16,6 +16,7 @@ from agentmemory_operator.memories.history import History
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import Outcome
 from agentmemory_operator.memories.items import Put
+from agentmemory_operator.memories.rules.entities import entities_to_payload
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.stored import MemoryPage
 from agentmemory_operator.memories.working import Ended, KeptMemory
@@ -93,6 +94,7 @@ def _particulars(record: MemoryRecord) -> Json:
         "observed_by": record.observed_by,
         "observation_count": record.observation_count,
         "namespace": record.namespace,
+        "entities": entities_to_payload(record.entities),
     }
 
 
@@ -314,7 +316,9 @@ def _model_terms(terms: ScoreTerms, ranking: Ranking) -> Json:
 
 def _match(found: Hit) -> Json:
     match = found.match
-    return {"similarity": match.similarity, "keyword": match.keyword, "fused": match.fused} if match else {}
+    if match is None:
+        return {}
+    return {"similarity": match.similarity, "keyword": match.keyword, "entities": match.entities, "fused": match.fused}
 
 
 def _standing(found: Hit, answer: SearchAnswer) -> Json:

@@ -23,7 +23,14 @@ from agentmemory_operator.entrypoints.api.identity import routes as identity
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenGuard
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure
-from agentmemory_operator.entrypoints.api.memories import forgetting, item_routes, lineage, routes, sessions
+from agentmemory_operator.entrypoints.api.memories import (
+    entity_routes,
+    forgetting,
+    item_routes,
+    lineage,
+    routes,
+    sessions,
+)
 from agentmemory_operator.entrypoints.api.openapi import add_docs, describe
 from agentmemory_operator.entrypoints.api.problems import (
     PROBLEMS,
@@ -46,6 +53,7 @@ ROUTERS = (
     lineage.router,
     sessions.router,
     item_routes.router,
+    entity_routes.router,
     routes.tools,
     forgetting.router,
     identity.router,

@@ -21,7 +21,7 @@ from starlette.responses import HTMLResponse
 from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api import requests, schemas
 from agentmemory_operator.entrypoints.api.identity import requests as identity_requests
-from agentmemory_operator.entrypoints.api.memories import forget_requests, item_requests
+from agentmemory_operator.entrypoints.api.memories import entity_requests, forget_requests, item_requests
 from agentmemory_operator.entrypoints.api.problems import MEDIA_TYPE, PROBLEMS
 from agentmemory_operator.entrypoints.api.transfer import change_requests, hook_requests, transfer_requests
 
@@ -42,6 +42,8 @@ _BODIES = (
     requests.WorkingIn,
     requests.SearchIn,
     item_requests.ItemIn,
+    entity_requests.RelationIn,
+    entity_requests.EntityChangeIn,
     forget_requests.ForgetIn,
     identity_requests.TokenIn,
     hook_requests.HookIn,
@@ -66,6 +68,9 @@ _ANSWERS = (
     schemas.VersionsOut,
     schemas.NamespacesOut,
     schemas.ToolsOut,
+    entity_requests.RelationOut,
+    entity_requests.EntitiesOut,
+    entity_requests.EntityViewOut,
     forget_requests.ForgottenOut,
     forget_requests.ReceiptsOut,
     identity_requests.TokenOut,

@@ -6,6 +6,7 @@ from typing import cast
 from starlette.requests import Request
 
 from agentmemory_operator.agents.directory import AgentDirectory
+from agentmemory_operator.entities.graphs import EntityGraphs
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.lifecycle.erase import Erasing
 from agentmemory_operator.lifecycle.forget import Forgetting
@@ -32,6 +33,7 @@ class Services:
     working: WorkingMemory
     forgetting: Forgetting
     access_counts: AccessCounts
+    graphs: EntityGraphs
     hooks: Hooks
     meter: ApiMeter = field(default_factory=ApiMeter)
 
@@ -42,11 +44,12 @@ def compose(directory: AgentDirectory, reranker: Reranker, hooks: Hooks, *, mete
     Args:
         writer: names this process in the access counts that it writes; no other process has it.
     """
-    clock = hooks.clock
+    clock, graphs = hooks.clock, EntityGraphs()
     access_counts = AccessCounts(directory.open, clock, writer=writer)
     return Services(
         directory=directory,
-        recall=Recall(clock, access_counts, MeteredReranker(reranker, meter)),
+        recall=Recall(clock, access_counts, MeteredReranker(reranker, meter), graphs),
+        graphs=graphs,
         remember=Remember(),
         items=Items(clock),
         working=WorkingMemory(access_counts),

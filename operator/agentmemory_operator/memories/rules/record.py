@@ -10,6 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentmemory_operator.memories.rules.entities import (
+    ENTITIES_KEY,
+    Entity,
+    entities_from_payload,
+    entities_to_payload,
+)
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 Payload = dict[str, Any]
@@ -80,6 +86,7 @@ class MemoryRecord(StatedMemory):
         lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
         request_id: tells the write that made it from every other; of its idempotency key where it came with one.
         content_hash: see `hash_content`.
+        entities: the names that it speaks of; none where it has a zone.
         request_hash: of the request that an idempotency key came with, None without a key.
         locked: its key is gone, or away: the content is empty here, and so is all that is sealed with it.
     """
@@ -110,6 +117,7 @@ class MemoryRecord(StatedMemory):
     request_id: str | None = None
     content_hash: str = ""
     request_hash: str | None = None
+    entities: tuple[Entity, ...] = ()
     locked: bool = False
 
     @property
@@ -169,6 +177,7 @@ PAYLOAD_KEYS = {
     "request_id": "requestId",
     "content_hash": "contentHash",
     "request_hash": "requestHash",
+    "entities": ENTITIES_KEY,
     "zone": ZONE_KEY,
 }
 """Attribute of `MemoryRecord` -> key on the point."""
@@ -220,6 +229,9 @@ CHANGED_KEY = "changedAt"
 
 ERASURE_KEY, RECEIPT_KEY = "erasureId", "receipt"
 """Of a tombstone that `forget` left, and of the point that says what it erased: `lifecycle/rules/erasure.py`."""
+
+SHEET_KEY = "entitySheet"
+"""Of the point that bears what no memory tells of a scope's entities, and and is none: `entities/rules/sheet.py`."""
 
 VERSIONS_KEY, VERSIONS_SINCE_KEY = "itemVersions", "itemVersionsSince"
 """Of an item: what puts have replaced, the newest first, and when the oldest of that was stored."""
@@ -292,6 +304,8 @@ def payload_of(record: MemoryRecord) -> Payload:
     for key in _SELDOM:
         if not kept[key]:
             del kept[key]
+    if record.entities:
+        kept[ENTITIES_KEY] = entities_to_payload(record.entities)
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
     return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths
 
@@ -303,6 +317,8 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     for name in _LISTS:
         if name in values:
             values[name] = tuple(values[name])
+    if ENTITIES_KEY in payload:
+        values["entities"] = entities_from_payload(payload[ENTITIES_KEY])
     # Older versions counted a first author who named nobody too.
     values["observation_count"] = count_of(values.get("observed_by", ()))
     return MemoryRecord(**({"content": "", "locked": True} | values if is_locked(payload) else values))

@@ -11,11 +11,13 @@ from typing import Any
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.access import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
+from agentmemory_operator.spec.effective.entities import effective_entities
 from agentmemory_operator.spec.effective.policies import Endings, figures_over
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
 from agentmemory_operator.spec.effective.zones import effective_zones
+from agentmemory_operator.spec.entities import EntitySettings
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, name_of, variables_read
 from agentmemory_operator.spec.expression.typing import CheckedExpression
 from agentmemory_operator.spec.expression.variables import CONFIDENCE, IDLE_DAYS
@@ -132,6 +134,7 @@ class AgentSettings:
         keep_versions: of an item: how many of those that puts replaced.
         hooks: paths that take signed memories.
         zones: None where no memory has a zone.
+        entities: None where memories are not searched for names.
     """
 
     slug: str
@@ -160,6 +163,7 @@ class AgentSettings:
     keep_versions: int = 0
     hooks: tuple[Hook, ...] = ()
     zones: ZoneSettings | None = None
+    entities: EntitySettings | None = None
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -213,6 +217,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         keep_versions=(memory.spec.items and memory.spec.items.keep_versions) or 0,
         hooks=memory.spec.hooks or (),
         zones=effective_zones(memory),
+        entities=effective_entities(memory, preset_of(memory)),
     )
 
 

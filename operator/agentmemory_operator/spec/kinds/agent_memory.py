@@ -19,6 +19,7 @@ from agentmemory_operator.spec.kinds.lifecycle import ItemsSpec, LifecycleSpec, 
 from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpec
 from agentmemory_operator.spec.kinds.schema import distinct, keyed_by, validated
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding
+from agentmemory_operator.spec.kinds.spec_entities import EntitiesSpec
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
 from agentmemory_operator.spec.kinds.spec_scoring import ScoringSpec
@@ -274,6 +275,10 @@ class AgentMemorySpec(Model):
         default=None,
         description="Privacy zones of memories (docs/zones.md). Default: none, and a memory with a zone is refused."
         " Removed, memories with a zone stay as they are, and cannot be read.",
+    )
+    entities: EntitiesSpec | None = Field(
+        default=None,
+        description="Names that memories speak of (docs/entities.md). Default: found with the preset brain, else not.",
     )
     suspend: bool | None = Field(
         default=None,

@@ -1,7 +1,7 @@
 """A line of an export: how a memory is told, and how it is read again."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import orjson
 from pydantic import Field, StrictBool, model_validator
@@ -27,6 +27,7 @@ from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
 from agentmemory_operator.errors import FieldError, RequestInvalid
+from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, EntityKind, EntityRole
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
 from agentmemory_operator.memories.rules.record import MemoryRecord
 from agentmemory_operator.memories.transfer.exports import Exported
@@ -77,6 +78,14 @@ class VersionIn(Body):
         return ItemVersion(**dict(self) | {"tags": tuple(self.tags)})
 
 
+class NamedIn(Body):
+    """A name that a memory speaks of."""
+
+    name: Annotated[str, Field(min_length=1, max_length=NAME_MAX)]
+    kind: EntityKind
+    role: EntityRole
+
+
 class LineIn(MemoryIn):
     """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
 
@@ -104,6 +113,9 @@ class LineIn(MemoryIn):
         default=[], max_length=MAX_ITEM_VERSIONS, description="Of an item: what later writes replaced, newest first."
     )
     item: StrictBool = Field(default=False, description="It lies under `key` of its `namespace`.")
+    entities: list[NamedIn] = Field(
+        default=[], max_length=ENTITIES_MAX, description="The names that it speaks of; not read: they are looked for."
+    )
     embedding: str | None = Field(default=None, max_length=1024, description="What made `vector`.")
 
     @model_validator(mode="after")
