@@ -8,6 +8,7 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.entities.rules.sheet import EntitySheet
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import check, parse_json
 from agentmemory_operator.entrypoints.api.fields import (
@@ -26,6 +27,7 @@ from agentmemory_operator.entrypoints.api.load.json_limits import NoJson, TooMuc
 from agentmemory_operator.entrypoints.api.problems import ProblemRaised
 from agentmemory_operator.entrypoints.api.requests import Body, MemoryIn, Parameters, UserParameters
 from agentmemory_operator.entrypoints.api.schemas import Answer, ProblemOut
+from agentmemory_operator.entrypoints.api.transfer.sheet_lines import SHEET_FIELD, SheetLine
 from agentmemory_operator.errors import FieldError, RequestInvalid
 from agentmemory_operator.memories.rules.entities import ENTITIES_MAX, NAME_MAX, EntityKind, EntityRole
 from agentmemory_operator.memories.rules.item_versions import ItemVersion
@@ -191,8 +193,8 @@ class ImportedOut(Answer):
     more_errors: int
 
 
-def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | None:
-    """The memory of a line, None of the counts that end an export.
+def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: AgentRights) -> Line | EntitySheet | None:
+    """The memory of a line, or relations and aliases of names; None of the counts that end an export.
 
     Raises:
         Forbidden: it is by another than the caller, who may not name another.
@@ -208,6 +210,8 @@ def read_line(text: bytes, *, user_id: str, default_type: str | None, rights: Ag
     value = document.value
     if isinstance(value, dict) and value.keys() == {"counts"}:
         return None
+    if isinstance(value, dict) and value.keys() == {SHEET_FIELD}:
+        return check(SheetLine, document).entities.sheet()
     if isinstance(value, dict) and value.keys() == {"error"}:
         raise RequestInvalid([FieldError("line", "the export broke off here: export anew")])
     return check(LineIn, document).line(user_id, default_type=default_type, rights=rights)
