@@ -2,6 +2,7 @@
 
 from agentmemory_operator.client.clients import AsyncMemoryClient, MemoryClient
 from agentmemory_operator.client.context import estimate_tokens, format_context
+from agentmemory_operator.client.entity_calls import EntityDetails, NamedEntity, SaidRelation
 from agentmemory_operator.client.exchange import DEFAULT_URL
 from agentmemory_operator.client.problems import ApiError, ApiUnreachable, FieldProblem
 from agentmemory_operator.client.values import (
@@ -32,6 +33,7 @@ __all__ = [
     "ApiError",
     "ApiUnreachable",
     "AsyncMemoryClient",
+    "EntityDetails",
     "FieldProblem",
     "Found",
     "Imported",
@@ -40,11 +42,13 @@ __all__ = [
     "LineError",
     "Memory",
     "MemoryClient",
+    "NamedEntity",
     "NamespaceSize",
     "Page",
     "Preview",
     "Receipt",
     "ReceiptsPage",
+    "SaidRelation",
     "SearchResult",
     "Stats",
     "Stored",

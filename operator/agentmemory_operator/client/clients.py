@@ -10,6 +10,7 @@ from typing import Any, Generic, ParamSpec, TypeVar, get_args, get_origin, overl
 
 import httpx
 
+import agentmemory_operator.client.entity_calls as entity_calls
 import agentmemory_operator.client.identity_calls as identity_calls
 import agentmemory_operator.client.item_calls as item_calls
 import agentmemory_operator.client.memory_calls as memory_calls
@@ -96,6 +97,11 @@ class ApiClient(Generic[Http]):
     delete_item = Method(item_calls.delete_item)
     keys = Method(item_calls.keys)
     namespaces = Method(item_calls.namespaces)
+    relate = Method(entity_calls.relate)
+    entities = Method(entity_calls.entities)
+    entity = Method(entity_calls.entity)
+    rename_entity = Method(entity_calls.rename_entity)
+    merge_entity = Method(entity_calls.merge_entity)
     forget = Method(memory_calls.forget)
     would_forget = Method(memory_calls.would_forget)
     receipts = Method(memory_calls.receipts)
