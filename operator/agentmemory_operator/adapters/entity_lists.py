@@ -25,6 +25,7 @@ def read_entity_lists() -> EntityLists:
         words=frozenset(_words(folder, "words.txt")),
         times=frozenset(_words(folder, "times.txt")),
         noise=frozenset(_words(folder, "noise.txt")),
+        openers=frozenset(_words(folder, "openers.txt")),
     )
 
 

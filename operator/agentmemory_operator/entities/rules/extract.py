@@ -28,8 +28,14 @@ READ_CHARS = 8_000
 QUOTED_MIN, QUOTED_MAX = 3, 60
 _QUOTED = re.compile(
     "|".join(
-        f"{begin}([^{begin}{end}\n]{{{QUOTED_MIN},{QUOTED_MAX}}}){end}"
-        for begin, end in (('"', '"'), ("`", "`"), ("“", "”"), ("„", "[“”]"), ("«", "»"))
+        f"{begin}([^{begins_and_ends}\n]{{{QUOTED_MIN},{QUOTED_MAX}}})[{end}]"
+        for begin, end, begins_and_ends in (
+            ('"', '"', '"'),
+            ("`", "`", "`"),
+            ("“", "”", "“”"),
+            ("„", "“”", "„“”"),
+            ("«", "»", "«»"),
+        )
     )
 )
 _HOST = re.compile(r"(?<![\w@.-])(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.)){1,5}[A-Za-z]{2,12}(?![\w-])(?!\.\w)")
@@ -123,8 +129,14 @@ def _find_known(reading: _Reading) -> None:
     for span, spelling in occurrences(text, reading.words, dictionary):
         known = dictionary.spellings[spelling]
         is_spelt = known.exact is None or text[span[0] : span[1]] == known.exact
-        if is_spelt and not (known.exact and begins_sentence(text, span[0])) and _stands_alone(text, span):
+        is_word = known.exact is not None and (begins_sentence(text, span[0]) or _is_in_name(text, span))
+        if is_spelt and not is_word and _stands_alone(text, span):
             reading.take(span, known.name, known.kind)
+
+
+def _is_in_name(text: str, span: Span) -> bool:
+    """Whether a capitalised word stands right behind: Swift Courier is no language."""
+    return text[span[1] : span[1] + 1] == " " and text[span[1] + 1 : span[1] + 2].isupper()
 
 
 def _stands_alone(text: str, span: Span) -> bool:

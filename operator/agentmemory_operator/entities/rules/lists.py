@@ -39,6 +39,7 @@ class EntityLists:
         words: of everyday language, folded.
         times: of these, those of days, months and quarters.
         noise: of these, those that no name begins with.
+        openers: of these, those that names begin with, even where a sentence does too.
     """
 
     technologies: tuple[ListedName, ...] = ()
@@ -48,6 +49,7 @@ class EntityLists:
     words: frozenset[str] = frozenset()
     times: frozenset[str] = frozenset()
     noise: frozenset[str] = frozenset()
+    openers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

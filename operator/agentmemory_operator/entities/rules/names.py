@@ -48,14 +48,14 @@ def phrases_in(
         words: where the words of the text are.
         taken: where something was found already; no name reaches into it.
     """
-    for run in _runs(text, words, sorted(taken)):
+    for run in _runs(text, words, sorted(taken), lists):
         trimmed = _trimmed(text, run, lists)
         if 2 <= len(trimmed) <= WORDS_MAX and _is_name([text[start:end] for start, end in trimmed], lists):
             span = trimmed[0][0], trimmed[-1][1]
             yield span, " ".join(text[span[0] : span[1]].split())
 
 
-def _runs(text: str, words: Sequence[Span], taken: Sequence[Span]) -> Iterator[list[Span]]:
+def _runs(text: str, words: Sequence[Span], taken: Sequence[Span], lists: EntityLists) -> Iterator[list[Span]]:
     """Yield runs of words that begin with capital letters, with small parts of names between them."""
     run: list[Span] = []
     places = iter([*taken, (len(text), len(text))])
@@ -72,7 +72,7 @@ def _runs(text: str, words: Sequence[Span], taken: Sequence[Span]) -> Iterator[l
                 continue
             yield run
             run = [(start, end)]
-        elif joins and word in _PARTS and (word != "of" or len(run) == 1):
+        elif joins and word in _PARTS and (word != "of" or _is_one(text, run, lists)):
             run.append((start, end))
         else:
             yield run
@@ -85,11 +85,16 @@ def _joins(text: str, before: Span, start: int) -> bool:
     return not text[before[1] : start].startswith(".") or before[1] - before[0] <= 2
 
 
+def _is_one(text: str, run: Sequence[Span], lists: EntityLists) -> bool:
+    """Whether a run is one word so far: Bank of America is a name, Anna Schmidt of Acme are two."""
+    return sum(fold(text[start:end]) not in lists.noise for start, end in run) == 1
+
+
 def _trimmed(text: str, run: Sequence[Span], lists: EntityLists) -> list[Span]:
     """A run without the everyday words that it begins with, and the small parts that it ends with."""
     leading = list(takewhile(lambda span: _is_trimmed(text, span, lists), run))
     rest = list(run[len(leading) :])
-    while rest and text[rest[-1][0] : rest[-1][1]] in _PARTS | {"s"}:
+    while rest and _ends_no_name(text[rest[-1][0] : rest[-1][1]], lists):
         rest.pop()
     # New York, Big Corp: the one everyday word before a name is a part of it, unless a sentence begins with it.
     if leading and len(rest) == 1 and not _is_noise(text, leading[-1], lists):
@@ -97,8 +102,14 @@ def _trimmed(text: str, run: Sequence[Span], lists: EntityLists) -> list[Span]:
     return rest
 
 
+def _ends_no_name(word: str, lists: EntityLists) -> bool:
+    return word in _PARTS or word == "s" or (fold(word) in lists.noise and (word == "I" or not word.isupper()))
+
+
 def _is_trimmed(text: str, span: Span, lists: EntityLists) -> bool:
-    return fold(text[span[0] : span[1]]) in lists.words or text[span[0] : span[1]] in _PARTS
+    word = fold(text[span[0] : span[1]])
+    is_common = word in lists.words or word in lists.noise
+    return (is_common and word not in lists.openers) or text[span[0] : span[1]] in _PARTS
 
 
 def _is_noise(text: str, span: Span, lists: EntityLists) -> bool:
