@@ -49,6 +49,7 @@ class Memory(Answer):
         content: None where it is locked.
         zone: how it is sealed; None is not at all.
         locked: its key is away, or was deleted.
+        entities: the names that it speaks of, each with name, kind and role.
     """
 
     id: str
@@ -81,6 +82,7 @@ class Memory(Answer):
     observed_by: tuple[str, ...] = ()
     observation_count: int = 1
     namespace: tuple[str, ...] = ()
+    entities: tuple[Json, ...] = ()
     supersedes: str | None = None
     superseded_by: str | None = None
     superseded_at: datetime | None = None

@@ -5,12 +5,21 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from agentmemory_operator.entrypoints.api.fields import Time, ZoneName
+from agentmemory_operator.memories.rules.entities import EntityKind, EntityRole
 
 
 class Answer(BaseModel):
     """Part of an answer; every field is always there. It is described alone, so what checks it is not built."""
 
     model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class EntityOut(Answer):
+    """A name that a memory speaks of."""
+
+    name: str
+    kind: EntityKind
+    role: EntityRole = Field(description="about: whose it is; source: who stored it; mentioned: its text names it.")
 
 
 class MemoryOut(Answer):
@@ -44,6 +53,7 @@ class MemoryOut(Answer):
     observed_by: list[str] = Field(description="Who said it, the first author included.")
     observation_count: int = Field(description="How many said it; 1 where nobody is named.")
     namespace: list[str]
+    entities: list[EntityOut] = Field(description="The names that it speaks of; none where it has a zone.")
     supersedes: str | None
     superseded_by: str | None
     superseded_at: Time | None
@@ -82,7 +92,10 @@ class ExplainOut(Answer):
     model: str = Field(description="The scoring model.")
     similarity: float
     keyword: float | None = Field(description="0..1, by the words in common; null: the search was by meaning alone.")
-    fused: float = Field(description="Of similarity and keyword, by `scoring.fusion`: the term of the similarity.")
+    entities: float | None = Field(
+        description="By the names of the query and what they are linked to; null: none leads anywhere."
+    )
+    fused: float = Field(description="Of all three, by `scoring.fusion`: the term of the similarity.")
     recency: float | None = Field(description="Of the model Weighted.")
     utility: float | None = Field(description="Of the model Weighted.")
     confidence_factor: float | None = Field(
