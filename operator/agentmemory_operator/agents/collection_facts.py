@@ -52,11 +52,11 @@ class Facts:
     keyword: KeywordSource | None
     distance: str
     origin: str | None
+    allows_exact: bool
     vectors: tuple[str, ...] = ("",)
     epoch: str = ""
     number: int = 0
     contents: int = 0
-    allows_exact: bool = True
     phase: Phase | None = field(default=None, compare=False)
     carries: bool = field(default=True, compare=False)
     upcoming: EmbeddingSource | None = field(default=None, compare=False)

@@ -211,7 +211,7 @@ class Operator:
         """Remove what nobody needs any more: scratch collections, and what restores replaced."""
         return (
             ScratchSweeper(self.table, self.servers, self._scratch),
-            PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id, restored),
+            PreviousSweeper(self.table, self.servers, self._clock, self._cluster.cluster_id, restored.erasures),
         )
 
     def _mirror_erasures(self, storages: Storages) -> tuple[ErasureMirror, RestoredErasures]:

@@ -10,7 +10,7 @@ from agentmemory_operator.collections.previous import live_behind, remove_due, r
 from agentmemory_operator.collections.rules.collection import PREVIOUS_KEY, is_owner, owner_in
 from agentmemory_operator.connections.resolve import Server, Servers
 from agentmemory_operator.errors import AgentMemoryError, LeadershipLost, TransientError
-from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
+from agentmemory_operator.lifecycle.erasure_replay import Erasures
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.restores.job import RestoreJob, RestorePeriods, alias_behind
 from agentmemory_operator.restores.rules.status import removed_status
@@ -79,7 +79,7 @@ class PreviousSweeper:
     servers: Servers
     clock: Clock
     cluster_id: Callable[[], Awaitable[str]]
-    erasures: RestoredErasures
+    erasures: Erasures
     period_s: float = SWEEP_S
 
     async def run(self) -> None:
@@ -117,7 +117,8 @@ class PreviousSweeper:
             return
         since_ms = replaced_since_ms(metadata) or 0
         try:
-            await self.erasures.carry(server, live.physical, name, self.table.parse(document), since_ms=since_ms)
+            memory = self.table.parse(document)
+            await self.erasures.reapply(server.points, live.physical, name, memory, since_ms=since_ms)
         except LeadershipLost:
             raise
         except AgentMemoryError as exc:

@@ -16,7 +16,7 @@ class ReplicasStatus(StatusModel):
 
     peers: int = Field(description="Servers of the cluster.")
     shards: int = Field(description="Parts of the collection.")
-    wanted: int | None = Field(default=None, description="Replicas that all shards together are to have.")
+    wanted: int | None = Field(default=None, description="Replicas that all shards should have together.")
     active: int = Field(description="Replicas that are Active.")
     inactive: str | None = Field(default=None, description="Which are not, in Qdrant's word for their state.")
     copying: str | None = Field(default=None, description="What is on its way from peer to peer.")
