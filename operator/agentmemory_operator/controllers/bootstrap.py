@@ -14,8 +14,8 @@ from agentmemory_operator.ports.kubernetes import Cluster
 from agentmemory_operator.restores.precedence import restore_under_way
 from agentmemory_operator.restores.rules.status import SUCCEEDED, has_ended, has_succeeded
 from agentmemory_operator.runtime.cache import MEMORY_RESTORE, Key, ObjectTable
+from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.effective.settings import effective_types
-from agentmemory_operator.spec.effective.zones import effective_zones
 from agentmemory_operator.spec.kinds.agent_memory import API_VERSION, AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of, is_true
 

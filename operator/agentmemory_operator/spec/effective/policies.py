@@ -1,16 +1,18 @@
-"""How memories are cleaned up, and whether a Rebuild is carried out: the object's figures over its preset's."""
+"""How memories are cleaned up and sealed, and whether a Rebuild is carried out: the object's word over its preset's."""
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from agentmemory_operator.spec.kinds.agent_memory import AgentMemorySpec
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, AgentMemorySpec
 from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec
 from agentmemory_operator.spec.kinds.rebuild import RebuildSpec
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Lifecycle, Prune
 from agentmemory_operator.spec.schedule import NEVER, schedule_fault, zone_fault
+from agentmemory_operator.spec.times import parse_second
+from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, DEFAULT_VECTORS, Zone, ZoneSettings
 
 Endings = tuple[tuple[MemoryType, ...], Lifecycle]
 """By what memories end: types and figures."""
@@ -120,4 +122,21 @@ def rebuild_settings(spec: AgentMemorySpec) -> RebuildSettings:
         max_calls_per_hour=rebuild.max_embedding_calls_per_hour,
         price=rebuild.embedding_price_per_million_tokens,
         max_recall_drop_percent=MAX_RECALL_DROP_PERCENT if drop is None else drop,
+    )
+
+
+def effective_zones(memory: AgentMemory) -> ZoneSettings | None:
+    """The zones of the object, None where it has none."""
+    spec = memory.spec.zones
+    if spec is None:
+        return None
+    allowed = frozenset(map(Zone, spec.allowed))
+    return ZoneSettings(
+        allowed=allowed,
+        vectors=allowed & DEFAULT_VECTORS if spec.vectors is None else frozenset(map(Zone, spec.vectors)),
+        words=frozenset(map(Zone, spec.words or ())),
+        organisation=spec.organisation,
+        secret_name=spec.key_secret_ref.name,
+        secret_key=spec.key_secret_ref.key or DEFAULT_SECRET_KEY,
+        rotate_before_ms=parse_second(spec.rotate_keys_before) if spec.rotate_keys_before else 0,
     )
