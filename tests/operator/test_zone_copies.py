@@ -134,6 +134,7 @@ class Bank:
         with tarfile.open(self.storage.file(key)) as archive:
             archive.extractall(unpacked, filter="data")
         assert holding(self.disk, [hash_of(plain_of("bob"))]), "the hash of what is not sealed is found so"
+        assert any("/wal/" in path for path in holding(self.disk, [PLAIN_WORD.encode()])), "so does the log of writes"
         for place in (self.storage.folder, unpacked, self.disk, self.exported):
             assert holding(place, [PLAIN_WORD.encode()]), f"the words of what is not sealed are found so in {place}"
             assert holding(place, [*forms_of(WORD), *HASHES]) == [], f"nothing of what is sealed lies in {place}"
