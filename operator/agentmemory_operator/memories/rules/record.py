@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 Payload = dict[str, Any]
@@ -75,6 +76,8 @@ class MemoryRecord(StatedMemory):
         changed_at: when somebody changed it since, Unix milliseconds; None: nobody has.
         valid_from: Unix milliseconds from which on it is true; None is open.
         rev: starts at 1, raised by each write to the point.
+        supersedes_id, supersedes_ids: of what it was merged from, the first and all; of other versions the one before
+            and none.
         pending: written but not yet joined to its chain; never returned.
         identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
         lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
@@ -102,6 +105,7 @@ class MemoryRecord(StatedMemory):
     access_count: int = 0
     last_accessed_at: int | None = None
     supersedes_id: str | None = None
+    supersedes_ids: tuple[str, ...] = ()
     superseded_by_id: str | None = None
     superseded_at: int | None = None
     pending: bool = False
@@ -159,6 +163,7 @@ PAYLOAD_KEYS = {
     "last_accessed_at": "lastAccessedAt",
     "expires_at": "expiresAt",
     "supersedes_id": "supersedesId",
+    "supersedes_ids": "supersedesIds",
     "superseded_by_id": "supersededById",
     "superseded_at": "supersededAt",
     "pinned": "pinned",
@@ -177,8 +182,7 @@ _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
 
-LINKS = ("supersedesId", "supersededById")
-_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINKS)
+_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINK_KEYS)
 
 ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 """Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
@@ -203,7 +207,7 @@ EDIT_KEY = "editMark"
 
 # Left out where they are false, as they are for nearly all.
 _SELDOM = ("pinned", "working")
-_LISTS = ("tags", "namespace", "source_ids", "observed_by", "lookup_ids")
+_LISTS = ("tags", "namespace", "source_ids", "observed_by", "lookup_ids", "supersedes_ids")
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
 """Every prefix of the namespace as one word, because the engine knows no order among a list's values."""
@@ -271,7 +275,7 @@ def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     # Which requests an item has seen, without what tells of their content.
     requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
     seen = {REQUEST_MARKS_KEY: requests} if requests else {}
-    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINKS)}
+    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINK_KEYS)}
 
 
 def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
