@@ -11,6 +11,7 @@ from typing import Any
 from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.access import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
+from agentmemory_operator.spec.effective.language_model import ModelSettings, effective_model
 from agentmemory_operator.spec.effective.policies import Endings, figures_over
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
@@ -132,6 +133,7 @@ class AgentSettings:
         keep_versions: of an item: how many of those that puts replaced.
         hooks: paths that take signed memories.
         zones: None where no memory has a zone.
+        language_model: what reads memories without one; None where nothing is sent to any.
     """
 
     slug: str
@@ -160,6 +162,7 @@ class AgentSettings:
     keep_versions: int = 0
     hooks: tuple[Hook, ...] = ()
     zones: ZoneSettings | None = None
+    language_model: ModelSettings | None = None
 
     @property
     def owner(self) -> tuple[str, str]:
@@ -213,6 +216,7 @@ def effective_settings(memory: AgentMemory) -> AgentSettings:
         keep_versions=(memory.spec.items and memory.spec.items.keep_versions) or 0,
         hooks=memory.spec.hooks or (),
         zones=effective_zones(memory),
+        language_model=effective_model(memory),
     )
 
 

@@ -18,6 +18,7 @@ from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
 from agentmemory_operator.spec.kinds.lifecycle import ItemsSpec, LifecycleSpec, TtlSpec
 from agentmemory_operator.spec.kinds.rebuild import ChangePolicyName, RebuildSpec
 from agentmemory_operator.spec.kinds.schema import distinct, keyed_by, validated
+from agentmemory_operator.spec.kinds.spec_consolidation import ConsolidationSpec
 from agentmemory_operator.spec.kinds.spec_embedding import Embedding
 from agentmemory_operator.spec.kinds.spec_index import Index
 from agentmemory_operator.spec.kinds.spec_restore import Bootstrap, MemoryRestoreSpec
@@ -274,6 +275,9 @@ class AgentMemorySpec(Model):
         default=None,
         description="Privacy zones of memories (docs/zones.md). Default: none, and a memory with a zone is refused."
         " Removed, memories with a zone stay as they are, and cannot be read.",
+    )
+    consolidation: ConsolidationSpec | None = Field(
+        default=None, description="What a language model makes of memories (docs/distillation.md). Default: nothing."
     )
     suspend: bool | None = Field(
         default=None,
