@@ -15,6 +15,10 @@ from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
 
 Payload = dict[str, Any]
 
+CONSOLIDATED_KEY, CONNECTIONS_KEY = "consolidated", "connections"
+RUN_KEY, NOTED_KEY, CATEGORY_RUN_KEY = "consolidationRun", "notedByRun", "categoryByRun"
+"""Which consolidation made a memory, which noted something on one, and which gave one its category."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedMemory:
@@ -84,6 +88,8 @@ class MemoryRecord(StatedMemory):
         request_id: tells the write that made it from every other; of its idempotency key where it came with one.
         content_hash: see `hash_content`.
         request_hash: of the request that an idempotency key came with, None without a key.
+        connections: memories of its user that it belongs together with, each as `id`, `description` and `run`.
+        consolidated: a consolidation has read it, or made it.
         locked: its key is gone, or away: the content is empty here, and so is all that is sealed with it.
     """
 
@@ -114,6 +120,8 @@ class MemoryRecord(StatedMemory):
     request_id: str | None = None
     content_hash: str = ""
     request_hash: str | None = None
+    connections: tuple[Mapping[str, str], ...] = ()
+    consolidated: bool = False
     locked: bool = False
 
     @property
@@ -174,6 +182,8 @@ PAYLOAD_KEYS = {
     "request_id": "requestId",
     "content_hash": "contentHash",
     "request_hash": "requestHash",
+    "connections": CONNECTIONS_KEY,
+    "consolidated": CONSOLIDATED_KEY,
     "zone": ZONE_KEY,
 }
 """Attribute of `MemoryRecord` -> key on the point."""
@@ -206,8 +216,8 @@ EDIT_KEY = "editMark"
 """Which change in place was written last: the engine does not tell whether a conditional write took effect."""
 
 # Left out where they are false, as they are for nearly all.
-_SELDOM = ("pinned", "working")
-_LISTS = ("tags", "namespace", "source_ids", "observed_by", "lookup_ids", "supersedes_ids")
+_SELDOM = ("pinned", "working", CONSOLIDATED_KEY)
+_LISTS = ("tags", "namespace", "source_ids", "observed_by", "lookup_ids", "supersedes_ids", "connections")
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
 """Every prefix of the namespace as one word, because the engine knows no order among a list's values."""

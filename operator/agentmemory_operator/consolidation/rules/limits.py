@@ -1,0 +1,60 @@
+"""How much one run may cost, and what it has cost so far. Pure."""
+
+from dataclasses import dataclass
+
+MILLION = 1_000_000
+ANSWER_TOKENS = 4_000
+"""Of one answer at most."""
+_CHARS_A_TOKEN = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a run may use.
+
+    Attributes:
+        calls: of the model.
+        tokens: in both directions together.
+        price_in, price_out: of a million tokens, in any currency; None is not known.
+        spend: what a run may cost, in that currency; None is any sum.
+    """
+
+    calls: int = 20
+    tokens: int = 500_000
+    price_in: float | None = None
+    price_out: float | None = None
+    spend: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a run has used."""
+
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+
+    def plus(self, tokens_in: int, tokens_out: int) -> "Used":
+        """With one call more."""
+        return Used(self.calls + 1, self.tokens_in + tokens_in, self.tokens_out + tokens_out)
+
+    def spent(self, limits: Limits) -> float | None:
+        """What that cost; None where no price is known."""
+        if limits.price_in is None and limits.price_out is None:
+            return None
+        return (self.tokens_in * (limits.price_in or 0) + self.tokens_out * (limits.price_out or 0)) / MILLION
+
+
+def exceeded(used: Used, limits: Limits, *, chars: int) -> str | None:
+    """Which limit the next call could exceed, by its name in the spec; None where none.
+
+    Args:
+        chars: that the model is to read.
+    """
+    then = used.plus(chars // _CHARS_A_TOKEN + 1, ANSWER_TOKENS)
+    if then.calls > limits.calls:
+        return "calls"
+    if then.tokens_in + then.tokens_out > limits.tokens:
+        return "tokens"
+    spent = then.spent(limits)
+    return "spend" if limits.spend is not None and spent is not None and spent > limits.spend else None
