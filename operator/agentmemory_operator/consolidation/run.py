@@ -23,12 +23,13 @@ from agentmemory_operator.consolidation.rules.choice import (
     within,
 )
 from agentmemory_operator.consolidation.rules.grounding import unfounded
-from agentmemory_operator.consolidation.rules.limits import ANSWER_TOKENS, Limits, Used, exceeded
+from agentmemory_operator.consolidation.rules.limits import ANSWER_TOKENS, Used, exceeded
 from agentmemory_operator.consolidation.rules.material import instruct, wrap
 from agentmemory_operator.consolidation.rules.plan import BatchPlan, Kinds, Row, plan_batch
 from agentmemory_operator.errors import ModelAnswerInvalid
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.ports.language_model import LanguageModel
+from agentmemory_operator.spec.effective.consolidation import Limits
 from agentmemory_operator.spec.times import render_time
 
 PAGE = 1_000

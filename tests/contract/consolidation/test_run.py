@@ -9,13 +9,13 @@ import pytest
 
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.consolidation.carry_out import Came
-from agentmemory_operator.consolidation.rules.limits import Limits
 from agentmemory_operator.consolidation.run import Consolidation, RunOrder, RunReport
 from agentmemory_operator.consolidation.undo import Undone, approve, proposals_of, reject, undo
 from agentmemory_operator.errors import ModelUnavailable, TransientError
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.stored import delete_head
+from agentmemory_operator.spec.effective.consolidation import Limits
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, outcome_of_crash
 from tests.support.engine.language_models import Row, Said, SaidModel, merging
@@ -289,7 +289,7 @@ async def test_undo_leaves_a_fact_that_was_superseded_since(world: World) -> Non
     [
         (Limits(calls=1), "calls"),
         (Limits(tokens=8_000), "tokens"),
-        (Limits(price_in=1.0, price_out=1_000.0, spend=5.0), "spend"),
+        (Limits(input_price=1.0, output_price=1_000.0, spend=5.0), "spend"),
     ],
 )
 async def test_a_limit_ends_the_run_and_the_next_goes_on(world: World, limits: Limits, stopped_by: str) -> None:

@@ -41,9 +41,7 @@ SCHEMA: Mapping[str, Any] = {
         "connections": _list_of(MAX_PAIRS, memory_ids=_IDS, description=_NOTE),
         "categories": _list_of(BATCH, memory_id=_ID, category=_one_of(CATEGORIES)),
         "aliases": _list_of(MAX_PAIRS, name=_NAME, alias=_NAME),
-        "relations": _list_of(
-            MAX_PAIRS, source=_NAME, relation=_one_of(RELATIONS), target=_NAME
-        ),
+        "relations": _list_of(MAX_PAIRS, source=_NAME, relation=_one_of(RELATIONS), target=_NAME),
     },
     "required": [],
     "additionalProperties": False,

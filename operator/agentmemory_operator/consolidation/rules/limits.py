@@ -1,29 +1,13 @@
-"""How much one run may cost, and what it has cost so far. Pure."""
+"""What one run has cost so far, and whether it may go on. Pure."""
 
 from dataclasses import dataclass
+
+from agentmemory_operator.spec.effective.consolidation import Limits
 
 MILLION = 1_000_000
 ANSWER_TOKENS = 4_000
 """Of one answer at most."""
 _CHARS_A_TOKEN = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What a run may use.
-
-    Attributes:
-        calls: of the model.
-        tokens: in both directions together.
-        price_in, price_out: of a million tokens, in any currency; None is not known.
-        spend: what a run may cost, in that currency; None is any sum.
-    """
-
-    calls: int = 20
-    tokens: int = 500_000
-    price_in: float | None = None
-    price_out: float | None = None
-    spend: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +24,9 @@ class Used:
 
     def spent(self, limits: Limits) -> float | None:
         """What that cost; None where no price is known."""
-        if limits.price_in is None and limits.price_out is None:
+        if limits.input_price is None and limits.output_price is None:
             return None
-        return (self.tokens_in * (limits.price_in or 0) + self.tokens_out * (limits.price_out or 0)) / MILLION
+        return (self.tokens_in * (limits.input_price or 0) + self.tokens_out * (limits.output_price or 0)) / MILLION
 
 
 def exceeded(used: Used, limits: Limits, *, chars: int) -> str | None:
