@@ -12,6 +12,7 @@ from uuid import uuid4
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api.identity.auth import Guard
 from agentmemory_operator.entrypoints.api.identity.rights import CALLER
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
@@ -26,6 +27,7 @@ from agentmemory_operator.entrypoints.api.problems import (
 )
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
+from agentmemory_operator.runtime.rules.web_origin import why_foreign
 from agentmemory_operator.spec.access import ANYBODY, NOBODY, Caller
 
 log = logging.getLogger(__name__)
@@ -81,7 +83,7 @@ class Edge:
 
     def _headers(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
         """The headers that every answer carries."""
-        headers = [(b"x-request-id", request_id.encode())]
+        headers = [(b"x-request-id", request_id.encode()), (b"x-agentmemory-version", __version__.encode())]
         if scope["path"].startswith(GUARDED_PREFIX) and (age_s := self._settings_age_s()) > STALE_S:
             headers.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
         return headers
@@ -92,8 +94,10 @@ class Edge:
         try:
             is_guarded = scope["path"].startswith(GUARDED_PREFIX)
             is_page = not is_guarded and scope["method"] == "GET"
-            if why := self._guard.why_foreign(headers, scheme=scope["scheme"], is_page=is_page):
-                raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=why))
+            if address := self._guard.serves_anybody_on:
+                is_local = address == "loopback"
+                if why := why_foreign(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
+                    raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=why))
             serve = self._answer_caller if is_guarded else self._answer_anybody
             await serve(scope, receive, exchange, headers)
         except ProblemRaised as refusal:
@@ -135,7 +139,7 @@ class Edge:
         with self._pressure.admit(key) as scope[HOLD]:
             hold: Hold = scope[HOLD]
             if scope["method"] in WITH_BODY and has_body(headers):
-                receive = Receiving(receive, hold)
+                receive = Receiving(receive, hold, self._pressure.limits.pace)
             else:
                 await hold.enter()
             await Timed(self._app(scope, receive, exchange), self._pressure.times, key)
