@@ -29,7 +29,7 @@ from agentmemory_operator.consolidation.rules.plan import BatchPlan, Kinds, Row,
 from agentmemory_operator.errors import ModelAnswerInvalid
 from agentmemory_operator.memories.point_pages import read_pages
 from agentmemory_operator.ports.language_model import LanguageModel
-from agentmemory_operator.spec.effective.consolidation import Limits
+from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.times import render_time
 
 PAGE = 1_000
@@ -58,7 +58,7 @@ class RunOrder:
     before_ms: int
     types: tuple[str, ...] = ()
     least: int = 2
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
     is_dry: bool = False
 
 

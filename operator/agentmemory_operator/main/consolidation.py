@@ -1,7 +1,7 @@
 """What consolidates memories: with one agent's points alone, its own embedder and its own model."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 
@@ -10,6 +10,7 @@ from agentmemory_operator.agents.directory import Agent, open_collection
 from agentmemory_operator.connections.points_only import PointsOnly
 from agentmemory_operator.consolidation.run import OpenNow
 from agentmemory_operator.errors import RebuildPaused, SpecInvalid
+from agentmemory_operator.main.language_model import Models
 from agentmemory_operator.memories.rules.scrubbing import SecretRule
 from agentmemory_operator.memories.rules.secret_patterns import OWN_RULES
 from agentmemory_operator.ports.base import Clock
@@ -20,6 +21,7 @@ from agentmemory_operator.ports.points import PointStore
 from agentmemory_operator.rebuilds.controller import OpenEmbedder
 from agentmemory_operator.runtime.cache import ObjectTable
 from agentmemory_operator.runtime.cluster_identity import ClusterId
+from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.consolidation import ConsolidationSettings
 from agentmemory_operator.spec.effective.language_model import ModelSettings
 from agentmemory_operator.spec.effective.settings import effective_settings
@@ -78,6 +80,13 @@ class ConsolidationParts:
         except RebuildPaused as exc:
             reason = exc.__cause__.reason if isinstance(exc.__cause__, SpecInvalid) else Reason.INVALID_SPEC
             raise SpecInvalid(reason, str(exc)) from exc
+
+
+def open_models(settings: Settings, stack: AsyncExitStack) -> OpenLanguageModel:
+    """What opens language models, until the stack is closed."""
+    models = Models(settings)
+    stack.push_async_callback(models.close)
+    return models.open
 
 
 def _secret_rules() -> Sequence[SecretRule]:

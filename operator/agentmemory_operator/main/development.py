@@ -23,9 +23,9 @@ from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.entrypoints.operator.following import follow_folder, pass_on
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api, Outside
+from agentmemory_operator.main.consolidation import open_models
 from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.main.embedding import RebuildEmbedders
-from agentmemory_operator.main.language_model import Models
 from agentmemory_operator.main.operator import Operator
 from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, until_stopped
@@ -69,23 +69,20 @@ async def run_dev(settings: Settings, manifests: Path, data: Path, port: int, qd
         open_server = await _adopt(stand_in, stores, cluster_id)
         secrets = GuardedSecrets(folder, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
-        models = Models(settings)
         stack.push_async_callback(embedders.close)
-        stack.push_async_callback(models.close)
-        key_shards = FileKeyShards(data)
-        place = Outside(signing_keys=FileSigningKey(data), key_shards=key_shards)
+        place = Outside(signing_keys=FileSigningKey(data), key_shards=FileKeyShards(data))
         api = Api(settings, folder, stores.points, meter=meter, place=place)
         ports = OperatorPorts(
             cluster=folder,
             secrets=secrets,
             claim_store=FileClaims(data / "claims.json"),
-            key_shards=key_shards,
+            key_shards=place.key_shards,
             collections=stores.collections,
             points=stores.points,
             server=open_server,
             objects=stores.objects,
             embedder=embedders.open,
-            language_model=models.open,
+            language_model=open_models(settings, stack),
             egress=egress,
         )
         operator = Operator(ports, settings, publish=api.feed.take_claims, tracer=tracer)

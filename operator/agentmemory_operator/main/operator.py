@@ -41,10 +41,9 @@ from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
 from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import Erasures
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
-from agentmemory_operator.main.consolidation import ConsolidationParts
+from agentmemory_operator.main.consolidation import ConsolidationParts, open_models
 from agentmemory_operator.main.egress import beside_api_server, egress_of
 from agentmemory_operator.main.embedding import RebuildEmbedders
-from agentmemory_operator.main.language_model import Models
 from agentmemory_operator.main.leading import led_calls, open_leadership, open_led_cluster, open_led_transport
 from agentmemory_operator.main.operator_ports import OperatorPorts
 from agentmemory_operator.main.processes import default_host, open_tracer, say
@@ -121,8 +120,7 @@ class Operator:
         self._stores = PointStores(self.table, secrets, ports.points, namespaces=cluster)
         self.cleaning = self._clean_up(reports)
         self.webhooks = self._tell_webhooks()
-        self.upkeep = self._look_after_keys()
-        self.consolidating = self._consolidate(reports)
+        self.upkeep, self.consolidating = self._look_after_keys(), self._consolidate(reports)
         self._rebuilds = self._rebuild(reports)
         self._passes = self._make_passes()
         self.feed = OperatorFeed(
@@ -345,9 +343,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
         api_namespace = options.api_namespace or own_namespace()
         secrets = GuardedSecrets(cluster, settings.secret_hosts)
         embedders = RebuildEmbedders(settings, secrets)
-        models = Models(settings)
         stack.push_async_callback(embedders.close)
-        stack.push_async_callback(models.close)
         ports = OperatorPorts(
             cluster=cluster,
             secrets=secrets,
@@ -361,7 +357,7 @@ async def run_operator(settings: Settings, options: OperatorOptions) -> None:
             objects=stores.objects,
             shared_buckets=settings.shared_buckets,
             embedder=embedders.open,
-            language_model=models.open,
+            language_model=open_models(settings, stack),
             egress=egress,
         )
         operator = Operator(ports, settings, tracer=tracer)

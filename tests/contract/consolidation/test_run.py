@@ -15,7 +15,7 @@ from agentmemory_operator.errors import ModelUnavailable, TransientError
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.stored import delete_head
-from agentmemory_operator.spec.effective.consolidation import Limits
+from agentmemory_operator.spec.effective.consolidation import RunLimits
 from agentmemory_operator.spec.memory_types import MemoryType
 from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, outcome_of_crash
 from tests.support.engine.language_models import Row, Said, SaidModel, merging
@@ -287,12 +287,12 @@ async def test_undo_leaves_a_fact_that_was_superseded_since(world: World) -> Non
 @pytest.mark.parametrize(
     ("limits", "stopped_by"),
     [
-        (Limits(calls=1), "calls"),
-        (Limits(tokens=8_000), "tokens"),
-        (Limits(input_price=1.0, output_price=1_000.0, spend=5.0), "spend"),
+        (RunLimits(calls=1), "calls"),
+        (RunLimits(tokens=8_000), "tokens"),
+        (RunLimits(input_price=1.0, output_price=1_000.0, spend=5.0), "spend"),
     ],
 )
-async def test_a_limit_ends_the_run_and_the_next_goes_on(world: World, limits: Limits, stopped_by: str) -> None:
+async def test_a_limit_ends_the_run_and_the_next_goes_on(world: World, limits: RunLimits, stopped_by: str) -> None:
     for user in ("u", "v"):
         await add(world, "alpha one", user_id=user)
         await add(world, "alpha two", user_id=user)

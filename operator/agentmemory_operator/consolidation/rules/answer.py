@@ -83,7 +83,7 @@ class SaidNote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Findings:
+class Reading:
     """What a model said of a batch; every id is of the batch.
 
     Attributes:
@@ -100,7 +100,7 @@ class Findings:
     relations: tuple[tuple[str, str, str], ...] = ()
     dropped: int = 0
 
-    def under(self, ids: Mapping[str, str]) -> "Findings":
+    def under(self, ids: Mapping[str, str]) -> "Reading":
         """The same, with the ids of the memories in the place of the names that the model knows them by."""
 
         def named(names: Sequence[str]) -> tuple[str, ...]:
@@ -115,7 +115,7 @@ class Findings:
         )
 
 
-def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Findings:
+def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Reading:
     """What an answer says of a batch.
 
     Args:
@@ -127,7 +127,7 @@ def findings_of(answer: Mapping[str, Any], batch: AbstractSet[str]) -> Findings:
         SaidFact(item["content"].strip(), _of(item["source_ids"], batch)) for item in _items(answer, "merged_facts")
     )
     categories = {item["memory_id"]: item["category"] for item in _items(answer, "categories")}
-    return Findings(
+    return Reading(
         facts=tuple(fact for fact in facts if fact.content and len(fact.sources) > 1),
         contradictions=_notes(answer, "contradictions", batch),
         connections=tuple(note for note in _notes(answer, "connections", batch) if len(note.ids) == 2),

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agentmemory_operator.spec.effective.consolidation import Limits
+from agentmemory_operator.spec.effective.consolidation import RunLimits
 
 MILLION = 1_000_000
 ANSWER_TOKENS = 4_000
@@ -22,14 +22,14 @@ class Used:
         """With one call more."""
         return Used(self.calls + 1, self.tokens_in + tokens_in, self.tokens_out + tokens_out)
 
-    def spent(self, limits: Limits) -> float | None:
+    def spent(self, limits: RunLimits) -> float | None:
         """What that cost; None where no price is known."""
         if limits.input_price is None and limits.output_price is None:
             return None
         return (self.tokens_in * (limits.input_price or 0) + self.tokens_out * (limits.output_price or 0)) / MILLION
 
 
-def exceeded(used: Used, limits: Limits, *, chars: int) -> str | None:
+def exceeded(used: Used, limits: RunLimits, *, chars: int) -> str | None:
     """Which limit the next call could exceed, by its name in the spec; None where none.
 
     Args:

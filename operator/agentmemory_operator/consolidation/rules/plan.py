@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentmemory_operator.consolidation.rules.answer import Findings, SaidFact, SaidNote
+from agentmemory_operator.consolidation.rules.answer import Reading, SaidFact, SaidNote
 from agentmemory_operator.spec.memory_types import MemoryType
 
 Row = Mapping[str, Any]
@@ -130,7 +130,7 @@ def may_be_superseded(row: Row, kinds: Kinds) -> bool:
     return not (row.get("identityId") or row.get("pinned") or row.get("locked"))
 
 
-def plan_batch(rows: Sequence[Row], findings: Findings, kinds: Kinds, ungrounded: Ungrounded) -> BatchPlan:
+def plan_batch(rows: Sequence[Row], findings: Reading, kinds: Kinds, ungrounded: Ungrounded) -> BatchPlan:
     """What is done about a batch.
 
     Args:

@@ -10,7 +10,7 @@ from agentmemory_operator.spec.schedule import NEVER, schedule_fault
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RunLimits:
     """What a run may use.
 
     Attributes:
@@ -34,7 +34,7 @@ class ConsolidationSettings:
     model: ModelSettings
     terms: ConsolidationTerms
     schedule: str
-    limits: Limits = field(default_factory=Limits)
+    limits: RunLimits = field(default_factory=RunLimits)
 
     @property
     def fault(self) -> str | None:
@@ -55,5 +55,5 @@ def effective_consolidation(memory: AgentMemory) -> ConsolidationSettings | None
     terms = preset_of(memory).consolidation
     given = spec.limits.model_dump(exclude_none=True) if spec.limits else {}
     return ConsolidationSettings(
-        model=model, terms=terms, schedule=spec.schedule or terms.schedule, limits=Limits(**given)
+        model=model, terms=terms, schedule=spec.schedule or terms.schedule, limits=RunLimits(**given)
     )
