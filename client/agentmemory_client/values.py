@@ -145,6 +145,20 @@ class Stored(Answer):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationStored(Answer):
+    """A conversation that is durable.
+
+    Attributes:
+        turns: ids in order; None of one that was not stored, of which a warning tells.
+        run: of the distillation that follows; None where none does.
+    """
+
+    turns: tuple[str | None, ...]
+    run: str | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TreeNode(Memory):
     """A memory and what is below it, oldest first."""
 

@@ -48,17 +48,23 @@ without work worked works would yes you your
 _USUAL = frozenset(_USUAL_TEXT.split())
 
 
-def unfounded(statement: str, sources: Iterable[str]) -> tuple[str, ...]:
+def unfounded(statement: str, sources: Iterable[str], *, words: Iterable[str] = ()) -> tuple[str, ...]:
     """The numbers, dates and names of a statement that no source has, each once, in order.
 
     Args:
         sources: the texts that it was made of, and who is known to have said them.
+        words: count where they stand as they are, as a date does.
     """
-    words, figures = _known(sources)
+    known, figures = _known(sources)
+    known |= {word.casefold() for word in words}
     missing = (
         word
         for word, begins in _words(statement)
-        if not (_has_figures(word, figures) if _DIGITS.search(word) else _is_known(word, words, figures, begins=begins))
+        if not (
+            word.casefold() in known or _has_figures(word, figures)
+            if _DIGITS.search(word)
+            else _is_known(word, known, figures, begins=begins)
+        )
     )
     return tuple(dict.fromkeys(missing))
 

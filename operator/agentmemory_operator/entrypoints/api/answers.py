@@ -12,6 +12,7 @@ import orjson
 from starlette.responses import Response
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.distillation.session_end import SessionEnd
 from agentmemory_operator.entrypoints.api.schemas import MemoryOut
 from agentmemory_operator.memories.hierarchy import MemoryTree, Node
 from agentmemory_operator.memories.history import History
@@ -20,7 +21,7 @@ from agentmemory_operator.memories.item_writes import Outcome
 from agentmemory_operator.memories.items import Put
 from agentmemory_operator.memories.rules.record import RENAMED, MemoryRecord
 from agentmemory_operator.memories.stored import MemoryPage
-from agentmemory_operator.memories.working import Ended, KeptMemory
+from agentmemory_operator.memories.working import KeptMemory
 from agentmemory_operator.search.rules.counts import STATES, Statistics
 from agentmemory_operator.search.rules.score import ScoreTerms, priority
 from agentmemory_operator.search.search import Hit, SearchAnswer
@@ -173,9 +174,10 @@ def kept(result: KeptMemory, agent: Agent) -> Json:
     return {"id": result.record.id, "event": result.event, "evicted": evicted, "warnings": result.warnings}
 
 
-def ended(result: Ended) -> Json:
+def ended(result: SessionEnd) -> Json:
     """`EndedOut`."""
-    return {"dropped": sum(result.counts.values()), "counts": result.counts}
+    counts = result.ended.counts
+    return {"dropped": sum(counts.values()), "counts": counts, "run": result.run}
 
 
 def stats(found: Statistics, user_id: str | None) -> Json:

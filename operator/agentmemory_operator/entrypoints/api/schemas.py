@@ -263,6 +263,7 @@ class EndedOut(Answer):
 
     dropped: int
     counts: dict[str, int] = Field(description="By type.")
+    run: str | None = Field(description="Of the distillation that follows, where the agent has a model.")
 
 
 class AgentOut(Answer):

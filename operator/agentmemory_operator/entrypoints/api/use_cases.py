@@ -6,6 +6,7 @@ from typing import cast
 from starlette.requests import Request
 
 from agentmemory_operator.agents.directory import AgentDirectory
+from agentmemory_operator.distillation.queue import DistillationQueue, OpenModel
 from agentmemory_operator.errors import NotFound
 from agentmemory_operator.lifecycle.erase import Erasing
 from agentmemory_operator.lifecycle.forget import Forgetting
@@ -33,26 +34,31 @@ class Services:
     forgetting: Forgetting
     access_counts: AccessCounts
     hooks: Hooks
+    distilling: DistillationQueue
     meter: ApiMeter = field(default_factory=ApiMeter)
 
 
-def compose(directory: AgentDirectory, reranker: Reranker, hooks: Hooks, *, meter: ApiMeter, writer: str) -> Services:
+def compose(
+    directory: AgentDirectory, reranker: Reranker, hooks: Hooks, open_model: OpenModel, *, meter: ApiMeter, writer: str
+) -> Services:
     """The use cases over the agents of a directory.
 
     Args:
+        open_model: gives the language model of an agent that has one.
         writer: names this process in the access counts that it writes; no other process has it.
     """
     clock = hooks.clock
-    access_counts = AccessCounts(directory.open, clock, writer=writer)
+    access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember()
     return Services(
         directory=directory,
         recall=Recall(clock, access_counts, MeteredReranker(reranker, meter)),
-        remember=Remember(),
+        remember=remember,
         items=Items(clock),
         working=WorkingMemory(access_counts),
         forgetting=Forgetting(clock, Erasing(clock, access_counts.forget)),
         access_counts=access_counts,
         hooks=hooks,
+        distilling=DistillationQueue(directory, open_model, remember, meter.models),
         meter=meter,
     )
 

@@ -21,6 +21,9 @@ CONSOLIDATED_KEY, CONNECTIONS_KEY = "consolidated", "connections"
 RUN_KEY, NOTED_KEY, CATEGORY_RUN_KEY = "consolidationRun", "notedByRun", "categoryByRun"
 """Which consolidation made a memory, which noted something on one, and which gave one its category."""
 
+IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
+"""The importance that a level stands for."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatedMemory:
@@ -36,6 +39,8 @@ class StatedMemory:
         valid_to: Unix milliseconds until which it is true; None is open.
         expires_at: Unix milliseconds.
         zone: how it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL; None is not at all.
+        run_id: of the run that made it, or that its conversation is for; None of what is of none.
+        undistilled: of the last turn of a conversation: the ids of all its turns, while no model has read them.
         pinned: never cleaned up.
         is_working: it is for a place of its session's working memory.
     """
@@ -65,6 +70,8 @@ class StatedMemory:
     pinned: bool = False
     is_working: bool = False
     zone: str | None = None
+    run_id: str | None = None
+    undistilled: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,6 +205,15 @@ WRITE_MARKS_KEY, REQUEST_MARKS_KEY = "writeMarks", "requestMarks"
 STATED_END_KEY = "statedValidTo"
 """The `validTo` that a supersession shortened, for the day when the memory answers again."""
 
+DISTIL_DUE_KEY, DISTIL_TRIES_KEY = "distilDue", "distilTries"
+"""Of a turn with `undistilled`: that a model is to read its conversation, and how many answers could not be used."""
+
+DISTIL_BY_KEY, DISTIL_UNTIL_KEY = "distilBy", "distilUntil"
+"""Which run is at that, and until when, Unix milliseconds; see `distillation/runs.py`."""
+
+DISTIL_END_KEY = "distilEnd"
+"""Of a turn: that a session ended right after it, and was offered to a model; see `distillation/session_end.py`."""
+
 TOLD_AT_KEY = "toldSupersededAt"
 """Of an imported version that answers until the next one comes: the `supersededAt` that its line told."""
 
@@ -258,7 +274,8 @@ def payload_of(record: MemoryRecord) -> Payload:
         if not kept[key]:
             del kept[key]
     paths = {NAMESPACE_PATHS_KEY: namespace_paths(record.namespace)} if record.namespace else {}
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths
+    due = {DISTIL_DUE_KEY: True} if record.undistilled else {}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in kept.items()} | paths | due
 
 
 def record_of(payload: Mapping[str, Any]) -> MemoryRecord:

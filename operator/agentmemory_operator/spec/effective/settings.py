@@ -52,6 +52,9 @@ ZONE_INDEXES = (("zone", "keyword"),)
 # What tells memories that are to be sealed again, where data keys are replaced.
 ROTATION_INDEXES = ((KEY_MADE_KEY, "integer"),)
 
+# What tells the conversations that a model is still to read.
+MODEL_INDEXES = (("distilDue", "bool"),)
+
 # Search requests beyond this many results are refused; the API's documented bound.
 MAX_TOP_K = 10_000
 
@@ -266,6 +269,7 @@ def effective_indexes(memory: AgentMemory) -> dict[str, str]:
     needed = dict(preset_of(memory).payload_indexes) | (dict(LOOKUP_INDEXES) if is_looked_up else {})
     needed |= dict(SESSION_INDEXES) if has_sessions else {}
     needed |= dict(ZONE_INDEXES) if memory.spec.zones else {}
+    needed |= dict(MODEL_INDEXES) if effective_model(memory) else {}
     needed |= dict(ROTATION_INDEXES) if memory.spec.zones and memory.spec.zones.rotate_keys_before else {}
     return {entry.field: entry.type for entry in extra} | scored | needed
 
