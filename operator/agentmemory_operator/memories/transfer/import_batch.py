@@ -32,6 +32,8 @@ class Line:
         sealed: the sealed text of a memory whose content is not told.
         is_item: it lies under the key of its namespace.
         changed_at: when somebody changed it last, Unix milliseconds; None is now.
+        connections: memories that it belongs together with, as `id` and `description`.
+        is_consolidated: a consolidation has read it, or made it.
         versions: of an item, newest first.
     """
 
@@ -47,6 +49,8 @@ class Line:
     is_item: bool = False
     changed_at: int | None = None
     versions: tuple[ItemVersion, ...] = ()
+    connections: tuple[Mapping[str, str], ...] = ()
+    is_consolidated: bool = False
     vector_of: str | None = None
     sealed: str | None = None
 

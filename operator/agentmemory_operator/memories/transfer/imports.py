@@ -190,6 +190,8 @@ def _as_told(draft: MemoryDraft, line: Line, agent: Agent) -> MemoryDraft:
         observed_by=observed_by,
         observation_count=count_of(observed_by),
         pending=False,
+        connections=line.connections,
+        consolidated=line.is_consolidated,
     )
     if line.is_item and memory.key is not None:
         id_ = item_id(draft.scope if record.zone else slug, record.user_id, record.namespace, memory.key)
