@@ -1,14 +1,17 @@
-"""What callers get: values of the use cases as JSON; `schemas` describes it.
+"""What callers get: values of the use cases as JSON, in the form that they ask for; `schemas` describes it.
 
 Rendered without response models, which would cost more than the engine's own work.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from operator import attrgetter
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import orjson
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from agentmemory_operator.agents.directory import Agent
@@ -38,8 +41,10 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
     "repeated": "stored before, under the same Idempotency-Key",
 }
 
-# What of a memory is computed, not read.
-_MEMORY = tuple(name for name in MemoryOut.model_fields if name != "priority")
+NAME_MAX = 64
+_KNOWN = tuple(MemoryOut.model_fields)
+# Its priority is computed, not read.
+_MEMORY = tuple(name for name in _KNOWN if name != "priority")
 _TIMES = tuple(name for name in _MEMORY if name.endswith("_at") or name.startswith("valid_"))
 _read_memory = attrgetter(*[{**RENAMED, "updated_at": "last_changed_at"}.get(name, name) for name in _MEMORY])
 COMPACT_DECIMALS = 4
@@ -94,6 +99,39 @@ class View:
         """A memory, with what an answer says beside it, in the form that is asked for."""
         shown: Json = _compact(memory) if self.is_compact else memory
         return shown
+
+
+def check_name(value: str) -> str:
+    """Refuse what no memory has, with what may have been meant."""
+    if value in _KNOWN:
+        return value
+    near = difflib.get_close_matches(value, _KNOWN, n=1)
+    way_out = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN)}"
+    message = f"no memory has a field {value!r}: {way_out}"
+    raise PydanticCustomError("value", "{message}", {"message": message})
+
+
+FieldName = Annotated[
+    str,
+    Field(max_length=NAME_MAX),
+    AfterValidator(check_name),
+    WithJsonSchema({"type": "string", "enum": list(_KNOWN)}),
+]
+
+
+class Shown(BaseModel):
+    """What a caller wants to see of memories."""
+
+    fields: Annotated[list[FieldName], Field(max_length=len(_KNOWN))] = Field(
+        default=[], description="Only these fields of each memory. Default: all."
+    )
+    format: Literal["full", "compact"] = Field(
+        default="full", description="compact: what is null is left out, and numbers have four decimals."
+    )
+
+    def view(self) -> View:
+        """How the answer is rendered."""
+        return View(fields=tuple(dict.fromkeys(self.fields)), is_compact=self.format == "compact")
 
 
 WHOLE = View()

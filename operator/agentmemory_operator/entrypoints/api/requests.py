@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
+from agentmemory_operator.entrypoints.api.answers import Shown
 from agentmemory_operator.entrypoints.api.fields import (
     AskedTags,
     Author,
@@ -32,7 +33,6 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
     ZoneName,
 )
-from agentmemory_operator.entrypoints.api.views import Shown
 from agentmemory_operator.memories.hierarchy import TreeRequest
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.criteria_json import read_filters

@@ -5,8 +5,7 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from agentmemory_operator.spec.kinds.base import Model, Schedule, SecretKeyRef
-from agentmemory_operator.spec.kinds.cel.url import is_url
-from agentmemory_operator.spec.kinds.schema import CelRule, validated
+from agentmemory_operator.spec.kinds.schema import CelRule, is_url, validated
 
 ModelUrl = Annotated[
     str,
