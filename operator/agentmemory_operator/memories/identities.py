@@ -15,11 +15,12 @@ from weakref import WeakValueDictionary
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, Conflict, StoreUnavailable
 from agentmemory_operator.memories import chains, duplicates
-from agentmemory_operator.memories.chains import MAX_TURNS, check_predecessor, check_zone, midway
+from agentmemory_operator.memories.chains import MAX_TURNS, midway
 from agentmemory_operator.memories.draft import MemoryDraft
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, claim, is_of, other_request, stored_of, with_id
 from agentmemory_operator.memories.point_pages import read_row
+from agentmemory_operator.memories.predecessors import check_predecessor, check_zone
 from agentmemory_operator.memories.rules.filters import equals
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, Payload
 

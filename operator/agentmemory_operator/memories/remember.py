@@ -10,13 +10,14 @@ from dataclasses import replace
 from agentmemory_operator.agents.directory import Agent
 from agentmemory_operator.errors import AgentMemoryError, CollectionMoved, OutcomeUnknown
 from agentmemory_operator.memories import chains, duplicates, session_keywords
-from agentmemory_operator.memories.chains import check_predecessor, midway, superseded
+from agentmemory_operator.memories.chains import midway
 from agentmemory_operator.memories.draft import MemoryDraft, drafts_of, places_of_first
 from agentmemory_operator.memories.hierarchy import check_hierarchy
 from agentmemory_operator.memories.identities import Identities
 from agentmemory_operator.memories.incoming import IncomingMemory, clean
 from agentmemory_operator.memories.insert import Outcome, StoredMemory, other_request, put, repeated, stored_of
 from agentmemory_operator.memories.point_pages import read_row
+from agentmemory_operator.memories.predecessors import check_predecessor, superseded
 from agentmemory_operator.memories.rules.record import TOMBSTONE_KEY, MemoryRecord
 from agentmemory_operator.memories.session_use import note_stored
 

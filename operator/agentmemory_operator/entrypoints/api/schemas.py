@@ -13,6 +13,14 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="forbid", defer_build=True)
 
 
+class ConnectionOut(Answer):
+    """A memory that another belongs together with."""
+
+    id: str
+    description: str = Field(description="Why.")
+    run: str | None = Field(default=None, description="The consolidation that found it; absent: it was imported.")
+
+
 class MemoryOut(Answer):
     """A stored memory: all of this, or what `fields` names; `format: compact` leaves out what is null."""
 
@@ -45,6 +53,7 @@ class MemoryOut(Answer):
     observation_count: int = Field(description="How many said it; 1 where nobody is named.")
     namespace: list[str]
     supersedes: str | None
+    supersedes_ids: list[str] = Field(description="Of a merged memory: all that it took the place of.")
     superseded_by: str | None
     superseded_at: Time | None
     valid_from: Time | None
@@ -55,6 +64,8 @@ class MemoryOut(Answer):
     last_accessed_at: Time | None
     access_count: int
     pinned: bool
+    connections: list[ConnectionOut] = Field(description="Memories that it belongs together with.")
+    consolidated: bool = Field(description="A consolidation has read it, or made it.")
     zone: ZoneName | None = Field(description="How it is sealed; null: not at all.")
     locked: bool = Field(description="Its key is away, or was deleted: what is sealed is null or empty.")
 

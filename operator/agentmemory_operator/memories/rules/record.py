@@ -12,9 +12,14 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from agentmemory_operator.memories.rules.links import LINK_KEYS
 from agentmemory_operator.zones.rules.sealing import is_locked
 
 Payload = dict[str, Any]
+
+CONSOLIDATED_KEY, CONNECTIONS_KEY = "consolidated", "connections"
+RUN_KEY, NOTED_KEY, CATEGORY_RUN_KEY = "consolidationRun", "notedByRun", "categoryByRun"
+"""Which consolidation made a memory, which noted something on one, and which gave one its category."""
 
 IMPORTANCE_LEVELS = {"low": 0.25, "medium": 0.5, "high": 0.75, "critical": 1.0}
 """The importance that a level stands for."""
@@ -84,12 +89,16 @@ class MemoryRecord(StatedMemory):
         changed_at: when somebody changed it since, Unix milliseconds; None: nobody has.
         valid_from: Unix milliseconds from which on it is true; None is open.
         rev: starts at 1, raised by each write to the point.
+        supersedes_id, supersedes_ids: of what it was merged from, the first and all; of other versions the one before
+            and none.
         pending: written but not yet joined to its chain; never returned.
         identity_id: of the first memory of its identity, None where its type has none or it lacks the field.
         lookup_ids: what it is found by when another is written: its identity, its content, its idempotency key.
         request_id: tells the write that made it from every other; of its idempotency key where it came with one.
         content_hash: see `hash_content`.
         request_hash: of the request that an idempotency key came with, None without a key.
+        connections: memories of its user that it belongs together with, each as `id`, `description` and `run`.
+        consolidated: a consolidation has read it, or made it.
         locked: its key is gone, or away: the content is empty here, and so is all that is sealed with it.
     """
 
@@ -111,6 +120,7 @@ class MemoryRecord(StatedMemory):
     access_count: int = 0
     last_accessed_at: int | None = None
     supersedes_id: str | None = None
+    supersedes_ids: tuple[str, ...] = ()
     superseded_by_id: str | None = None
     superseded_at: int | None = None
     pending: bool = False
@@ -119,6 +129,8 @@ class MemoryRecord(StatedMemory):
     request_id: str | None = None
     content_hash: str = ""
     request_hash: str | None = None
+    connections: tuple[Mapping[str, str], ...] = ()
+    consolidated: bool = False
     locked: bool = False
 
     @property
@@ -138,8 +150,7 @@ _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 TOMBSTONE_KEY = "deletedAt"
 """A point that carries it is a tombstone: no content, no vector, never returned."""
 
-LINKS = ("supersedesId", "supersededById")
-_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINKS)
+_TOMBSTONE_KEYS = ("id", "agentId", "userId", "type", "requestId", "identityId", "writeMarks", *LINK_KEYS)
 
 ORDER_KEY, WINDOW_KEY, DUE_KEY = "sessionOrder", "windowIds", "windowDue"
 """Of a memory with keyword text: its place in its session, whose contents its text holds besides its own, and whether
@@ -163,7 +174,7 @@ EDIT_KEY = "editMark"
 """Which change in place was written last: the engine does not tell whether a conditional write took effect."""
 
 # Left out where they are false, as they are for nearly all.
-_SELDOM = ("pinned", "working")
+_SELDOM = ("pinned", "working", CONSOLIDATED_KEY)
 LISTS = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
@@ -241,7 +252,7 @@ def tombstone_of(payload: Mapping[str, Any], now_ms: int) -> Payload:
     # Which requests an item has seen, without what tells of their content.
     requests = [f"{mark.partition(':')[0]}:" for mark in payload.get(REQUEST_MARKS_KEY) or ()]
     seen = {REQUEST_MARKS_KEY: requests} if requests else {}
-    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINKS)}
+    return kept | marks | seen | {"pending": not kept.keys().isdisjoint(LINK_KEYS)}
 
 
 def root_of(identity_id: str, payload: Mapping[str, Any], now_ms: int) -> Payload:
