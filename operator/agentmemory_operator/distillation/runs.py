@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.consolidation.carry_out import propose
 from agentmemory_operator.consolidation.rules.material import instruct, wrap
+from agentmemory_operator.consolidation.rules.plan import Fact
 from agentmemory_operator.distillation.rules.answers import (
     MAX_ANSWER_TOKENS,
     TASK,
@@ -59,13 +61,14 @@ class Distilled:
 
     Attributes:
         stored: memories that are there now.
-        unsourced, unfounded: memories of the model's that were not stored; see `rules/answers.py`.
+        proposed: memories that wait for an approval.
+        unsourced: memories that were dropped; see `rules/answers.py`.
         is_over: it will not be begun again.
     """
 
     stored: list[str] = field(default_factory=list)
+    proposed: int = 0
     unsourced: int = 0
-    unfounded: int = 0
     tokens_in: int = 0
     tokens_out: int = 0
     is_over: bool = False
@@ -124,7 +127,6 @@ class Run:
             self._count(completion.tokens_in, completion.tokens_out)
             answer = read_answer(completion.answer, part)
             self.done.unsourced += answer.unsourced
-            self.done.unfounded += answer.unfounded
             await self._lease()
             await self._store(record, answer.facts, place)
             place += len(answer.facts)
@@ -168,6 +170,11 @@ class Run:
         kept = [
             (place, fact) for place, fact in enumerate(facts, first) if all(id_ in sources for id_ in fact.source_ids)
         ]
+        for _, fact in kept:
+            if fact.missing:
+                await propose(self.agent, record.user_id, _fact_of(fact), run_of(record))
+                self.done.proposed += 1
+        kept = [(place, fact) for place, fact in kept if not fact.missing]
         if not kept:
             return
         outcomes = await self.remember.store(self.agent, [_memory_of(record, fact, place) for place, fact in kept])
@@ -248,8 +255,25 @@ def _is_readable(row: Payload) -> bool:
     return not any(row.get(key) for key in hidden)
 
 
+def run_of(record: MemoryRecord) -> str:
+    """The id of the run that a last turn is for."""
+    return record.conversation_id or record.id
+
+
+def _fact_of(fact: DistilledFact) -> Fact:
+    return Fact(
+        content=fact.content,
+        type=fact.type,
+        sources=fact.source_ids,
+        replaced=(),
+        importance=fact.importance,
+        missing=fact.missing,
+        domain=fact.domain,
+    )
+
+
 def _memory_of(record: MemoryRecord, fact: DistilledFact, place: int) -> IncomingMemory:
-    run = record.run_id or record.id
+    run = run_of(record)
     return IncomingMemory(
         user_id=record.user_id,
         content=fact.content,

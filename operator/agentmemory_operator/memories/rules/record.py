@@ -39,7 +39,8 @@ class StatedMemory:
         valid_to: Unix milliseconds until which it is true; None is open.
         expires_at: Unix milliseconds.
         zone: how it is sealed: SENSITIVE, PERSONAL or PROFESSIONAL; None is not at all.
-        run_id: of the run that made it, or that its conversation is for; None of what is of none.
+        run_id: of the distillation or consolidation that made it; None of what somebody stored.
+        conversation_id: of a turn that came with others: of the distillation that is made of them.
         undistilled: of the last turn of a conversation: the ids of all its turns, while no model has read them.
         pinned: never cleaned up.
         is_working: it is for a place of its session's working memory.
@@ -71,6 +72,7 @@ class StatedMemory:
     is_working: bool = False
     zone: str | None = None
     run_id: str | None = None
+    conversation_id: str | None = None
     undistilled: tuple[str, ...] = ()
 
 
@@ -143,7 +145,7 @@ RENAMED = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id"}
 """What is called otherwise outside -> attribute of `MemoryRecord`."""
 
 _STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
-PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working"}
+PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working", "run_id": RUN_KEY}
 """Attribute of `MemoryRecord` -> key on the point."""
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
