@@ -35,6 +35,16 @@ TASK = (
 )
 
 
+CHAIN_TASK = (
+    "The material is one memory as it changed, version by version, oldest first; the last is what holds now. Write down"
+    " what is worth remembering of how it changed, beside what holds now: what held before and what replaced it, what"
+    " changes time and again, what came back. One memory, or a few, of one or two sentences each. Each stands for"
+    " itself and says nothing that the versions do not say. Keep names, numbers and dates as they stand there. Each"
+    " memory names the versions that it comes from in `sources`. How important it is, you say as low, medium, high or"
+    " critical. Where nothing is worth remembering, the list is empty."
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistilledFact:
     """One memory that a model has made of turns.
