@@ -16,7 +16,9 @@ from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
 from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.spec.effective.consolidation import RunLimits
+from agentmemory_operator.spec.expression.variables import DAY_MS
 from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.presets import PRESETS
 from tests.support.engine.agents import EVERYTHING, FakeEmbedder, World, outcome_of_crash
 from tests.support.engine.language_models import Row, Said, SaidModel, merging
 from tests.support.engine.meanwhile import Moment
@@ -52,7 +54,7 @@ async def run(
 
     model = answers if isinstance(answers, SaidModel) else SaidModel(answers)
     world.clock.move(ms=1)
-    order = RunOrder(id=id_, before_ms=world.clock.now_ms(), **more)
+    order = RunOrder(id=id_, **{"before_ms": world.clock.now_ms(), **more})
     report = RunReport()
     await Consolidation(open_agent, model).run(order, report)
     return report
@@ -382,3 +384,28 @@ async def test_undo_under_a_writer_loses_nothing(world: World) -> None:
 
     assert done.kept + done.facts == 1
     assert await heads(world) in (["alpha three"], ["alpha one", "alpha two"])
+
+
+async def test_episodes_of_a_week_become_knowledge_and_stay(world: World) -> None:
+    preset = PRESETS["cognitive"][-1]
+    terms = preset.consolidation
+    world.rank_by(replace(EVERYTHING, types=preset.types))
+    old: dict[str, Any] = {"type": "episodic", "event_type": "user_interaction"}
+    ids = [await add(world, f"alpha {word}", **old) for word in ("a", "b", "c", "d")]
+
+    async def due() -> RunReport:
+        before_ms = world.clock.now_ms() - round(terms.older_than_days * DAY_MS)
+        return await run(world, types=terms.types, least=terms.least, before_ms=before_ms)
+
+    world.clock.move(ms=8 * DAY_MS)
+    assert (await due()).used.calls == 0
+    ids.append(await add(world, "alpha e", **old))
+    assert (await due()).used.calls == 0
+    world.clock.move(ms=8 * DAY_MS)
+
+    report = await due()
+
+    assert (report.tally[Came.MERGED], report.tally[Came.SUPERSEDED]) == (1, 0)
+    found = await record(world, "alpha a alpha b alpha c alpha d alpha e")
+    assert (found.type, found.domain, sorted(found.source_ids)) == ("semantic", "general", sorted(ids))
+    assert len(await heads(world)) == 6

@@ -11,28 +11,17 @@ from agentmemory_operator.lifecycle.removals import Going
 from agentmemory_operator.lifecycle.rules.cleanup import Removal
 from agentmemory_operator.memories import chains
 from agentmemory_operator.memories.chains import SWEEP_AFTER_MS
-from agentmemory_operator.memories.draft import MemoryDraft, drafts_of
 from agentmemory_operator.memories.history import read_history
-from agentmemory_operator.memories.incoming import IncomingMemory, clean
-from agentmemory_operator.memories.merging import merge
 from agentmemory_operator.memories.stored import delete_head
-from tests.support.engine.agents import World, outcome_of_crash, vector_of
+from tests.support.engine.agents import World, outcome_of_crash
 from tests.support.engine.meanwhile import Moment
+from tests.support.engine.merges import merged
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
 CALLS = 20
 crash = partial(outcome_of_crash, calls=CALLS)
 CRASHES = [pytest.param(at, moment, id=f"{moment} call {at}") for at in range(CALLS) for moment in ("before", "after")]
-
-
-async def merged(world: World, content: str, *ids: str) -> str | None:
-    """Merge memories into one; return its id, None where it was given up."""
-    memory = IncomingMemory(user_id="u", content=content, vector=vector_of(content), idempotency_key=content)
-    (draft,) = await drafts_of(world.agent, await clean(world.agent, [memory]))
-    assert isinstance(draft, MemoryDraft)
-    row = await merge(world.agent, draft, ids, {})
-    return row["id"] if row else None
 
 
 async def sweep(world: World) -> int:

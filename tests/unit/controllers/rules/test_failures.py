@@ -48,6 +48,8 @@ TOLD: dict[str, tuple[str, bool]] = {
     "DeletionWaiting": ("DeletionWaiting", False),
     "StorageUnavailable": ("StorageUnavailable", False),
     "KeysUnavailable": ("KeyStoreUnavailable", False),
+    "ModelUnavailable": ("ModelUnavailable", False),
+    "ModelAnswerInvalid": ("ModelAnswersInvalid", True),
     "EmbedderUnavailable": ("Retrying", False),
     "RerankerUnavailable": ("Retrying", False),
     "OutcomeUnknown": ("QdrantUnavailable", False),
