@@ -284,6 +284,9 @@ async def _around(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row
         rows = await _read_all(agent, others)
         others = [id_ for id_, row in rows.items() if TOMBSTONE_KEY not in row and newer["id"] in successors(row)]
     kept = [id_ for id_ in predecessors(newer) if id_ in (*others, tombstone["id"], *before)]
+    if tombstone["id"] in before:
+        # The first point of an identity, which stays where it is.
+        return kept if tombstone["id"] in kept else [*before, *kept]
     return replaced(kept, tombstone["id"], before)
 
 
