@@ -19,6 +19,7 @@ from agentmemory_operator.connections.capacity import FRESH_S
 from agentmemory_operator.connections.handover import Handover
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers, connection_of
+from agentmemory_operator.consolidation.schedule import Consolidating
 from agentmemory_operator.controllers.bootstrap import check_creation, count_to_reseal, count_unlisted
 from agentmemory_operator.controllers.connection import ConnectionPasses
 from agentmemory_operator.controllers.deletion import FINALIZER, POLICIES, Release
@@ -114,7 +115,7 @@ class Passes:
         handover: gives the retrieval API what it needs of Secrets; None where the API reads them itself.
         cleaning: told of each object; says when its next cleanup is due.
         webhooks: told of each object; says how far its webhooks have come.
-        snapshots: told of each object; says what there is to say of its snapshots.
+        consolidating, snapshots: told of each object; say what there is to say of them.
         upkeep: told of each object; says how the keys of its zones are.
         rebuilds: told of what each pass found.
     """
@@ -134,6 +135,7 @@ class Passes:
     handover: Handover | None
     cleaning: Cleaning
     webhooks: Webhooks
+    consolidating: Consolidating
     snapshots: SnapshotSchedule
     upkeep: KeyUpkeep
     rebuilds: Rebuilds
@@ -150,7 +152,8 @@ class Passes:
         self.turns = Turns(self.table, self.clock)
         self.statuses = Statuses(self.table, self.cluster, self.clock)
         self.writer = StatusWriter(
-            *(self.table, self.cluster, self.statuses, self.request, self.asking, self.snapshots, self.upkeep)
+            *(self.table, self.cluster, self.statuses, self.request, self.asking),
+            *(self.snapshots, self.upkeep, self.consolidating),
         )
         self.probing = ConnectionPasses(
             *(self.table, self.connections, self.cluster, self.request, self.writer),

@@ -11,6 +11,7 @@ from agentmemory_operator.connections.handover import Handover
 from agentmemory_operator.connections.link import Endpoint
 from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Server, Servers
+from agentmemory_operator.consolidation.schedule import Consolidating
 from agentmemory_operator.controllers.agent_memory import Passes, Periods
 from agentmemory_operator.lifecycle.cleanup import Cleanup
 from agentmemory_operator.lifecycle.cleanup_schedule import Cleaning
@@ -93,6 +94,7 @@ def passes_over(
         handover=handover,
         cleaning=Cleaning(*(table, never, cluster, clock), cleanup=Cleanup(clock), request=request),
         webhooks=Webhooks(*(table, never, FakeSecrets(), HttpWebhookSender(UNCHECKED), clock), request=request),
+        consolidating=Consolidating(*(table, never, never, cluster, clock), request=request),
         snapshots=SnapshotSchedule(table, cluster, clock, request, NothingToRemove()),
         upkeep=KeyUpkeep(*(table, cluster, clock, request, FakeSecrets()), shards=None, handover=handover),
         rebuilds=Rebuilds(

@@ -17,6 +17,8 @@ from agentmemory_operator.errors import (
     FieldError,
     KeysUnavailable,
     LeadershipLost,
+    ModelAnswerInvalid,
+    ModelUnavailable,
     NamespaceEnding,
     NamespaceFull,
     NoAnswer,
@@ -96,6 +98,8 @@ def test_no_error_is_forgotten() -> None:
         RebuildPaused,
         RebuildUnwanted,
         Unreadable,
+        ModelAnswerInvalid,
+        ModelUnavailable,
     }
     assert raised - set(PROBLEM_OF) == unanswered | of_operator
 

@@ -22,6 +22,14 @@ class EntityOut(Answer):
     role: EntityRole = Field(description="about: whose it is; source: who stored it; mentioned: its text names it.")
 
 
+class ConnectionOut(Answer):
+    """A memory that another belongs together with."""
+
+    id: str
+    description: str = Field(description="Why.")
+    run: str | None = Field(default=None, description="The consolidation that found it; absent: it was imported.")
+
+
 class MemoryOut(Answer):
     """A stored memory: all of this, or what `fields` names; `format: compact` leaves out what is null."""
 
@@ -55,6 +63,7 @@ class MemoryOut(Answer):
     namespace: list[str]
     entities: list[EntityOut] = Field(description="The names that it speaks of; none where it has a zone.")
     supersedes: str | None
+    supersedes_ids: list[str] = Field(description="Of a merged memory: all that it took the place of.")
     superseded_by: str | None
     superseded_at: Time | None
     valid_from: Time | None
@@ -65,6 +74,8 @@ class MemoryOut(Answer):
     last_accessed_at: Time | None
     access_count: int
     pinned: bool
+    connections: list[ConnectionOut] = Field(description="Memories that it belongs together with.")
+    consolidated: bool = Field(description="A consolidation has read it, or made it.")
     zone: ZoneName | None = Field(description="How it is sealed; null: not at all.")
     locked: bool = Field(description="Its key is away, or was deleted: what is sealed is null or empty.")
 

@@ -50,7 +50,7 @@ def compose(
         writer: names this process in the access counts that it writes; no other process has it.
     """
     clock, graphs = hooks.clock, EntityGraphs()
-    access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember()
+    access_counts, remember = AccessCounts(directory.open, clock, writer=writer), Remember(meter.models.long_chain)
     return Services(
         directory=directory,
         recall=Recall(clock, access_counts, MeteredReranker(reranker, meter), graphs),

@@ -42,6 +42,7 @@ MOVE_TO_ALIAS = f"{GROUP}/move-to-alias"
 CLEANUP_REQUESTED_AT = f"{GROUP}/cleanup-requested-at"
 VERIFY_REQUESTED_AT = f"{GROUP}/verify-requested-at"
 APPROVE_CLEANUP = f"{GROUP}/approve-cleanup"
+CONSOLIDATION_REQUESTED = f"{GROUP}/consolidation-requested"
 ROLLBACK = f"{GROUP}/rollback"
 ScopeName = Annotated[str, Field(min_length=1, max_length=69, pattern=SCOPE_PATTERN, description="One shared scope.")]
 UserName = Annotated[

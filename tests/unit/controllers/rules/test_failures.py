@@ -49,6 +49,8 @@ TOLD: dict[str, tuple[str, bool]] = {
     "StorageUnavailable": ("StorageUnavailable", False),
     "KeysUnavailable": ("KeyStoreUnavailable", False),
     "KeysDamaged": ("KeyStoreUnavailable", False),
+    "ModelUnavailable": ("ModelUnavailable", False),
+    "ModelAnswerInvalid": ("ModelAnswersInvalid", True),
     "EmbedderUnavailable": ("Retrying", False),
     "RerankerUnavailable": ("Retrying", False),
     "OutcomeUnknown": ("QdrantUnavailable", False),
