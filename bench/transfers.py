@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from agentmemory_operator.client import MemoryClient
+from agentmemory_client import Client
 from bench.datasets import DIMENSIONS
 from bench.stacks import running
 from bench.tables import machine, render
@@ -55,17 +55,20 @@ def measure(url: str, pid: int, memories: int) -> list[Line]:
         took_s = time.monotonic() - started_s
         lines.append((name, str(count), f"{took_s:.1f}", f"{count / took_s:.0f}", f"{_peak_mib(pid) - before_mib:.0f}"))
 
-    with MemoryClient(url, timeout_s=600) as api:
+    with Client(url, timeout_s=600) as api:
         # What is loaded at the first call is loaded now.
-        api.import_memories(AGENT, "warm", lines_of(20))
-        list(api.export(AGENT, "warm"))
-        api.forget(AGENT, "warm")
-        add("import", lambda: api.import_memories(AGENT, USER, lines_of(memories), include_erased=True).imported)
-        add("the same again", lambda: api.import_memories(AGENT, USER, lines_of(memories)).present)
-        add("export", lambda: sum(1 for _ in api.export(AGENT, USER)))
-        add("export with vectors", lambda: sum(1 for _ in api.export(AGENT, USER, vectors=True)))
-        add("forget, dry run", lambda: int(api.would_forget(AGENT, USER).counts["total"]))
-        add("forget", lambda: int(api.forget(AGENT, USER).counts["total"]))
+        api.agent(AGENT).user("warm").import_memories(lines_of(20))
+        list(api.agent(AGENT).user("warm").export())
+        api.agent(AGENT).forget("warm")
+        add(
+            "import",
+            lambda: api.agent(AGENT).user(USER).import_memories(lines_of(memories), include_erased=True).imported,
+        )
+        add("the same again", lambda: api.agent(AGENT).user(USER).import_memories(lines_of(memories)).present)
+        add("export", lambda: sum(1 for _ in api.agent(AGENT).user(USER).export()))
+        add("export with vectors", lambda: sum(1 for _ in api.agent(AGENT).user(USER).export(vectors=True)))
+        add("forget, dry run", lambda: int(api.agent(AGENT).would_forget(USER).counts["total"]))
+        add("forget", lambda: int(api.agent(AGENT).forget(USER).counts["total"]))
     return lines
 
 

@@ -24,11 +24,11 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 "${PYTHON:-python3}" -m venv "$work/build"
 pip="$work/build/bin/python -m pip --quiet"
 $pip install --require-hashes --only-binary :all: -r requirements/build.txt
-$pip wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" .
+$pip wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" . ./client
 
 "${PYTHON:-python3}" -m venv --without-pip "$target"
 $pip --python "$target/bin/python" install --require-hashes --only-binary :all: -r "$lock"
-$pip --python "$target/bin/python" install --no-deps --no-index --find-links "$work/wheel" agentmemory-operator
+$pip --python "$target/bin/python" install --no-deps --no-index --find-links "$work/wheel" agentmemory-operator agentmemory-client
 # wordllama has no wheel for Linux on arm64. Only the weights in it are read, so the one for amd64 serves everywhere.
 $pip install --require-hashes --only-binary :all: --no-deps --platform manylinux2014_x86_64 -r requirements/weights.txt \
   --target "$("$target/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"

@@ -12,8 +12,8 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 from langgraph.runtime import Runtime
 
-from agentmemory_operator.client import format_context
-from agentmemory_operator.client.langgraph_store import AgentMemoryStore
+from agentmemory_client import format_context
+from agentmemory_client.langgraph_store import AgentMemoryStore
 
 CONTEXT_CHARACTERS = 400
 

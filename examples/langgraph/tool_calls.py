@@ -16,7 +16,7 @@ import httpx
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.state import CompiledStateGraph
 
-from agentmemory_operator.client import ApiError, MemoryClient, format_context
+from agentmemory_client import ApiError, Client, format_context
 
 AGENT = "langgraph-bot"
 URL = os.environ.get("AGENTMEMORY_URL", "http://127.0.0.1:8080")
@@ -35,8 +35,8 @@ class Talk(TypedDict, total=False):
 
 def retrieve_memories(talk: Talk) -> Talk:
     """Find what is known that has to do with the last message."""
-    with MemoryClient(URL) as memory:
-        found = memory.search(AGENT, talk["user_id"], talk["messages"][-1]["content"], top_k=5)
+    with Client(URL) as memory:
+        found = memory.agent(AGENT).user(talk["user_id"]).search(talk["messages"][-1]["content"], top_k=5)
     return {"remembered": format_context([one.content for one in found.results], limit=CONTEXT_CHARACTERS)}
 
 
@@ -57,8 +57,8 @@ def run_tool(call: Message, user_id: str) -> Message:
     """What a call of upsertMemory came to, for the model to read; a refusal too, so that it can call again."""
     arguments = json.loads(call["function"]["arguments"])
     try:
-        with MemoryClient(URL) as memory:
-            stored = memory.put_item(AGENT, ["memories", user_id], arguments.pop("content"), **arguments)
+        with Client(URL) as memory:
+            stored = memory.agent(AGENT).put_item(["memories", user_id], arguments.pop("content"), **arguments)
         answer = {"success": True, "memoryId": stored.memory_id, "key": stored.key, "message": stored.message}
     except ApiError as error:
         answer = {"success": False, "message": str(error)}

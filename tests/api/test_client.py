@@ -1,5 +1,6 @@
 """The Python client against the API itself."""
 
+import importlib
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,14 +10,15 @@ from uuid import uuid4
 
 import pytest
 
-from agentmemory_operator.client import (
+import agentmemory_client
+from agentmemory_client import (
     ApiError,
     ApiUnreachable,
-    AsyncMemoryClient,
+    AsyncClient,
+    Client,
     FieldProblem,
     Found,
     Memory,
-    MemoryClient,
     SearchResult,
     Stored,
 )
@@ -28,19 +30,21 @@ SLOW_OR_UNUSED = ("kopf", "kubernetes", "fastapi", "openai", "aiohttp", "pydanti
 
 @pytest.fixture
 def api(stack: Stack) -> Any:
-    with MemoryClient(stack.api_url) as client:
+    with Client(stack.api_url) as client:
         yield client
 
 
-def test_a_memory_is_stored_found_read_and_deleted(api: MemoryClient, user: str) -> None:
+def test_a_memory_is_stored_found_read_and_deleted(api: Client, user: str) -> None:
     at = datetime(2025, 1, 2, 3, 4, 5, tzinfo=UTC)
-    stored = api.remember(
-        "probe", user, "c", vector=VECTOR, tags=("x", "y"), created_at=at, namespace=["a", "b"], metadata={"n": 1}
+    stored = (
+        api.agent("probe")
+        .user(user)
+        .add("c", vector=VECTOR, tags=("x", "y"), created_at=at, namespace=["a", "b"], metadata={"n": 1})
     )
 
-    found = api.search("probe", user, vector=VECTOR, tags=["x"], filters={"metadata.n": 1}, explain=True)
-    memory = api.get("probe", user, stored.id)
-    api.delete("probe", user, stored.id)
+    found = api.agent("probe").user(user).search(vector=VECTOR, tags=["x"], filters={"metadata.n": 1}, explain=True)
+    memory = api.agent("probe").user(user).get(stored.id)
+    api.agent("probe").user(user).delete(stored.id)
 
     assert (stored.event, stored.recorded) == ("ADD", True)
     assert isinstance(found, SearchResult)
@@ -50,18 +54,18 @@ def test_a_memory_is_stored_found_read_and_deleted(api: MemoryClient, user: str)
     assert "metadata.n" in found.warnings[0]
     assert isinstance(memory, Memory)
     assert (memory.created_at, memory.tags, memory.namespace, memory.metadata) == (at, ("x", "y"), ("a", "b"), {"n": 1})
-    assert list(api.memories("probe", user)) == []
+    assert list(api.agent("probe").user(user).memories()) == []
 
 
-def test_an_answer_can_be_made_smaller(api: MemoryClient, user: str) -> None:
+def test_an_answer_can_be_made_smaller(api: Client, user: str) -> None:
     vector = [0.5, 0.25, *[0.125] * 6]
-    stored = api.remember("probe", user, "c", vector=vector, importance=0.123456, metadata={"n": 0.123456})
+    stored = api.agent("probe").user(user).add("c", vector=vector, importance=0.123456, metadata={"n": 0.123456})
 
-    (whole,) = api.search("probe", user, vector=VECTOR).results
-    (small,) = api.search("probe", user, vector=VECTOR, format="compact").results
-    (listed,) = api.memories("probe", user, format="compact")
-    named = api.search_fields("probe", user, ["id", "content"], vector=VECTOR, format="compact")
-    timed = api.search_fields("probe", user, ["created_at"], vector=VECTOR, terms=True)["results"][0]
+    (whole,) = api.agent("probe").user(user).search(vector=VECTOR).results
+    (small,) = api.agent("probe").user(user).search(vector=VECTOR, format="compact").results
+    (listed,) = api.agent("probe").user(user).memories(format="compact")
+    named = api.agent("probe").user(user).search_fields(["id", "content"], vector=VECTOR, format="compact")
+    timed = api.agent("probe").user(user).search_fields(["created_at"], vector=VECTOR, terms=True)["results"][0]
 
     assert (small.importance, small.metadata, small.score) == (0.1235, {"n": 0.123456}, round(whole.score, 4))
     assert replace(small, importance=0.123456, score=whole.score) == whole
@@ -73,26 +77,28 @@ def test_an_answer_can_be_made_smaller(api: MemoryClient, user: str) -> None:
 
 
 async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) -> None:
-    async with AsyncMemoryClient(stack.api_url) as api:
-        stored = await api.remember("probe", user, "c", vector=VECTOR)
-        found = await api.search("probe", user, vector=VECTOR)
-        memory = await api.get("probe", user, stored.id)
-        listed = [one async for one in api.memories("probe", user, limit=1)]
-        await api.delete("probe", user, stored.id)
-        page = await api.page("probe", user)
-        kept = await api.keep("mind", user, "s", "c", vector=VECTOR)
-        in_mind = await api.working("mind", user, "s")
-        ended = await api.end("mind", user, "s")
-        changed = await api.change(
-            "probe", user, (await api.remember("probe", user, "c", vector=VECTOR)).id, tags=["x"]
+    async with AsyncClient(stack.api_url) as api:
+        stored = await api.agent("probe").user(user).add("c", vector=VECTOR)
+        found = await api.agent("probe").user(user).search(vector=VECTOR)
+        memory = await api.agent("probe").user(user).get(stored.id)
+        listed = [one async for one in api.agent("probe").user(user).memories(limit=1)]
+        await api.agent("probe").user(user).delete(stored.id)
+        page = await api.agent("probe").user(user).page()
+        kept = await api.agent("mind").user(user).keep("s", "c", vector=VECTOR)
+        in_mind = await api.agent("mind").user(user).working("s")
+        ended = await api.agent("mind").user(user).end("s")
+        changed = (
+            await api.agent("probe")
+            .user(user)
+            .change((await api.agent("probe").user(user).add("c", vector=VECTOR)).id, tags=["x"])
         )
-        versions = await api.history("probe", user, changed.id)
-        below = [one async for one in api.children("probe", user, changed.id)]
-        tree = await api.tree("probe", user, changed.id)
-        stats = await api.stats("probe", user)
+        versions = await api.agent("probe").user(user).history(changed.id)
+        below = [one async for one in api.agent("probe").user(user).children(changed.id)]
+        tree = await api.agent("probe").user(user).tree(changed.id)
+        stats = await api.agent("probe").stats(user)
         agents = await api.agents()
-        settings = await api.agent("probe")
-        batch = await api.remember_many("probe", [{"user_id": user, "content": "b", "vector": VECTOR}])
+        settings = await api.agent("probe").info()
+        batch = await api.agent("probe").add_many([{"user_id": user, "content": "b", "vector": VECTOR}])
 
     assert [result.id for result in found.results] == [memory.id] == [one.id for one in listed] == [stored.id]
     assert (page.results, page.next_cursor) == ((), None)
@@ -105,92 +111,93 @@ async def test_the_asynchronous_client_does_the_same(stack: Stack, user: str) ->
     assert (stats.total, stats.types["fact"]["active"], stats.newest) == (1, 1, changed.created_at)
 
 
-def test_a_memory_is_changed_and_its_versions_are_read(api: MemoryClient, user: str) -> None:
-    first = api.remember("probe", user, "first", vector=VECTOR, expires_at=datetime(2999, 1, 1, tzinfo=UTC))
-    changed = api.change("probe", user, first.id, tags=["x"], expires_at=None, pinned=True)
-    api.remember("probe", user, "second", vector=VECTOR, supersedes=first.id)
+def test_a_memory_is_changed_and_its_versions_are_read(api: Client, user: str) -> None:
+    first = api.agent("probe").user(user).add("first", vector=VECTOR, expires_at=datetime(2999, 1, 1, tzinfo=UTC))
+    changed = api.agent("probe").user(user).change(first.id, tags=["x"], expires_at=None, pinned=True)
+    api.agent("probe").user(user).add("second", vector=VECTOR, supersedes=first.id)
 
-    versions = api.history("probe", user, first.id)
+    versions = api.agent("probe").user(user).history(first.id)
 
     assert (changed.tags, changed.expires_at, changed.pinned) == (("x",), None, True)
     assert [(version.content, version.pinned) for version in versions] == [("first", True), ("second", False)]
 
 
-def test_what_is_below_a_memory_comes_as_a_list_and_as_a_tree(api: MemoryClient, user: str) -> None:
-    root = api.remember("probe", user, "root", vector=VECTOR).id
+def test_what_is_below_a_memory_comes_as_a_list_and_as_a_tree(api: Client, user: str) -> None:
+    root = api.agent("probe").user(user).add("root", vector=VECTOR).id
     batch = [{"user_id": user, "content": str(n), "vector": VECTOR, "parent_id": root} for n in range(60)]
-    api.remember_many("probe", batch)  # type: ignore[arg-type]
+    api.agent("probe").add_many(batch)  # type: ignore[arg-type]
 
-    below = [memory.content for memory in api.children("probe", user, root)]
-    tree = api.tree("probe", user, root, limit=5)
+    below = [memory.content for memory in api.agent("probe").user(user).children(root)]
+    tree = api.agent("probe").user(user).tree(root, limit=5)
 
     assert sorted(below) == sorted(str(n) for n in range(60))
     assert (tree.root.id, len(tree.root.children), tree.truncated) == (root, 5, True)
     assert tree.root.children[0].children == ()
 
 
-def test_memories_are_counted(api: MemoryClient, user: str) -> None:
-    api.remember("probe", user, "first", vector=VECTOR)
+def test_memories_are_counted(api: Client, user: str) -> None:
+    api.agent("probe").user(user).add("first", vector=VECTOR)
 
-    assert api.stats("probe", user).total == 1
-    assert api.stats("probe").total >= 1
+    assert api.agent("probe").stats(user).total == 1
+    assert api.agent("probe").stats().total >= 1
 
 
-def test_a_session_keeps_a_few_memories_in_mind_until_it_ends(api: MemoryClient, user: str) -> None:
-    kept = [api.keep("mind", user, "a/b c", content, vector=VECTOR, importance="high") for content in "abcde"]
+def test_a_session_keeps_a_few_memories_in_mind_until_it_ends(api: Client, user: str) -> None:
+    kept = [
+        api.agent("mind").user(user).keep("a/b c", content, vector=VECTOR, importance="high") for content in "abcde"
+    ]
 
-    in_mind = [memory.content for memory in api.working("mind", user, "a/b c")]
-    dropped = [api.end("mind", user, "a/b c") for _ in range(2)]
+    in_mind = [memory.content for memory in api.agent("mind").user(user).working("a/b c")]
+    dropped = [api.agent("mind").user(user).end("a/b c") for _ in range(2)]
 
     assert (kept[0].evicted, kept[4].evicted and kept[4].evicted.content) == (None, "a")
     assert in_mind == ["e", "d", "c", "b"]
     assert dropped == [{"working": 4}, {}]
 
 
-def test_an_item_is_put_read_listed_and_deleted(api: MemoryClient, user: str) -> None:
+def test_an_item_is_put_read_listed_and_deleted(api: Client, user: str) -> None:
     home, shared = ["memories", user], ["docs", "api"]
-    stored = api.put_item("probe", home, "c", key="k", metadata={"n": 1}, vector=VECTOR)
-    api.put_item("probe", shared, "d", user_id=user, vector=VECTOR)
+    stored = api.agent("probe").put_item(home, "c", key="k", metadata={"n": 1}, vector=VECTOR)
+    api.agent("probe").put_item(shared, "d", user_id=user, vector=VECTOR)
 
-    item = api.get_item("probe", home, "k")
-    keys = list(api.keys("probe", home))
-    namespaces = api.namespaces("probe", user_id=user)
-    api.delete_item("probe", home, "k")
+    item = api.agent("probe").get_item(home, "k")
+    keys = list(api.agent("probe").keys(home))
+    namespaces = api.agent("probe").namespaces(user_id=user)
+    api.agent("probe").delete_item(home, "k")
 
     assert (item.id, item.content, item.key, item.metadata) == (stored.memory_id, "c", "k", {"n": 1})
-    assert (keys, len(list(api.keys("probe", shared, user_id=user)))) == (["k"], 1)
+    assert (keys, len(list(api.agent("probe").keys(shared, user_id=user)))) == (["k"], 1)
     assert [(size.namespace, size.items) for size in namespaces] == [(("docs", "api"), 1), (("memories", user), 1)]
     with pytest.raises(ApiError, match="404"):
-        api.get_item("probe", home, "k")
+        api.agent("probe").get_item(home, "k")
 
 
 async def test_the_asynchronous_client_keeps_items_too(stack: Stack, user: str) -> None:
     home = ["memories", user]
-    async with AsyncMemoryClient(stack.api_url) as api:
-        stored = await api.put_item("probe", home, "c", key="k", vector=VECTOR)
-        item = await api.get_item("probe", home, "k")
-        keys = [key async for key in api.keys("probe", home)]
-        namespaces = await api.namespaces("probe", home)
-        await api.delete_item("probe", home, "k")
+    async with AsyncClient(stack.api_url) as api:
+        stored = await api.agent("probe").put_item(home, "c", key="k", vector=VECTOR)
+        item = await api.agent("probe").get_item(home, "k")
+        keys = [key async for key in api.agent("probe").keys(home)]
+        namespaces = await api.agent("probe").namespaces(home)
+        await api.agent("probe").delete_item(home, "k")
 
     assert (item.id, keys, namespaces[0].items) == (stored.memory_id, ["k"], 1)
 
 
-def test_lists_are_read_page_by_page(api: MemoryClient, user: str) -> None:
+def test_lists_are_read_page_by_page(api: Client, user: str) -> None:
     contents = [str(number) for number in range(7)]
-    results = api.remember_many("probe", [{"user_id": user, "content": text, "vector": VECTOR} for text in contents])
+    results = api.agent("probe").add_many([{"user_id": user, "content": text, "vector": VECTOR} for text in contents])
 
-    read = [memory.content for memory in api.memories("probe", user, limit=3, type=["fact", "task"])]
-    page = api.page("probe", user, limit=3)
+    read = [memory.content for memory in api.agent("probe").user(user).memories(limit=3, type=["fact", "task"])]
+    page = api.agent("probe").user(user).page(limit=3)
 
     assert all(isinstance(result, Stored) for result in results)
     assert sorted(read) == contents
     assert (len(page.results), page.next_cursor is not None) == (3, True)
 
 
-def test_one_bad_item_of_a_batch_is_an_error_of_its_own(api: MemoryClient, user: str) -> None:
-    good, bad = api.remember_many(
-        "probe",
+def test_one_bad_item_of_a_batch_is_an_error_of_its_own(api: Client, user: str) -> None:
+    good, bad = api.agent("probe").add_many(
         [{"user_id": user, "content": "c", "vector": VECTOR}, {"user_id": user, "content": " ", "vector": VECTOR}],
     )
 
@@ -199,18 +206,18 @@ def test_one_bad_item_of_a_batch_is_an_error_of_its_own(api: MemoryClient, user:
     assert (bad.status, bad.errors[0].field) == (422, "content")
 
 
-def test_the_same_key_gives_the_same_memory(api: MemoryClient, user: str) -> None:
-    first, again = (api.remember("probe", user, "c", vector=VECTOR, idempotency_key="k") for _ in range(2))
+def test_the_same_key_gives_the_same_memory(api: Client, user: str) -> None:
+    first, again = (api.agent("probe").user(user).add("c", vector=VECTOR, idempotency_key="k") for _ in range(2))
 
     assert first.id == again.id
     with pytest.raises(ApiError) as raised:
-        api.remember("probe", user, "other", vector=VECTOR, idempotency_key="k")
+        api.agent("probe").user(user).add("other", vector=VECTOR, idempotency_key="k")
     assert raised.value.type == "/problems/conflict"
 
 
-def test_a_problem_comes_as_an_error_with_its_fields(api: MemoryClient, user: str) -> None:
+def test_a_problem_comes_as_an_error_with_its_fields(api: Client, user: str) -> None:
     with pytest.raises(ApiError, match="422 Fields of the request are wrong") as raised:
-        api.search("probe", user, vector=VECTOR, filters={"colour": "red"})
+        api.agent("probe").user(user).search(vector=VECTOR, filters={"colour": "red"})
 
     problem = raised.value
     assert (problem.status, problem.type) == (422, "/problems/invalid-request")
@@ -220,27 +227,54 @@ def test_a_problem_comes_as_an_error_with_its_fields(api: MemoryClient, user: st
 
 
 @pytest.mark.parametrize("name", ["no such agent", "../agents", "a/b?c#d"])
-def test_an_agent_s_name_stays_one_part_of_the_path(api: MemoryClient, name: str) -> None:
+def test_an_agent_s_name_stays_one_part_of_the_path(api: Client, name: str) -> None:
     with pytest.raises(ApiError) as raised:
-        api.agent(name)
+        api.agent(name).info()
 
     assert raised.value.status == 404
 
 
-def test_agents_are_listed_with_their_readiness(api: MemoryClient) -> None:
+def test_agents_are_listed_with_their_readiness(api: Client) -> None:
     ready = {agent.agent: agent.ready for agent in api.agents()}
 
     assert (ready["probe"], ready["missing"]) == (True, False)
 
 
 def test_an_api_that_is_not_there_is_named() -> None:
-    with MemoryClient("http://127.0.0.1:9", retries=0) as api, pytest.raises(ApiUnreachable, match=r"127\.0\.0\.1:9"):
-        api.search("probe", str(uuid4()), "q")
+    with Client("http://127.0.0.1:9", retries=0) as api, pytest.raises(ApiUnreachable, match=r"127\.0\.0\.1:9"):
+        api.agent("probe").user(str(uuid4())).search("q")
 
 
 def test_the_client_imports_nothing_that_is_slow() -> None:
-    code = f"import sys, agentmemory_operator.client; print([n for n in {SLOW_OR_UNUSED!r} if n in sys.modules])"
+    code = f"import sys, agentmemory_client; print([n for n in {SLOW_OR_UNUSED!r} if n in sys.modules])"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
 
     assert done.stdout.strip() == "[]"
+
+
+def test_the_former_client_says_where_it_went_and_works_meanwhile(stack: Stack, user: str) -> None:
+    with pytest.warns(DeprecationWarning, match="use agentmemory_client"):
+        former = importlib.import_module("agentmemory_operator.client")
+
+    with former.MemoryClient(stack.api_url) as api:
+        stored = api.remember("probe", user, "c", vector=VECTOR)
+        found = api.search("probe", user, vector=VECTOR).results
+        exported = list(api.export("probe", user))
+        settings = api.agent("probe")
+
+    assert [one.id for one in found] == [line["id"] for line in exported] == [stored.id]
+    assert settings["distance"] == "Cosine"
+    assert set(agentmemory_client.__all__) <= set(dir(former))
+
+
+def test_searches_are_made_together_and_answered_in_order(api: Client, user: str) -> None:
+    words = api.agent("words").user(user)
+    for text in ("pays by invoice", "lives in Ghent"):
+        words.add(text)
+
+    found = words.search_many(["where does she live", "how does she pay"], top_k=1)
+
+    assert [one.results[0].content for one in found] == ["lives in Ghent", "pays by invoice"]
+    with pytest.raises(ApiError):
+        words.search_many(["a", ""])

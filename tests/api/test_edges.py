@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from agentmemory_operator import __version__
 from agentmemory_operator.entrypoints.api.identity.auth import OpenGuard, TokenGuard, build_guard
 from agentmemory_operator.entrypoints.api.memories import routes
 from agentmemory_operator.entrypoints.api.problems import PROBLEMS
@@ -31,6 +32,7 @@ def test_a_request_id_is_echoed(client: httpx.Client) -> None:
     answer = client.get("/v1/agents/nobody", headers={"X-Request-Id": "my-id.7"})
 
     assert answer.headers["x-request-id"] == answer.json()["request_id"] == "my-id.7"
+    assert answer.headers["x-agentmemory-version"] == __version__
 
 
 @pytest.mark.parametrize("sent", [None, "", "with blank", "x" * 129, "<script>"])

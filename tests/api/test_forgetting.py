@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
+from agentmemory_client import ApiError, AsyncClient, Client
 from tests.api.test_asking import run
 from tests.support.command_line import on_terminal
 from tests.support.web.api_stack import Stack
@@ -81,15 +81,15 @@ def test_an_agent_that_is_not_there_is_404_whatever_the_body(client: httpx.Clien
 
 
 def test_the_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
-    with MemoryClient(stack.api_url) as api:
+    with Client(stack.api_url) as api:
         for number in range(3):
-            api.remember(
-                "probe", user, f"m{number}", vector=VECTOR, created_at=datetime(2020 + number, 1, 1, tzinfo=UTC)
+            api.agent("probe").user(user).add(
+                f"m{number}", vector=VECTOR, created_at=datetime(2020 + number, 1, 1, tzinfo=UTC)
             )
 
-        preview = api.would_forget("probe", user, older_than=datetime(2021, 1, 1, tzinfo=UTC))
-        receipt = api.forget("probe", user, older_than=datetime(2021, 1, 1, tzinfo=UTC))
-        receipts = list(api.receipts("probe", user_id=user, limit=1))
+        preview = api.agent("probe").would_forget(user, older_than=datetime(2021, 1, 1, tzinfo=UTC))
+        receipt = api.agent("probe").forget(user, older_than=datetime(2021, 1, 1, tzinfo=UTC))
+        receipts = list(api.agent("probe").receipts(user_id=user, limit=1))
 
     assert (preview.counts["total"], receipt.counts["total"]) == (1, 1)
     assert [(one.id, one.scope) for one in receipts] == [(receipt.id, "older_than")]
@@ -97,11 +97,11 @@ def test_the_client_forgets_and_reads_receipts(stack: Stack, user: str) -> None:
 
 
 async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None:
-    async with AsyncMemoryClient(stack.api_url) as api:
-        receipts = [await api.forget("probe", user) for _ in range(2)]
-        listed = [receipt async for receipt in api.receipts("probe", user_id=user, limit=1)]
+    async with AsyncClient(stack.api_url) as api:
+        receipts = [await api.agent("probe").forget(user) for _ in range(2)]
+        listed = [receipt async for receipt in api.agent("probe").receipts(user_id=user, limit=1)]
         with pytest.raises(ApiError, match="filters"):
-            await api.would_forget("probe", user, filters={"nothing": 1})
+            await api.agent("probe").would_forget(user, filters={"nothing": 1})
 
     assert {receipt.id for receipt in listed} == {receipt.id for receipt in receipts}
 
@@ -122,8 +122,8 @@ def test_the_command_line_tells_first_and_then_forgets(stack: Stack, user: str) 
 
 
 def kept(stack: Stack, user: str) -> int:
-    with MemoryClient(stack.api_url) as api:
-        return int(api.would_forget("words", user).counts["total"])
+    with Client(stack.api_url) as api:
+        return int(api.agent("words").would_forget(user).counts["total"])
 
 
 def test_without_a_terminal_nothing_is_erased_and_the_way_out_is_named(stack: Stack, user: str) -> None:

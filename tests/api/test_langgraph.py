@@ -17,8 +17,8 @@ from langgraph.store.base import (
 )
 from langgraph.store.memory import InMemoryStore
 
-from agentmemory_operator.client import ApiError, MemoryClient
-from agentmemory_operator.client.langgraph_store import AgentMemoryStore
+from agentmemory_client import ApiError, Client
+from agentmemory_client.langgraph_store import AgentMemoryStore
 from tests.support.patience import wait_until
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import Stack, create_collection, running_api
@@ -101,8 +101,8 @@ def test_a_second_put_without_a_ttl_lasts(store: AgentMemoryStore, bots: Stack, 
     store.put(("memories", user), "k", VALUES[0], ttl=60)
     store.put(("memories", user), "k", VALUES[0])
 
-    with MemoryClient(bots.api_url) as api:
-        assert api.get_item("langgraph-bot", ["memories", user], "k").expires_at is None
+    with Client(bots.api_url) as api:
+        assert api.agent("langgraph-bot").get_item(["memories", user], "k").expires_at is None
 
 
 def test_a_value_that_is_found_was_not_updated(store: AgentMemoryStore) -> None:
@@ -322,9 +322,9 @@ def test_what_all_share_is_no_item_of_a_user(store: AgentMemoryStore, bots: Stac
 def test_items_that_came_another_way_are_seen_and_other_memories_are_not(
     store: AgentMemoryStore, bots: Stack, user: str
 ) -> None:
-    with MemoryClient(bots.api_url) as api:
-        api.put_item("langgraph-bot", ["memories", user], "from a tool", key="k", metadata={"n": 1})
-        api.remember("langgraph-bot", user, "a plain memory", namespace=["memories", user])
+    with Client(bots.api_url) as api:
+        api.agent("langgraph-bot").put_item(["memories", user], "from a tool", key="k", metadata={"n": 1})
+        api.agent("langgraph-bot").user(user).add("a plain memory", namespace=["memories", user])
 
     value = {"content": "from a tool", "metadata": {"n": 1}}
     for items in (
@@ -386,5 +386,5 @@ def test_a_model_keeps_what_it_is_told_by_calling_the_tool(bots: Stack, user: st
         "You said:",
         "- I pay by card within 10 days",
     ]
-    with MemoryClient(bots.api_url) as api:
-        assert api.get_item("langgraph-bot", ["memories", user], "payment").metadata == {"from": "chat"}
+    with Client(bots.api_url) as api:
+        assert api.agent("langgraph-bot").get_item(["memories", user], "payment").metadata == {"from": "chat"}

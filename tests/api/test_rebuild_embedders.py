@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.errors import RebuildPaused
-from agentmemory_operator.main.embedding import RebuildEmbedders
+from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.runtime.metrics import render
 from agentmemory_operator.settings import Settings
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource, Prefixes

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
+from agentmemory_client import ApiError, AsyncClient, Client
 from agentmemory_operator.entrypoints.cli.composition import Asking, Inspection
 from agentmemory_operator.entrypoints.cli.memories.transfer import add_transferring
 from agentmemory_operator.main import open_client
@@ -190,11 +190,11 @@ def test_both_ways_take_constant_memory(stack: Stack, user: str) -> None:
         for number in range(1_000):
             yield line(f"{number} {filler}")
 
-    with MemoryClient(stack.api_url) as api:
-        api.import_memories("probe", user, [line("warm")])
-        told = api.import_memories("probe", user, lines())
+    with Client(stack.api_url) as api:
+        api.agent("probe").user(user).import_memories([line("warm")])
+        told = api.agent("probe").user(user).import_memories(lines())
         before_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        count = sum(1 for _ in api.export("probe", user))
+        count = sum(1 for _ in api.agent("probe").user(user).export())
         after_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
     assert told.imported == 1_000
@@ -203,22 +203,22 @@ def test_both_ways_take_constant_memory(stack: Stack, user: str) -> None:
 
 
 def test_the_client_takes_out_what_it_brought_in(stack: Stack, user: str) -> None:
-    with MemoryClient(stack.api_url) as api:
-        told = api.import_memories("probe", user, [line("a"), b"{}\n"])
-        [exported] = api.export("probe", user)
+    with Client(stack.api_url) as api:
+        told = api.agent("probe").user(user).import_memories([line("a"), b"{}\n"])
+        [exported] = api.agent("probe").user(user).export()
         with pytest.raises(ApiError, match="no agent"):
-            list(api.export("nobody", user))
+            list(api.agent("nobody").user(user).export())
 
     assert (told.imported, told.failed, told.errors[0].line) == (1, 1, 2)
     assert (exported["content"], "vector" in exported) == ("a", False)
 
 
 async def test_the_asynchronous_client_does_too(stack: Stack, user: str) -> None:
-    async with AsyncMemoryClient(stack.api_url) as api:
-        await api.import_memories("probe", user, [line("a")])
-        exported = [one async for one in api.export("probe", user, vectors=True)]
+    async with AsyncClient(stack.api_url) as api:
+        await api.agent("probe").user(user).import_memories([line("a")])
+        exported = [one async for one in api.agent("probe").user(user).export(vectors=True)]
         with pytest.raises(ApiError, match="no agent"):
-            await api.import_memories("nobody", user, [line("a")])
+            await api.agent("nobody").user(user).import_memories([line("a")])
 
     assert [len(one["vector"]) for one in exported] == [8]
 
@@ -234,8 +234,8 @@ def run(stack: Stack, *arguments: str) -> Any:
 
 def test_the_command_line_writes_a_file_and_reads_it(stack: Stack, user: str, tmp_path: pathlib.Path) -> None:
     file = tmp_path / "ada.ndjson"
-    with MemoryClient(stack.api_url) as api:
-        api.remember("words", user, "pays by invoice")
+    with Client(stack.api_url) as api:
+        api.agent("words").user(user).add("pays by invoice")
 
     exported = run(stack, "export", "words", "--user", user, "-o", str(file))
     back = run(stack, "import", "words", "-f", str(file), "--user", user)

@@ -383,6 +383,26 @@ def test_the_key_of_an_organisation_goes_by_itself(client: httpx.Client, user: s
     assert read(client, user, memory_id, agent=SEEN)["locked"] is True
 
 
+@pytest.mark.parametrize("zones", [{"organisation": "other"}, None], ids=["another organisation", "no zones any more"])
+def test_the_keys_of_organisations_of_before_go_too(
+    client: httpx.Client, zoned: Stack, keys: Keys, user: str, zones: dict[str, str] | None
+) -> None:
+    memory_id = store(client, user, SECRET, "PROFESSIONAL", agent=SEEN)
+    document = zoned_document(SEEN, zones, **WORDS)
+    if zones is None:
+        del document["spec"]["zones"]
+
+    with (
+        running_api(zoned.qdrant_url, document, zone_keys_of=keys.of) as later,
+        httpx.Client(base_url=later.api_url, timeout=20) as now,
+    ):
+        answer = now.post(f"/v1/agents/{SEEN}/forget", json={"crypto": True, "zone": "PROFESSIONAL"})
+
+    assert (answer.status_code, answer.json()["keys_deleted"]) == (200, ["PROFESSIONAL"])
+    keys.let_known_ones_age()
+    assert read(client, user, memory_id, agent=SEEN)["locked"] is True
+
+
 @pytest.mark.parametrize(
     ("said", "field"),
     [

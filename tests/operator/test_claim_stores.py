@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import pytest
 from kubernetes.aio import client, config
 
-from agentmemory_operator.adapters.folder.claims import FileClaims
+from agentmemory_operator.adapters.folder.kept_files import FileClaims
 from agentmemory_operator.adapters.kubernetes.claims import (
     LABEL,
     PARTS,

@@ -32,6 +32,7 @@ __all__ = ["operator"]
 
 SECRET, FORGED = "the safe opens with 4711", "the system says so"
 EVERYTHING = ("read", "write", "admin", "impersonate", "delegate")
+MODEL_STORES = {"name": "upsertMemory", "arguments": {"content": "of ada", "key": "k"}}
 # None of these names another author, whatever the field is that it would stand in.
 SPOKEN: dict[Endpoint, dict[str, Any]] = {
     ("POST", "/v1/agents/{agent}/memories"): {
@@ -97,6 +98,15 @@ class Voices:
         headers = {"Authorization": f"Bearer {token}"}
         url = f"/v1/agents/{self.workspace.slug}{path}"
         return self.replicas[at].request(method, url, headers=headers, **arguments)
+
+    def model(
+        self, method: str, params: dict[str, Any], holder: str, *, at: int = 0, user: str | None = None
+    ) -> httpx.Response:
+        """Send what a model's host sends to `/mcp`."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        headers = {"Authorization": f"Bearer {self.held.get(holder, holder)}", "Accept": "application/json"}
+        named = {"agent": self.workspace.slug} | ({"user_id": user} if user else {})
+        return self.replicas[at].post("/mcp", params=named, headers=headers, json=body)
 
     def mint(self, user: str = "ada", *verbs: str) -> str:
         body = {"user_id": user, "verbs": list(verbs or EVERYTHING[:3])}
@@ -182,6 +192,27 @@ def test_a_token_of_one_replica_is_known_to_the_other(voices: Voices) -> None:
 
     assert [voices.reads(token, "bob", at=at) for at in (0, 1)] == [200, 200]
     assert [voices.reads(token, "ada", at=at) for at in (0, 1)] == [403, 403]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_model_speaks_for_the_user_of_the_token_alone(voices: Voices, at: int) -> None:
+    voices.ask("POST", "/memories", voices.held["chief"], json={"user_id": "bob", "content": SECRET, "vector": VECTOR})
+    tools = voices.model("tools/list", {}, "token", at=at).json()["result"]["tools"]
+    own = voices.model("tools/call", MODEL_STORES, "token", at=at).json()["result"]
+    as_bob = voices.model("tools/call", MODEL_STORES, "bound", at=at, user="bob").json()["result"]
+    named = {"name": "upsertMemory", "arguments": {"content": FORGED, "user_id": "bob"}}
+    argued = [voices.model("tools/call", named, holder, at=at).json()["result"] for holder in ("token", "bound")]
+    unknown = voices.model("initialize", {}, "nobody", at=at)
+
+    assert all("user_id" not in tool["inputSchema"]["properties"] for tool in tools)
+    assert "may not act for user 'bob'" in as_bob["content"][0]["text"]
+    assert [result["isError"] for result in (as_bob, *argued)] == [True, True, True]
+    assert "user_id" in argued[0]["content"][0]["text"]
+    assert "no user is named" in argued[1]["content"][0]["text"]
+    # It was let through: what is missing is the vector that this agent's callers send.
+    assert "vector" in own["content"][0]["text"]
+    assert unknown.status_code == 401
+    assert FORGED not in voices.memories("bob").values()
 
 
 def test_a_tenant_reads_no_key(voices: Voices, control_plane: ControlPlane) -> None:

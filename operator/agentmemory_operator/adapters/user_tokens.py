@@ -1,5 +1,9 @@
-"""User tokens as JSON Web Tokens, behind a prefix that tells them from those of ServiceAccounts."""
+"""User tokens as JSON Web Tokens, behind a prefix that tells them from those of ServiceAccounts, and their keys."""
 
+import base64
+import binascii
+import hashlib
+import secrets
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
 PREFIX = "amu_"
 ALGORITHM = "HS256"
 ISSUER, AUDIENCE = "agentmemory", "agentmemory-user"
+KEY_BYTES = 32
 # 256 characters of a user, 12 bytes each as JSON writes them, in base64; and the rest.
 MOST_CHARS = 8192
 # By how much clocks of replicas may differ.
@@ -100,3 +105,19 @@ def _caller_of(claims: Mapping[str, Any]) -> Caller:
         verbs=verbs,
     )
     return Caller(namespace, name, is_unbounded=not name, delegation=delegation)
+
+
+def new_key() -> str:
+    """The text of a key that nobody knows."""
+    return base64.b64encode(secrets.token_bytes(KEY_BYTES)).decode()
+
+
+def key_from(text: str) -> SigningKey | None:
+    """The key of a text; None where that holds too little."""
+    try:
+        secret = base64.b64decode(text.strip(), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if len(secret) < KEY_BYTES:
+        return None
+    return SigningKey(hashlib.sha256(b"agentmemory key id\n" + secret).hexdigest()[:16], secret)

@@ -103,8 +103,11 @@ class AgentRights:
         return self.scopes.allowed(DEFAULT_SCOPES)
 
 
-def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Verb) -> AgentRights:
+def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Verb | None) -> AgentRights:
     """The rights of a caller that may do this with the agent.
+
+    Args:
+        verb: None is anything.
 
     Raises:
         NotFound: there is no such agent, or the caller may do nothing with it: it cannot tell which.
@@ -114,7 +117,7 @@ def rights_to(directory: AgentDirectory, slug: str, *, caller: Caller, verb: Ver
     allowed = _verbs(caller, settings)
     if not allowed:
         raise unknown_agent(slug)
-    if verb not in allowed:
+    if verb is not None and verb not in allowed:
         way_out = f"add {verb} to its verbs in the object's spec.access.subjects"
         if caller.delegation is not None:
             way_out = "none has it" if verb is Verb.DELEGATE else f"ask for a token with {verb}"

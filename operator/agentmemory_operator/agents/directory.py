@@ -133,12 +133,14 @@ class _Entry:
 
     Attributes:
         namespace: the one that the slug belongs to; None lets the oldest object have it.
+        winner: the claim of the object that has it; None where no object may.
     """
 
     slug: str
     upcoming: Upcoming
     namespace: str | None = None
     claims: dict[str, AgentClaim] = field(default_factory=dict)
+    winner: AgentClaim | None = None
     opened: _Opened | None = None
     is_stale: bool = True
     read_s: float = 0.0
@@ -170,24 +172,26 @@ class _Entry:
     def belongs_to(self, namespace: str | None) -> bool:
         """Note which namespace has the slug; tell whether an object of it is there."""
         if namespace != self.namespace:
-            self.namespace, self.is_stale = namespace, True
-        return any(self._may_have(claim) for claim in self.claims.values())
+            self.namespace = namespace
+            self.decide()
+        return self.winner is not None
 
-    def _may_have(self, claim: AgentClaim) -> bool:
-        return self.namespace in (None, claim.settings.namespace)
+    def decide(self) -> None:
+        """Give the slug to the oldest object that may have it; its collection is read again at the next use."""
+        claims = [claim for claim in self.claims.values() if self.namespace in (None, claim.settings.namespace)]
+        self.winner = min(claims, key=lambda claim: claim.seniority, default=None)
+        self.is_stale = True
 
     @property
     def settings(self) -> AgentSettings:
-        """Of the oldest object that may have the slug.
+        """Of the object that has the slug.
 
         Raises:
             NotFound: there is none any more; the last may go while a request waits.
         """
-        claims = filter(self._may_have, self.claims.values())
-        claim = min(claims, key=lambda claim: claim.seniority, default=None)
-        if claim is None:
+        if self.winner is None:
             raise unknown_agent(self.slug)
-        return claim.settings
+        return self.winner.settings
 
 
 class AgentDirectory:
@@ -235,14 +239,14 @@ class AgentDirectory:
         slug = claim.settings.slug
         entry = self._entries.setdefault(slug, _Entry(slug, Upcoming(self._make_embedder)))
         entry.claims[claim.uid] = claim
-        entry.is_stale = True
+        entry.decide()
 
     def remove(self, slug: str, uid: str) -> None:
         """Forget an object; the slug goes to the next oldest that claims it."""
         entry = self._entries.get(slug)
         if entry is None or entry.claims.pop(uid, None) is None:
             return
-        entry.is_stale = True
+        entry.decide()
         if not entry.claims:
             del self._entries[slug]
 

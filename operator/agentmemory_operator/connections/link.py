@@ -144,14 +144,13 @@ class _Held(Generic[S]):
             return await work(self.store)
         finally:
             self.uses -= 1
-            await self._close_unused()
+            if self.is_retired:
+                await self.retire()
 
     async def retire(self) -> None:
+        """Close the store, now or after its last use."""
         self.is_retired = True
-        await self._close_unused()
-
-    async def _close_unused(self) -> None:
-        if self.is_retired and not self.uses:
+        if not self.uses:
             await self.store.close()
 
 

@@ -51,8 +51,11 @@ class PointStores(Resolver["LinkedPoints"]):
             self._drop(place)
         with _unavailable():
             document = await self._find_allowed(key, settings.namespace)
-            linked = self._linked(place, document)
-            await linked.open()
+            linked = self._links.get(place)
+            if linked is None or linked.spec != document.get("spec"):
+                linked = self._renew(place, document)
+            if not linked.is_open:
+                await linked.open()
         return linked
 
     def capabilities_of(self, settings: AgentSettings) -> frozenset[str]:
@@ -71,12 +74,10 @@ class PointStores(Resolver["LinkedPoints"]):
         """Close the stores that an agent has to itself, after their last use."""
         self._drop(*[place for place in self._links if place[1] == slug])
 
-    def _linked(self, place: Place, document: Json) -> "LinkedPoints":
-        linked = self._links.get(place)
-        if linked is None or linked.spec != document.get("spec"):
-            self._drop(place)
-            secrets = self._secrets_of(place[1]) if self._secrets_of else self._secrets
-            linked = self._links[place] = LinkedPoints(document, Link(secrets, self._open_store, has_nodes=False))
+    def _renew(self, place: Place, document: Json) -> "LinkedPoints":
+        self._drop(place)
+        secrets = self._secrets_of(place[1]) if self._secrets_of else self._secrets
+        linked = self._links[place] = LinkedPoints(document, Link(secrets, self._open_store, has_nodes=False))
         return linked
 
 
@@ -88,16 +89,19 @@ class LinkedPoints(ForwardingPoints):
 
     Attributes:
         spec: the connection's, as it came.
+        is_open: its Secrets were read.
     """
 
     def __init__(self, document: Json, link: Link[PointStore]) -> None:
         self._document = document
         self._link = link
         self.spec: Any = document.get("spec")
+        self.is_open = False
 
     async def open(self) -> None:
-        """Read the Secrets, if they were not read yet; raises as `Link.open`."""
+        """Read the Secrets; raises as `Link.open`."""
         await self._link.open(self._document)
+        self.is_open = True
 
     async def close(self) -> None:
         """Close the connections after their last use."""

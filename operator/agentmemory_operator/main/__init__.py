@@ -17,7 +17,7 @@ from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.settings import SettingInvalid, Settings
 
 if TYPE_CHECKING:
-    from agentmemory_operator.client import AsyncMemoryClient
+    from agentmemory_client import AsyncClient
 
 
 def run() -> None:
@@ -93,11 +93,11 @@ def _verbs(settings: Settings) -> Verbs:
 
 
 @asynccontextmanager
-async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncMemoryClient]":
+async def open_client(url: str, token: str | None) -> "AsyncIterator[AsyncClient]":
     """Open the client of the API; its errors become ours."""
-    client = import_module("agentmemory_operator.client")
+    client = import_module("agentmemory_client")
     try:
-        async with client.AsyncMemoryClient(url, token=token, retries=1) as opened:
+        async with client.AsyncClient(url, token=token, retries=1) as opened:
             yield opened
     except (client.ApiError, client.ApiUnreachable) as exc:
         raise AgentMemoryError(str(exc)) from exc

@@ -6,8 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from agentmemory_operator.adapters.folder.cluster_id import find_cluster_id
+from agentmemory_operator.adapters.folder.kept_files import FileSigningKey
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.signing_key import FileSigningKey
 from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.entrypoints.cli.composition import ApiOptions
 from agentmemory_operator.entrypoints.operator.following import follow_folder

@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 from types import ModuleType
 
-from agentmemory_operator.adapters.folder.claims import FileClaims
 from agentmemory_operator.adapters.folder.cluster_id import keep_cluster_id
+from agentmemory_operator.adapters.folder.kept_files import FileClaims, FileSigningKey
 from agentmemory_operator.adapters.folder.objects import ManifestFolder
-from agentmemory_operator.adapters.folder.signing_key import FileSigningKey
 from agentmemory_operator.adapters.folder.zone_keys import FileKeyShards
 from agentmemory_operator.adapters.http.asgi_server import serving
 from agentmemory_operator.adapters.qdrant.calls import CallWatch
@@ -24,9 +23,9 @@ from agentmemory_operator.entrypoints.operator.following import follow_folder, p
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.main.api import Api, Outside
 from agentmemory_operator.main.egress import egress_of
-from agentmemory_operator.main.embedding import RebuildEmbedders
 from agentmemory_operator.main.operator import Operator, OperatorPorts
 from agentmemory_operator.main.processes import LOOPBACK, open_tracer, say, until_stopped
+from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.runtime.metrics import call_counter
 from agentmemory_operator.runtime.metrics_api import ApiMeter

@@ -10,17 +10,13 @@ from agentmemory_operator.connections.embedders import (
     EmbeddingMeter,
     MeteredEmbedder,
     RekeyedEmbedder,
-    with_prefixes,
 )
 from agentmemory_operator.connections.rules.handover import embedding_key
-from agentmemory_operator.errors import RebuildPaused, SpecInvalid
 from agentmemory_operator.main.egress import egress_of
 from agentmemory_operator.ports.embedding import Embedder
 from agentmemory_operator.ports.kubernetes import Secrets
-from agentmemory_operator.rebuilds.budget import RebuildMeter
 from agentmemory_operator.settings import Settings
-from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource, effective_embedding
-from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource
 
 
 @runtime_checkable
@@ -80,40 +76,3 @@ class Embedders:
         else:
             embedder = make(self._own_key)
         return MeteredEmbedder(embedder, self._meter, provider=source.provider)
-
-
-class RebuildEmbedders:
-    """Opens what embeds for rebuilds; what was opened once serves every later run, with its connections.
-
-    Args:
-        secrets: where keys are read, in the namespace of their object, for their service alone.
-    """
-
-    def __init__(self, settings: Settings, secrets: Secrets) -> None:
-        self.meter = RebuildMeter()
-        self._embedders = Embedders(settings, self.meter)
-        self._secrets = secrets
-        self._opened: dict[tuple[str, EmbeddingSource, EmbeddingSettings], Embedder] = {}
-        self.close = self._embedders.close
-
-    async def open(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
-        """The embedder of a rebuild's target.
-
-        Raises:
-            RebuildPaused: it cannot be opened before somebody has mended something.
-        """
-        settings, namespace = effective_embedding(memory), memory.metadata.namespace
-        opened = self._opened.get((namespace, source, settings))
-        if opened is None:
-            try:
-                opened = await self._open(source, settings, namespace)
-            except SpecInvalid as exc:
-                raise RebuildPaused(str(exc)) from exc
-            self._opened[namespace, source, settings] = opened
-        return opened
-
-    async def _open(self, source: EmbeddingSource, settings: EmbeddingSettings, namespace: str) -> Embedder:
-        if source.provider == "none":
-            raise SpecInvalid("InvalidSpec", "spec.embedding.provider: none makes no vectors, callers send them")
-        embedder = await self._embedders.open(source, settings, namespace=namespace, secrets=self._secrets)
-        return with_prefixes(embedder, source.prefixes)

@@ -42,10 +42,9 @@ from agentmemory_operator.lifecycle.erasure_mirror import ErasureMirror
 from agentmemory_operator.lifecycle.erasure_replay import Erasures
 from agentmemory_operator.lifecycle.erasure_restore import RestoredErasures
 from agentmemory_operator.main.egress import beside_api_server, egress_of
-from agentmemory_operator.main.embedding import RebuildEmbedders
 from agentmemory_operator.main.leading import led_calls, open_leadership, open_led_cluster, open_led_transport
 from agentmemory_operator.main.processes import default_host, open_tracer, say
-from agentmemory_operator.main.rebuilds import abandon, rebuild_steps
+from agentmemory_operator.main.rebuilds import RebuildEmbedders, abandon, rebuild_steps
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.main.zone_keys import open_key_shards
 from agentmemory_operator.ports.access import SigningKeyMaker

@@ -1,11 +1,17 @@
-"""What carries rebuilds out, step by step."""
+"""What carries rebuilds out: their steps, and what embeds for them."""
 
 from collections.abc import Callable
 
 from agentmemory_operator.collections.announce import AliasLocks
 from agentmemory_operator.collections.previous import restore_source
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, RebuildStep
+from agentmemory_operator.connections.embedders import with_prefixes
 from agentmemory_operator.connections.resolve import Server
+from agentmemory_operator.errors import RebuildPaused, SpecInvalid
+from agentmemory_operator.main.embedding import Embedders
+from agentmemory_operator.ports.embedding import Embedder
+from agentmemory_operator.ports.kubernetes import Secrets
+from agentmemory_operator.rebuilds.budget import RebuildMeter
 from agentmemory_operator.rebuilds.catch_up import catch_up
 from agentmemory_operator.rebuilds.controller import StepWork
 from agentmemory_operator.rebuilds.converge import Convergence
@@ -15,6 +21,46 @@ from agentmemory_operator.rebuilds.move import Move
 from agentmemory_operator.rebuilds.plain import keep
 from agentmemory_operator.rebuilds.verify import RebuildVerification
 from agentmemory_operator.runtime.cache import Key, key_of_memory
+from agentmemory_operator.settings import Settings
+from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, EmbeddingSource, effective_embedding
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
+
+
+class RebuildEmbedders:
+    """Opens what embeds for rebuilds; what was opened once serves every later run, with its connections.
+
+    Args:
+        secrets: where keys are read, in the namespace of their object, for their service alone.
+    """
+
+    def __init__(self, settings: Settings, secrets: Secrets) -> None:
+        self.meter = RebuildMeter()
+        self._embedders = Embedders(settings, self.meter)
+        self._secrets = secrets
+        self._opened: dict[tuple[str, EmbeddingSource, EmbeddingSettings], Embedder] = {}
+        self.close = self._embedders.close
+
+    async def open(self, source: EmbeddingSource, memory: AgentMemory) -> Embedder:
+        """The embedder of a rebuild's target.
+
+        Raises:
+            RebuildPaused: it cannot be opened before somebody has mended something.
+        """
+        settings, namespace = effective_embedding(memory), memory.metadata.namespace
+        opened = self._opened.get((namespace, source, settings))
+        if opened is None:
+            try:
+                opened = await self._open(source, settings, namespace)
+            except SpecInvalid as exc:
+                raise RebuildPaused(str(exc)) from exc
+            self._opened[namespace, source, settings] = opened
+        return opened
+
+    async def _open(self, source: EmbeddingSource, settings: EmbeddingSettings, namespace: str) -> Embedder:
+        if source.provider == "none":
+            raise SpecInvalid("InvalidSpec", "spec.embedding.provider: none makes no vectors, callers send them")
+        embedder = await self._embedders.open(source, settings, namespace=namespace, secrets=self._secrets)
+        return with_prefixes(embedder, source.prefixes)
 
 
 def rebuild_steps(locks: AliasLocks, is_cleaned: Callable[[Key], bool]) -> dict[RebuildStep, StepWork]:

@@ -4,17 +4,17 @@ import logging
 from dataclasses import dataclass, field, replace
 
 from agentmemory_operator.collections.rules.outcome import Reconciled
-from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
+from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord, recall_to_json
 from agentmemory_operator.collections.rules.refusals import Refusal
 from agentmemory_operator.ports.base import Clock, Json
 from agentmemory_operator.ports.kubernetes import Cluster, Event
 from agentmemory_operator.rebuilds.rules.probes import approval_of
-from agentmemory_operator.rebuilds.rules.status import rebuild_status
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, Statuses, owned_memory
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason
-from agentmemory_operator.spec.kinds.rebuild import RebuildState, is_under_way
+from agentmemory_operator.spec.kinds.rebuild import RebuildState, RebuildStatus, RecallStatus, is_under_way
 from agentmemory_operator.spec.printable import printable_lines
+from agentmemory_operator.spec.times import render_time
 
 log = logging.getLogger(__name__)
 
@@ -129,3 +129,30 @@ def _without_own_room(refusal: Refusal | None, told: Json) -> Refusal | None:
     if not is_under_way(told) or told.get("digest") != refusal.digest:
         return refusal
     return replace(refusal, reason=Reason.REBUILD_RUNNING, message="another collection is being made; this one serves")
+
+
+def rebuild_status(record: RebuildRecord, state: RebuildState, message: str, *, ended: str | None = None) -> Json:
+    """A rebuild as people see it.
+
+    Args:
+        message: what it does or waits for; empty says nothing.
+        ended: when it ended, RFC 3339 UTC.
+    """
+    status = RebuildStatus(
+        kind=record.kind,
+        state=state,
+        step=record.step,
+        digest=record.digest,
+        source=record.source,
+        target=record.target,
+        copied=record.copied,
+        total=record.total,
+        embedding_calls=record.calls,
+        recall=RecallStatus.model_validate(recall_to_json(record.recall)) if record.recall else None,
+        start_time=render_time(record.begun_ms),
+        move_time=render_time(record.moved_ms) if record.moved_ms is not None else None,
+        end_time=ended,
+        pause_ms=record.pause_ms,
+        message=printable_lines(message) or None,
+    )
+    return status.model_dump(mode="json", by_alias=True, exclude_none=True)

@@ -1,7 +1,7 @@
 """Whether a restore may go on: its AgentMemory, and the other restores into it."""
 
+from agentmemory_operator.collections.rules.rebuild_record import is_moving
 from agentmemory_operator.ports.base import Json
-from agentmemory_operator.rebuilds.rules.status import is_moving
 from agentmemory_operator.restores.job import RestoreJob
 from agentmemory_operator.restores.rules.checks import Contender, one_before
 from agentmemory_operator.restores.rules.status import has_ended, is_rolling_back

@@ -109,7 +109,8 @@ class Swap:
         if found is not None:
             changes |= {METADATA_KEY: marker_to_json(handed_over(found, ours))}
             if not found.is_same_object(ours):
-                changes |= {ORIGIN_KEY: metadata.get(ORIGIN_KEY) or task.source.agent or found.name}
+                origin = metadata.get(ORIGIN_KEY) or task.source.agent or found.agent or found.name
+                changes |= {ORIGIN_KEY: origin}
         # In one call: once the marker is ours, nothing else tells whose it was.
         await task.server.snapshots.write_metadata(task.physical, changes)
         return f"it was {found.namespace}/{found.name}'s" if found else "it was nobody's"

@@ -19,14 +19,15 @@ from functools import partial
 from itertools import islice
 from typing import TypeVar
 
-from agentmemory_operator.errors import KeysUnavailable, SpecInvalid, TransientError
+from agentmemory_operator.errors import KeysUnavailable
 from agentmemory_operator.ports.base import Clock
 from agentmemory_operator.ports.zone_keys import KeyShards
+from agentmemory_operator.zones.destruction import destroy_scope, destroy_zone
 from agentmemory_operator.zones.known_shards import KnownShards
+from agentmemory_operator.zones.known_wrapping import KnownWrapping
 from agentmemory_operator.zones.rotation import is_due, rotated
 from agentmemory_operator.zones.rules.cipher import keyed_hash
 from agentmemory_operator.zones.rules.entries import (
-    FIRST_SHARD,
     KEY_BYTES,
     LEVELS,
     KeyEntry,
@@ -52,9 +53,6 @@ MOST_SHARDS = 256
 MOST_ABSENT = 100_000
 MOST_OPEN_KEYS = 10_000
 MOST_RINGS = 1_000
-
-LOOK_AGAIN_MS = 1_000
-"""Wrapping keys that are away, or not those wanted, are read again no more often."""
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -115,14 +113,6 @@ class _Opened:
     at_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Wrapping:
-    """What a reading of an agent's wrapping keys came to, and when it began; None where they were away."""
-
-    keys: WrappingKeys | None
-    at_ms: int
-
-
 class Keyring:
     """Keeps the keys of all agents of a process.
 
@@ -135,7 +125,7 @@ class Keyring:
         self._clock = clock
         self._shards = KnownShards(shards, clock, fresh_ms=FRESH_MS, most_keys=MOST_KNOWN_KEYS)
         self._open: OrderedDict[tuple[Ring, str], _Opened] = OrderedDict()
-        self._wrapping: OrderedDict[Ring, _Wrapping] = OrderedDict()
+        self._wrapping = KnownWrapping(clock, fresh_ms=FRESH_MS, most=MOST_RINGS)
         self._absent: OrderedDict[tuple[Ring, str], int] = OrderedDict()
 
     async def writing(self, keys: AgentKeys, zone: str, owner: str) -> DataKey:
@@ -149,22 +139,24 @@ class Keyring:
         Raises:
             KeysUnavailable: the keys, or the wrapping key, are away; or there is no room for another key.
         """
-        scope = scope_hash(zone, owner)
+        scope, above = scope_hash(zone, owner), None
         for level in range(LEVELS):
             shard = await self._shards.recent(keys.ring, shard_at(scope, level))
-            if (key := await self._active(keys, shard, scope)) is not None:
+            key = await self._active(keys, shard, scope)
+            if key is None and not shard.is_closed:
+                shard = await self._with_new_key(keys, shard, above, zone=zone, scope=scope)
+                key = await self._active(keys, shard, scope)
+            if key is not None:
+                await self._mark(keys.ring, above, shard.name)
                 return key
-            if not shard.is_closed:
-                shard = await self._with_new_key(keys, shard, zone=zone, scope=scope)
-            if (key := await self._active(keys, shard, scope)) is not None:
-                return key
+            above = shard
         raise KeysUnavailable(
             f"agent {keys.ring} has no room for another key: erase users who are gone",
             retry_after_s=_FULL_RETRY_AFTER_S,
         )
 
     async def known(self, keys: AgentKeys, zone: str, owner: str) -> DataKey | None:
-        """The key that an owner's memories of a zone are sealed with; None where none was made, and none is made.
+        """The key that an owner's memories of a zone are sealed with; None where none was made. Nothing is written.
 
         Raises:
             KeysUnavailable: the keys, or the wrapping key, are away.
@@ -175,9 +167,9 @@ class Keyring:
             # Another replica may have made it since.
             for read in (self._shards.recent, self._shards.now):
                 shard = await read(keys.ring, name)
-                if (key := await self._active(keys, shard, scope)) is not None:
+                if (key := await self._in_use(keys, shard, scope)) is not None:
                     return key
-            if not shard.is_closed:
+            if not shard.is_closed and not shard.is_full:
                 return None
         return None
 
@@ -264,26 +256,23 @@ class Keyring:
         Raises:
             KeysUnavailable: the keys are away; some may be destroyed. It may be called again.
         """
-        destroyed: set[str] = set()
-        for scope in (scope_hash(zone, owner) for zone in zones):
-            for level in range(LEVELS):
-                gone, is_closed = await self._without(keys.ring, shard_at(scope, level), scope)
-                destroyed |= gone
-                if not is_closed:
-                    break
+        scopes = [scope_hash(zone, owner) for zone in zones]
+        gone = [await destroy_scope(self._shards, keys.ring, scope) for scope in scopes]
+        return self._forgotten(keys.ring, set().union(*gone))
+
+    async def destroy_zone(self, keys: AgentKeys, zone: str) -> list[str]:
+        """Destroy all keys of a zone, whoever owns them; return their ids. No wrapping key is asked for.
+
+        Raises:
+            KeysUnavailable: the keys are away; some may be destroyed. It may be called again.
+        """
+        return self._forgotten(keys.ring, await destroy_zone(self._shards, keys.ring, zone))
+
+    def _forgotten(self, ring: Ring, destroyed: set[str]) -> list[str]:
+        """Open nothing with these any more; return them in order."""
         for key_id in destroyed:
-            self._open.pop((keys.ring, key_id), None)
+            self._open.pop((ring, key_id), None)
         return sorted(destroyed)
-
-    async def _without(self, ring: Ring, name: str, scope: str) -> tuple[set[str], bool]:
-        """Take a scope's keys out of a shard; return their ids, and whether the shard is closed."""
-        gone: set[str] = set()
-
-        def drop(shard: Shard) -> Shard:
-            gone.update(key_id for key_id, entry in shard.entries.items() if entry.scope == scope)
-            return shard.without_scope(scope)
-
-        return gone, (await self._shards.change(ring, name, drop)).is_closed
 
     async def _active(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
         """The key of a scope that is in use in a shard, replaced where it is too old."""
@@ -293,11 +282,20 @@ class Keyring:
             wrapping, _ = await self._wrapping_keys(keys, shard.entries[key_id].by)
             replace_old = partial(rotated, wrapping=wrapping, before_ms=before_ms, now_ms=now_ms)
             shard = await self._shards.change(keys.ring, shard.name, replace_old)
-            key_id = active_in(shard.entries, scope)
+        return await self._in_use(keys, shard, scope)
+
+    async def _in_use(self, keys: AgentKeys, shard: Shard, scope: str) -> DataKey | None:
+        """The key of a scope that is in use in a shard, however old."""
+        key_id = active_in(shard.entries, scope)
         return None if key_id is None else await self._opened(keys, key_id, shard.entries[key_id])
 
-    async def _with_new_key(self, keys: AgentKeys, known: Shard, *, zone: str, scope: str) -> Shard:
+    async def _with_new_key(
+        self, keys: AgentKeys, known: Shard, above: Shard | None, *, zone: str, scope: str
+    ) -> Shard:
         """A shard with a key for a scope, unless there is one by now, or no room for any.
+
+        Args:
+            above: the closed one that leads to it; None for the first.
 
         Raises:
             KeysUnavailable: the keys, or the wrapping key, are away; or all keys of the agent, or of this shard, are
@@ -311,16 +309,29 @@ class Keyring:
             has_place = not shard.is_closed and not shard.is_full and (may_begin or bool(shard.version))
             return shard.with_key(key_id, entry) if has_place and not active_in(shard.entries, scope) else shard
 
-        may_begin = known.name != FIRST_SHARD and not known.version
+        may_begin = False
         shard = await self._shards.change(keys.ring, known.name, add)
-        if may_begin or shard.version:
+        if shard.version:
             return shard
-        may_begin = not await keys.has_sealed()
+        may_begin = await self._was_never_there(keys, known.name, above)
         # Another replica may have made it since, and have sealed the first memory.
         shard = await self._shards.change(keys.ring, known.name, add)
         if not may_begin and not shard.version:
             raise _lost(keys.ring, known.name)
         return shard
+
+    async def _was_never_there(self, keys: AgentKeys, name: str, above: Shard | None) -> bool:
+        """Whether a shard that is not there is not one that was lost."""
+        if above is None:
+            return not await keys.has_sealed()
+        now = await self._shards.now(keys.ring, above.name)
+        is_lost_too = bool(above.version) and not now.version
+        return not is_lost_too and not now.leads_to(name)
+
+    async def _mark(self, ring: Ring, above: Shard | None, name: str) -> None:
+        """Have it written down that a shard is there, before anything is sealed with its keys."""
+        if above is not None and not above.leads_to(name):
+            await self._shards.change(ring, above.name, lambda shard: shard.leading_to(name))
 
     async def _opened(self, keys: AgentKeys, key_id: str, entry: KeyEntry) -> DataKey:
         place = keys.ring, key_id
@@ -336,24 +347,7 @@ class Keyring:
         return key
 
     async def _wrapping_keys(self, keys: AgentKeys, wanted: str = "") -> tuple[WrappingKeys, int]:
-        """The wrapping keys of an agent, and when they were read: again where they lack one, as after a rotation."""
-        known = self._wrapping.get(keys.ring)
-        has_wanted = known is not None and known.keys is not None and (not wanted or wanted in known.keys.fingerprints)
-        if known is None or self._age_ms(known.at_ms) >= (FRESH_MS if has_wanted else LOOK_AGAIN_MS):
-            known = await self._read_wrapping_keys(keys)
-            _remember(self._wrapping, keys.ring, known, MOST_RINGS)
-        if known.keys is None:
-            message = f"the wrapping key of agent {keys.ring} is away: see the object's condition KeysUnavailable"
-            raise KeysUnavailable(message, retry_after_s=_RETRY_AFTER_S)
-        return known.keys, known.at_ms
-
-    async def _read_wrapping_keys(self, keys: AgentKeys) -> _Wrapping:
-        at_ms = self._clock.now_ms()
-        try:
-            return _Wrapping(await keys.wrapping(), at_ms)
-        except (SpecInvalid, TransientError) as exc:
-            log.warning("agent %s: %s", keys.ring, exc)
-            return _Wrapping(None, at_ms)
+        return await self._wrapping.of(keys.ring, keys.wrapping, wanted)
 
     def _age_ms(self, at_ms: int) -> float:
         """How old something is; a clock that was set back makes it older than anything."""

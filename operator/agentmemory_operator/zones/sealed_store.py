@@ -21,6 +21,7 @@ from agentmemory_operator.zones.rules.sealing import (
     HASH_KEY,
     PROFESSIONAL,
     SEALED_KEY,
+    USER_ZONES,
     ZONE_KEY,
     Envelope,
     Payload,
@@ -77,13 +78,14 @@ class ZoneKeys:
         return await self.keyring.known(self.keys, zone, self.owner_of(zone, user_id))
 
     async def destroy(self, user_id: str, zones: Sequence[str]) -> None:
-        """Delete the keys of a user, or of the organisation, for good.
+        """Delete the keys of a user for good; of PROFESSIONAL those of every organisation that the object ever named.
 
         Raises:
             KeysUnavailable: they cannot be reached now; some may be gone.
         """
-        for zone in zones:
-            await self.keyring.destroy(self.keys, owner=self.owner_of(zone, user_id), zones=[zone])
+        if PROFESSIONAL in zones:
+            await self.keyring.destroy_zone(self.keys, PROFESSIONAL)
+        await self.keyring.destroy(self.keys, owner=user_id, zones=[zone for zone in zones if zone in USER_ZONES])
 
     async def reading(self, ids: set[str]) -> Mapping[str, DataKey]:
         """The keys with these ids, without those that are gone.

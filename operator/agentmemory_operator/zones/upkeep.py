@@ -17,7 +17,7 @@ from agentmemory_operator.ports.zone_keys import KeyShards
 from agentmemory_operator.runtime.cache import AGENT_MEMORY, Key, ObjectTable, key_of_memory, owned_memory
 from agentmemory_operator.runtime.metrics import Gauge, Labels, Metric
 from agentmemory_operator.runtime.queue import WorkQueue, jittered
-from agentmemory_operator.spec.effective.zones import effective_zones
+from agentmemory_operator.spec.effective.policies import effective_zones
 from agentmemory_operator.spec.kinds.agent_memory import AgentMemory
 from agentmemory_operator.spec.kinds.conditions import Reason, condition_of
 from agentmemory_operator.spec.times import render_second

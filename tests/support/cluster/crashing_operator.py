@@ -43,8 +43,8 @@ from agentmemory_operator.connections.secret_hosts import GuardedSecrets
 from agentmemory_operator.controllers.agent_memory import Periods
 from agentmemory_operator.entrypoints.logs import configure_logging
 from agentmemory_operator.entrypoints.operator.operating import operate
-from agentmemory_operator.main.embedding import RebuildEmbedders
 from agentmemory_operator.main.operator import Operator, OperatorPorts
+from agentmemory_operator.main.rebuilds import RebuildEmbedders
 from agentmemory_operator.main.stores import Stores
 from agentmemory_operator.ports.base import Json, Writing
 from agentmemory_operator.ports.collections import CollectionStore

@@ -84,9 +84,12 @@ class Workspace:
         """Create a MemorySnapshot of an AgentMemory."""
         self._create("MemorySnapshot", name, {"agentMemoryRef": {"name": of}} | spec)
 
-    def create_restore(self, name: str, source: Document, *, into: str = AGENT, **spec: Any) -> None:
+    def create_restore(
+        self, name: str, source: Document, *, into: str = AGENT, annotations: dict[str, str] | None = None, **spec: Any
+    ) -> None:
         """Create a MemoryRestore into an AgentMemory."""
-        self._create("MemoryRestore", name, {"target": {"name": into}, "source": source} | spec)
+        said = {"target": {"name": into}, "source": source} | spec
+        self._create("MemoryRestore", name, said, annotations=annotations)
 
     def create_ready(self, name: str = AGENT, *, annotations: dict[str, str] | None = None, **spec: Any) -> Document:
         """Create an AgentMemory and its connection; return it once it is Ready."""

@@ -48,9 +48,13 @@ class StoredKeys:
 
         asyncio.run(make_all())
         for (_, name), text in shards.texts.items():
-            labels = {NAMESPACE: self.ring.namespace, AGENT: self.ring.agent, SHARD: name}
-            metadata = {"name": f"{PREFIX}{self.ring.namespace}.{self.ring.agent}-{name}", "labels": labels}
-            well(self.control_plane.http.post(self._path, json={"metadata": metadata, "stringData": {KEY: text}}))
+            self._create(self.ring, name, text)
+
+    def copy_to(self, ring: Ring) -> None:
+        """Give another agent the keys that there are now, as an administrator does who moves its memories."""
+        for secret in self.secrets():
+            name, text = secret["metadata"]["labels"][SHARD], base64.b64decode(secret["data"][KEY]).decode()
+            self._create(ring, name, text)
 
     def secrets(self) -> list[Document]:
         """Return the Secrets, in the order of their names."""
@@ -74,6 +78,11 @@ class StoredKeys:
         """
         keys = wrapping_of(wrapping)
         return {key_id: keys.unwrap(key_id, entry) for key_id, entry in self.entries().items()}
+
+    def _create(self, ring: Ring, name: str, text: str) -> None:
+        labels = {NAMESPACE: ring.namespace, AGENT: ring.agent, SHARD: name}
+        metadata = {"name": f"{PREFIX}{ring.namespace}.{ring.agent}-{name}", "labels": labels}
+        well(self.control_plane.http.post(self._path, json={"metadata": metadata, "stringData": {KEY: text}}))
 
     @property
     def _path(self) -> str:

@@ -14,8 +14,7 @@ from agentmemory_operator.adapters.embedding.fastembed_models import FastEmbedRe
 from agentmemory_operator.adapters.embedding.onnx_models import ModelFiles
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.adapters.qdrant.points import QdrantPoints
-from agentmemory_operator.adapters.signing_key import key_from, new_key
-from agentmemory_operator.adapters.user_tokens import JwtUserTokens
+from agentmemory_operator.adapters.user_tokens import JwtUserTokens, key_from, new_key
 from agentmemory_operator.agents.claim import AgentClaim
 from agentmemory_operator.agents.directory import AgentDirectory, ZoneKeysOf
 from agentmemory_operator.agents.fence import TIMES, Times

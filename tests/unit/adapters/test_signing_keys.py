@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from agentmemory_operator.adapters.folder.signing_key import FILE, FileSigningKey
+from agentmemory_operator.adapters.folder.kept_files import SIGNING_KEY_FILE, FileSigningKey
 from agentmemory_operator.adapters.kubernetes.handover import SECRET_PREFIX
 from agentmemory_operator.adapters.kubernetes.signing_key import KEY, KEY_SECRET, KubernetesSigningKey
 from agentmemory_operator.adapters.kubernetes.transport import KubernetesRejected, KubernetesTransport
@@ -23,8 +23,8 @@ async def test_a_folder_keeps_the_key_that_was_made_first(tmp_path: Path) -> Non
     first = await FileSigningKey(data).read()
 
     assert await FileSigningKey(data).read() == first
-    assert stat.S_IMODE((data / FILE).stat().st_mode) == 0o600
-    (data / FILE).unlink()
+    assert stat.S_IMODE((data / SIGNING_KEY_FILE).stat().st_mode) == 0o600
+    (data / SIGNING_KEY_FILE).unlink()
     assert await FileSigningKey(data).read() != first
 
 
@@ -43,11 +43,11 @@ def test_processes_that_begin_at_once_find_the_same_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"short", b"\xff" * 44])
 async def test_what_is_no_key_is_told_with_the_way_out(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / FILE).write_bytes(content)
+    (tmp_path / SIGNING_KEY_FILE).write_bytes(content)
 
     with pytest.raises(TransientError, match="delete it, and a new one is made"):
         await FileSigningKey(tmp_path).read()
-    assert (tmp_path / FILE).read_bytes() == content
+    assert (tmp_path / SIGNING_KEY_FILE).read_bytes() == content
 
 
 async def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import jwt
 import pytest
 
-from agentmemory_operator.adapters.signing_key import key_from, new_key
-from agentmemory_operator.adapters.user_tokens import LEEWAY_S, MOST_CHARS, PREFIX, JwtUserTokens
+from agentmemory_operator.adapters.user_tokens import LEEWAY_S, MOST_CHARS, PREFIX, JwtUserTokens, key_from, new_key
 from agentmemory_operator.errors import Unauthenticated
 from agentmemory_operator.ports.access import SigningKey
 from agentmemory_operator.spec.access import Caller, Delegation, Verb

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from agentmemory_operator.adapters.signing_key import key_from, new_key
-from agentmemory_operator.adapters.user_tokens import JwtUserTokens
+from agentmemory_operator.adapters.user_tokens import JwtUserTokens, key_from, new_key
 from agentmemory_operator.agents.user_tokens import KEY_KNOWN_S, KEY_READ_AGAIN_S, UserTokens
 from agentmemory_operator.errors import TransientError, Unauthenticated
 from agentmemory_operator.ports.access import SigningKey

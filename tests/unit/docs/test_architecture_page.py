@@ -12,7 +12,7 @@ from agentmemory_operator.spec.kinds.conditions import TYPES, Reason
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 TREE = ROOT / "operator" / "agentmemory_operator"
-SOURCES = [ROOT / name for name in ("operator", "devserver", "tests", "bench", "examples")]
+SOURCES = [ROOT / name for name in ("operator", "client", "devserver", "tests", "bench", "examples")]
 BY_NAME = collections.defaultdict[str, list[pathlib.Path]](list)
 for source in SOURCES:
     for path in source.rglob("*.py"):

@@ -11,7 +11,8 @@ from agentmemory_operator.errors import Conflict, KeysUnavailable, SpecInvalid, 
 from agentmemory_operator.zones import keyring as module
 from agentmemory_operator.zones.keyring import FRESH_MS, MOST_SHARDS, AgentKeys, DataKey, Keyring
 from agentmemory_operator.zones.known_shards import ATTEMPTS
-from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at
+from agentmemory_operator.zones.known_wrapping import LOOK_AGAIN_MS
+from agentmemory_operator.zones.rules.entries import SHARD_KEYS, Ring, new_key_id, scope_hash, shard_at, shard_of_key
 from agentmemory_operator.zones.rules.shards import Shard
 from tests.support.engine.fakes import FakeClock
 from tests.support.zones import RING, FakeKeyShards, FakeWrapping
@@ -224,6 +225,89 @@ async def test_a_shard_that_lost_a_key_stays_closed_and_an_owner_s_keys_go_from_
     assert await replicas.reading(key.id) == {}
 
 
+async def test_an_owner_s_keys_go_from_behind_a_shard_that_was_lost_and_made_again() -> None:
+    replicas = Replicas()
+    for number in range(SHARD_KEYS):
+        await replicas.writing(f"user-{number}")
+    key = await replicas.writing("ada")
+    assert key.id.startswith("1")
+    del replicas.shards.texts[RING, "0"], replicas.shards.versions[RING, "0"]
+    await replicas.shards.write(Shard(ring=RING, name="0"))
+
+    assert await replicas.one.destroy(replicas.keys, owner="ada", zones=[PERSONAL]) == [key.id]
+
+
+async def test_all_keys_of_a_zone_go_whoever_owns_them_and_no_other_zone_s() -> None:
+    replicas = Replicas()
+    owners = [f"owner-{number}" for number in range(2 * SHARD_KEYS)]
+    made = [await replicas.writing(owner, zone) for owner in owners for zone in ("PROFESSIONAL", PERSONAL)]
+    assert {key.id[0] for key in made} == {"0", "1"}
+
+    gone = await replicas.one.destroy_zone(replicas.keys, "PROFESSIONAL")
+
+    assert gone == sorted(key.id for key in made if key.zone == "PROFESSIONAL")
+    kept = {key.id: key for key in made if key.zone == PERSONAL}
+    assert await replicas.reading(*(key.id for key in made)) == kept
+    assert await replicas.reading(*(key.id for key in made), by=Keyring(replicas.shards, replicas.clock)) == kept
+    assert await replicas.other.destroy_zone(replicas.keys, "PROFESSIONAL") == []
+
+
+async def full(replicas: Replicas) -> DataKey:
+    """Fill the first shard; return a key that lies in another."""
+    for number in range(SHARD_KEYS):
+        await replicas.writing(f"user-{number}")
+    return await replicas.writing("ada")
+
+
+async def test_a_shard_that_is_lost_is_not_made_again_and_comes_back_from_a_backup() -> None:
+    replicas = Replicas()
+    key = await full(replicas)
+    place = RING, shard_of_key(key.id) or ""
+    backup = replicas.shards.texts.pop(place), replicas.shards.versions.pop(place)
+    replicas.passes(FRESH_MS)
+
+    for replica in (replicas.one, Keyring(replicas.shards, replicas.clock)):
+        assert "backup" in str(await unavailable(replicas.writing("ada", by=replica)))
+    assert place not in replicas.shards.texts
+    replicas.shards.texts[place], replicas.shards.versions[place] = backup
+
+    assert await replicas.writing("ada") == key
+
+
+async def test_who_dies_before_it_wrote_down_that_a_shard_is_there_leaves_that_to_the_next() -> None:
+    replicas = Replicas()
+    await full(replicas)
+    first = await replicas.shards.read(RING, "0")
+    await replicas.shards.write(replace(first, below=""))
+    fresh = Keyring(replicas.shards, replicas.clock)
+
+    key = await replicas.writing("ada", by=fresh)
+
+    assert (await replicas.shards.read(RING, "0")).below == key.id[1]
+    writes = replicas.shards.calls["write"]
+    assert await replicas.writing("ada", by=fresh) == key
+    assert replicas.shards.calls["write"] == writes
+
+
+async def test_no_key_is_handed_out_before_it_is_written_down_that_its_shard_is_there() -> None:
+    replicas = Replicas()
+    for number in range(SHARD_KEYS):
+        await replicas.writing(f"user-{number}")
+
+    class Dying(FakeKeyShards):
+        async def write(self, shard: Shard) -> str:
+            if shard.below:
+                raise TransientError("the store is away")
+            return await FakeKeyShards.write(self, shard)
+
+    dying = Keyring(Dying(replicas.shards.texts, replicas.shards.versions, replicas.shards.calls), replicas.clock)
+
+    await unavailable(replicas.writing("ada", by=dying))
+
+    assert [name[0] for name in await replicas.shards.list_names(RING)] == ["0", "1"]
+    assert (await replicas.writing("ada")).id.startswith("1")
+
+
 async def test_a_shard_that_closes_while_a_key_is_made_leads_on() -> None:
     replicas = Replicas()
     for number in range(SHARD_KEYS - 1):
@@ -255,6 +339,7 @@ async def test_while_the_store_is_away_nothing_is_read_or_made_and_then_all_is_t
         replicas.writing(by=fresh),
         fresh.confirm(replicas.keys, [key.id]),
         fresh.destroy(replicas.keys, owner="ada", zones=[PERSONAL]),
+        fresh.destroy_zone(replicas.keys, PERSONAL),
     ):
         error = await unavailable(call)
         assert error.retry_after_s > 0
@@ -292,7 +377,7 @@ async def test_a_wrapping_key_that_was_rotated_is_read_again_at_once() -> None:
     replicas.wrapping.rotate()
     key = await replicas.writing("ada", by=replicas.other)
 
-    replicas.passes(module.LOOK_AGAIN_MS)
+    replicas.passes(LOOK_AGAIN_MS)
 
     assert await replicas.reading(key.id, by=replicas.one) == {key.id: key}
 
@@ -461,7 +546,7 @@ async def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
             await replicas.one.writing(agent, PERSONAL, f"user-{user}")
 
     ring = replicas.one
-    assert (len(ring._open), len(ring._wrapping)) == (3, 2)
+    assert (len(ring._open), len(ring._wrapping._known)) == (3, 2)
     assert 0 < len(ring._shards._seen) <= 3
 
 
@@ -483,6 +568,18 @@ async def test_looking_for_a_key_makes_none() -> None:
     assert shards.calls["write"] == 0
     made = await other.writing(keys, "PERSONAL", "ada")
     assert await one.known(keys, "PERSONAL", "ada") == made
+
+
+async def test_looking_for_a_key_that_is_to_be_replaced_replaces_none() -> None:
+    clock, shards = FakeClock(), FakeKeyShards()
+    ring, keys = Keyring(shards, clock), AgentKeys(RING, FakeWrapping())
+    made = await ring.writing(keys, "PERSONAL", "ada")
+    clock.move(ms=1000)
+    keys, calls = replace(keys, rotate_before_ms=clock.now_ms()), shards.calls["write"]
+
+    assert await ring.known(keys, "PERSONAL", "ada") == made
+    assert shards.calls["write"] == calls
+    assert (await ring.writing(keys, "PERSONAL", "ada")).id != made.id
 
 
 async def test_names_of_keys_that_are_none_are_not_looked_for_at_every_reading() -> None:

@@ -1,10 +1,20 @@
-"""Small files in a data folder that are made once, whole or not at all."""
+"""Small files in the data folder of development: the claims, the key of user tokens; written whole or not at all."""
 
 import contextlib
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from agentmemory_operator.adapters.user_tokens import key_from, new_key
+from agentmemory_operator.collections.rules.claims import NO_CLAIMS, ClaimSet, claim_from_json, claim_to_json
+from agentmemory_operator.errors import TransientError
+from agentmemory_operator.ports.access import SigningKey
+
+SIGNING_KEY_FILE = "user-token-key"
+# Longer than any key; whatever else lies there is not read whole.
+_MOST_KEY_BYTES = 1024
 
 
 def write_whole(data: Path, name: str, content: str) -> None:
@@ -36,3 +46,64 @@ def _opened(data: Path) -> Iterator[int]:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+class FileClaims:
+    """Implements ports.ClaimStore; one process at a time.
+
+    Args:
+        file: made with the first claim.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    async def load(self) -> ClaimSet:
+        """What is stored; a file that cannot be read holds nothing, and the claims are made again."""
+        try:
+            document = json.loads(self._file.read_text(encoding="utf-8"))
+            stored = {slug: claim_from_json(told) for slug, told in document["claims"].items()}
+            unread = frozenset(map(str, document["unread"]))
+        except (FileNotFoundError, ValueError, LookupError, TypeError, AttributeError):
+            return NO_CLAIMS
+        claims = {slug: claim for slug, claim in stored.items() if claim is not None}
+        return ClaimSet(claims=claims, is_complete=True, unread=unread)
+
+    async def save(self, claims: ClaimSet) -> None:
+        """Write the whole file, in one step."""
+        told = {slug: claim_to_json(claim) for slug, claim in sorted(claims.claims.items())}
+        text = json.dumps({"claims": told, "unread": sorted(claims.unread)}, indent=2)
+        new = self._file.with_suffix(".new")
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            new.write_text(text + "\n", encoding="utf-8")
+            new.replace(self._file)
+        except OSError as exc:
+            raise TransientError(f"{self._file} cannot be written: {exc.strerror}") from exc
+
+
+class FileSigningKey:
+    """Implements ports.SigningKeys: a key that is made when the first is asked for.
+
+    Args:
+        data: the folder.
+    """
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+
+    async def read(self) -> SigningKey:
+        """The key, made where there is none."""
+        path = self._data / SIGNING_KEY_FILE
+        try:
+            self._data.mkdir(parents=True, exist_ok=True)
+            with alone_in(self._data):
+                if not path.exists():
+                    write_whole(self._data, SIGNING_KEY_FILE, new_key())
+                with path.open("rb") as file:
+                    key = key_from(file.read(_MOST_KEY_BYTES).decode("ascii", errors="replace"))
+        except OSError as exc:
+            raise TransientError(f"{path}, which signs user tokens, cannot be kept: {exc.strerror or exc}") from exc
+        if key is None:
+            raise TransientError(f"{path} holds no key for user tokens: delete it, and a new one is made")
+        return key

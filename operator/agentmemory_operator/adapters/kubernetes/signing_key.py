@@ -6,7 +6,7 @@ import logging
 
 from agentmemory_operator.adapters.kubernetes.handover import MANAGED_BY, MANAGER
 from agentmemory_operator.adapters.kubernetes.transport import CONFLICT, KubernetesRejected, KubernetesTransport
-from agentmemory_operator.adapters.signing_key import key_from, new_key
+from agentmemory_operator.adapters.user_tokens import key_from, new_key
 from agentmemory_operator.errors import AgentMemoryError, NotFound, TransientError
 from agentmemory_operator.ports.access import SigningKey
 

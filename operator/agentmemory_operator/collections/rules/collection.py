@@ -5,7 +5,7 @@ value that allows everything.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from agentmemory_operator.collections.rules.rebuild_record import RebuildRecord
@@ -95,6 +95,8 @@ class Marker:
         generation, config_hash: of the object when its collection was last brought in line.
         connection: NAMESPACE/NAME of the object's QdrantConnection, whose owner decides who may take the collection
             over; None where an older version wrote the marker.
+        agent: the object's slug, which ids are made with; None where an older version wrote the marker. No marker is
+            written for it alone.
     """
 
     cluster_id: str
@@ -107,6 +109,7 @@ class Marker:
     embedding: EmbeddingSource
     keyword: KeywordSource | None = None
     connection: str | None = None
+    agent: str | None = field(default=None, compare=False)
 
     @property
     def owner(self) -> Owner:
@@ -200,6 +203,7 @@ def handed_over(found: Marker, ours: Marker) -> Marker:
         name=ours.name,
         uid=ours.uid,
         connection=ours.connection,
+        agent=ours.agent,
     )
 
 
@@ -222,6 +226,7 @@ def marker_from_json(document: Mapping[str, Any]) -> Marker:
         embedding=embedding_from_json(document.get("embedding") or {}),
         keyword=keyword_from_json(document.get("keyword")),
         connection=document.get("connection"),
+        agent=document.get("agent"),
     )
 
 

@@ -104,6 +104,7 @@ def desired_collection(memory: AgentMemory, *, cluster_id: str) -> Collection:
         embedding=embedding,
         keyword=keyword,
         connection=connection_named(memory),
+        agent=memory.slug,
     )
     return replace(shape, marker=marker)
 

@@ -25,6 +25,7 @@ from enum import StrEnum
 from typing import Any
 
 from agentmemory_operator.collections.rules.epochs import CLOSED_KEY, EPOCH_KEY, closed_until, epoch_in
+from agentmemory_operator.spec.kinds.rebuild import is_under_way
 
 Json = dict[str, Any]
 
@@ -254,3 +255,13 @@ def phase_of(metadata: Mapping[str, Any] | None) -> Phase | None:
         return Phase(told["phase"]) if isinstance(told, Mapping) else None
     except (KeyError, ValueError):
         return None
+
+
+def is_moving(told: Mapping[str, Any]) -> bool:
+    """Whether a status tells of a rebuild that is about to move the alias, or has moved it and has not ended."""
+    return is_under_way(told) and told.get("step") in (
+        RebuildStep.KEEP,
+        RebuildStep.MOVE,
+        RebuildStep.DRAIN,
+        RebuildStep.SETTLE,
+    )

@@ -1,23 +1,28 @@
-"""What callers get: values of the use cases as JSON; `schemas` describes it.
+"""What callers get: values of the use cases as JSON, in the form that they ask for; `schemas` describes it.
 
-Rendered by hand: a response model would cost more than the engine's own work.
+Rendered without response models, which would cost more than the engine's own work.
 """
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
 import orjson
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
+from pydantic_core import PydanticCustomError
 from starlette.responses import Response
 
 from agentmemory_operator.agents.directory import Agent
+from agentmemory_operator.entrypoints.api.schemas import MemoryOut
 from agentmemory_operator.memories.hierarchy import MemoryTree, Node
 from agentmemory_operator.memories.history import History
 from agentmemory_operator.memories.insert import StoredMemory
 from agentmemory_operator.memories.item_writes import Outcome
 from agentmemory_operator.memories.items import Put
 from agentmemory_operator.memories.rules.entities import entities_to_payload
-from agentmemory_operator.memories.rules.record import MemoryRecord
+from agentmemory_operator.memories.rules.record import RENAMED, MemoryRecord
 from agentmemory_operator.memories.stored import MemoryPage
 from agentmemory_operator.memories.working import Ended, KeptMemory
 from agentmemory_operator.search.rules.counts import STATES, Statistics
@@ -36,6 +41,12 @@ _PUT_MESSAGES: Mapping[Outcome, str] = {
     "repeated": "stored before, under the same Idempotency-Key",
 }
 
+NAME_MAX = 64
+_KNOWN = tuple(MemoryOut.model_fields)
+# Its priority is computed, not read.
+_MEMORY = tuple(name for name in _KNOWN if name != "priority")
+_TIMES = tuple(name for name in _MEMORY if name.endswith("_at") or name.startswith("valid_"))
+_read_memory = attrgetter(*[{**RENAMED, "updated_at": "last_changed_at"}.get(name, name) for name in _MEMORY])
 COMPACT_DECIMALS = 4
 _STORED_AS_GIVEN = ("metadata", "context")
 _TYPE_FIELDS = ("name", "meaning", "half_life_days", "boost", "confidence", "event_types", "required")
@@ -57,64 +68,15 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     Args:
         agent: whose settings give its priority; None leaves that out.
     """
-    return {
-        "id": record.id,
-        "user_id": record.user_id,
-        "content": None if record.locked else record.content,
-        "type": record.type,
-        "importance": record.importance,
-        "priority": agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms()),
-        "confidence": record.confidence,
-        "decay_rate": record.decay_rate,
-        "session_id": record.session_id,
-        "tags": record.tags,
-        "source": record.source,
-        "author": record.author,
-        "speaker": record.speaker,
-        "role": record.role,
-        "metadata": record.metadata,
-        **_particulars(record),
-        **_history(record),
-    }
-
-
-def _particulars(record: MemoryRecord) -> Json:
-    """What only some types have, or items."""
-    return {
-        "key": record.key,
-        "subject": record.subject,
-        "status_value": record.status_value,
-        "category": record.category,
-        "knowledge_category": record.knowledge_category,
-        "event_type": record.event_type,
-        "context": record.context,
-        "domain": record.domain,
-        "source_ids": record.source_ids,
-        "parent_id": record.parent_id,
-        "observed_by": record.observed_by,
-        "observation_count": record.observation_count,
-        "namespace": record.namespace,
-        "entities": entities_to_payload(record.entities),
-    }
-
-
-def _history(record: MemoryRecord) -> Json:
-    """What became of it: the chain it is in, its times, how often it was read."""
-    return {
-        "supersedes": record.supersedes_id,
-        "superseded_by": record.superseded_by_id,
-        "superseded_at": _time(record.superseded_at),
-        "valid_from": _time(record.valid_from),
-        "valid_to": _time(record.valid_to),
-        "expires_at": _time(record.expires_at),
-        "created_at": render_time(record.created_at),
-        "updated_at": render_time(record.last_changed_at),
-        "last_accessed_at": _time(record.last_accessed_at),
-        "access_count": record.access_count,
-        "pinned": record.pinned,
-        "zone": record.zone,
-        "locked": record.locked,
-    }
+    rendered = dict(zip(_MEMORY, _read_memory(record), strict=True))
+    for name in _TIMES:
+        if rendered[name] is not None:
+            rendered[name] = render_time(rendered[name])
+    if record.locked:
+        rendered["content"] = None
+    rendered["entities"] = entities_to_payload(record.entities)
+    rendered["priority"] = agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
+    return rendered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +100,39 @@ class View:
         """A memory, with what an answer says beside it, in the form that is asked for."""
         shown: Json = _compact(memory) if self.is_compact else memory
         return shown
+
+
+def check_name(value: str) -> str:
+    """Refuse what no memory has, with what may have been meant."""
+    if value in _KNOWN:
+        return value
+    near = difflib.get_close_matches(value, _KNOWN, n=1)
+    way_out = f"did you mean {near[0]}?" if near else f"known are {', '.join(_KNOWN)}"
+    message = f"no memory has a field {value!r}: {way_out}"
+    raise PydanticCustomError("value", "{message}", {"message": message})
+
+
+FieldName = Annotated[
+    str,
+    Field(max_length=NAME_MAX),
+    AfterValidator(check_name),
+    WithJsonSchema({"type": "string", "enum": list(_KNOWN)}),
+]
+
+
+class Shown(BaseModel):
+    """What a caller wants to see of memories."""
+
+    fields: Annotated[list[FieldName], Field(max_length=len(_KNOWN))] = Field(
+        default=[], description="Only these fields of each memory. Default: all."
+    )
+    format: Literal["full", "compact"] = Field(
+        default="full", description="compact: what is null is left out, and numbers have four decimals."
+    )
+
+    def view(self) -> View:
+        """How the answer is rendered."""
+        return View(fields=tuple(dict.fromkeys(self.fields)), is_compact=self.format == "compact")
 
 
 WHOLE = View()

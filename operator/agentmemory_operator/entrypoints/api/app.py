@@ -11,18 +11,19 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Match
+from starlette.routing import Match, Route
 
 from agentmemory_operator import __version__
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.entrypoints.api import openapi
 from agentmemory_operator.entrypoints.api.answers import json_response
 from agentmemory_operator.entrypoints.api.bodies import invalid
-from agentmemory_operator.entrypoints.api.edge import REQUEST_ID, Edge
+from agentmemory_operator.entrypoints.api.edge import MCP_PATH, REQUEST_ID, Edge
 from agentmemory_operator.entrypoints.api.identity import routes as identity
 from agentmemory_operator.entrypoints.api.identity.auth import Guard, UserTokenGuard
 from agentmemory_operator.entrypoints.api.load.limits import Limits
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure
+from agentmemory_operator.entrypoints.api.mcp.server import McpEndpoint
 from agentmemory_operator.entrypoints.api.memories import (
     entity_routes,
     forgetting,
@@ -116,6 +117,8 @@ def create_app(
     measured = [*services.meter.metrics(), *services.access_counts.metrics(), *gauges_of(pressure, sources)]
     _add_metrics(app, measured)
     _add_problem_pages(app)
+    app.state.mcp = McpEndpoint()
+    app.router.routes.append(Route(MCP_PATH, app.state.mcp, methods=["POST"]))
     add_docs(app)
     _add_error_handlers(app)
     beside = UserTokenGuard(guard, user_tokens)
@@ -147,6 +150,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     finally:
         flushing.cancel()
         await asyncio.wait([flushing])
+        await app.state.mcp.close()
 
 
 def _report(flushing: asyncio.Task[None]) -> None:

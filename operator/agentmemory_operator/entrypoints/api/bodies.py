@@ -70,11 +70,6 @@ async def read_body(request: Request, *, max_bytes: int) -> bytes:
     """
     if (known := request.scope.get(BODY)) is not None:
         return cast(bytes, known)
-    body = request.scope[BODY] = await _read(request, max_bytes=max_bytes)
-    return body
-
-
-async def _read(request: Request, *, max_bytes: int) -> bytes:
     headers = request.headers
     if has_body(dict(headers.raw)):
         media_type = media_type_of(request)
@@ -89,7 +84,8 @@ async def _read(request: Request, *, max_bytes: int) -> bytes:
         if size > max_bytes:
             raise _too_large(max_bytes)
         chunks.append(chunk)
-    return b"".join(chunks)
+    body = request.scope[BODY] = b"".join(chunks)
+    return body
 
 
 def media_type_of(request: Request) -> str:

@@ -12,7 +12,8 @@ from uuid import uuid4
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from agentmemory_operator.entrypoints.api.identity.auth import Guard
+from agentmemory_operator import __version__
+from agentmemory_operator.entrypoints.api.identity.auth import Address, Guard
 from agentmemory_operator.entrypoints.api.identity.rights import CALLER
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD, Hold
 from agentmemory_operator.entrypoints.api.load.pressure import Pressure, key_of
@@ -26,11 +27,13 @@ from agentmemory_operator.entrypoints.api.problems import (
 )
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.runtime.metrics_api import ApiMeter, ServedRequest
+from agentmemory_operator.runtime.rules.web_origin import why_foreign
 from agentmemory_operator.spec.access import ANYBODY, NOBODY, Caller
 
 log = logging.getLogger(__name__)
 
-GUARDED_PREFIX = "/v1/"
+MCP_PATH = "/mcp"
+GUARDED_PREFIXES = ("/v1/", MCP_PATH)
 # Answered whoever asks for whatever else, and small.
 PROBES = frozenset({"/healthz", "/readyz", "/metrics"})
 # What else brings a body brings it for nobody.
@@ -81,8 +84,8 @@ class Edge:
 
     def _headers(self, scope: Scope, request_id: str) -> list[tuple[bytes, bytes]]:
         """The headers that every answer carries."""
-        headers = [(b"x-request-id", request_id.encode())]
-        if scope["path"].startswith(GUARDED_PREFIX) and (age_s := self._settings_age_s()) > STALE_S:
+        headers = [(b"x-request-id", request_id.encode()), (b"x-agentmemory-version", __version__.encode())]
+        if scope["path"].startswith(GUARDED_PREFIXES) and (age_s := self._settings_age_s()) > STALE_S:
             headers.append((STALE_HEADER.lower().encode(), str(int(age_s)).encode()))
         return headers
 
@@ -90,10 +93,14 @@ class Edge:
         self, scope: Scope, receive: Receive, exchange: "_Exchange", headers: Mapping[bytes, bytes]
     ) -> None:
         try:
-            is_guarded = scope["path"].startswith(GUARDED_PREFIX)
+            is_guarded = scope["path"].startswith(GUARDED_PREFIXES)
             is_page = not is_guarded and scope["method"] == "GET"
-            if why := self._guard.why_foreign(headers, scheme=scope["scheme"], is_page=is_page):
-                raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=why))
+            # Of clients of MCP its specification demands the check whatever they send.
+            demanded: Address | None = "network" if scope["path"] == MCP_PATH else None
+            if address := self._guard.serves_anybody_on or demanded:
+                is_local = address == "loopback"
+                if why := why_foreign(headers, scheme=scope["scheme"], is_local=is_local, is_page=is_page):
+                    raise ProblemRaised(Problem(type=CROSS_ORIGIN, detail=why))
             serve = self._answer_caller if is_guarded else self._answer_anybody
             await serve(scope, receive, exchange, headers)
         except ProblemRaised as refusal:
@@ -135,7 +142,7 @@ class Edge:
         with self._pressure.admit(key) as scope[HOLD]:
             hold: Hold = scope[HOLD]
             if scope["method"] in WITH_BODY and has_body(headers):
-                receive = Receiving(receive, hold)
+                receive = Receiving(receive, hold, self._pressure.limits.pace)
             else:
                 await hold.enter()
             await Timed(self._app(scope, receive, exchange), self._pressure.times, key)
@@ -182,7 +189,7 @@ def _fill(served: ServedRequest, scope: Scope, status: int) -> None:
 
 def _log(scope: Scope, served: ServedRequest, *, took_ms: float) -> None:
     """Log without the query string, which names users; what is not under `/v1` is asked by machines all the time."""
-    is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIX)
+    is_routine = served.status < 500 and not scope["path"].startswith(GUARDED_PREFIXES)
     level = logging.DEBUG if is_routine else logging.INFO if served.status < 500 else logging.WARNING
     if not log.isEnabledFor(level):
         return

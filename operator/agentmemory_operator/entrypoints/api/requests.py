@@ -5,6 +5,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
+from agentmemory_operator.entrypoints.api.answers import Shown
 from agentmemory_operator.entrypoints.api.fields import (
     AskedTags,
     Author,
@@ -32,12 +33,11 @@ from agentmemory_operator.entrypoints.api.fields import (
     UserId,
     ZoneName,
 )
-from agentmemory_operator.entrypoints.api.views import Shown
 from agentmemory_operator.memories.hierarchy import TreeRequest
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.criteria_json import read_filters
 from agentmemory_operator.memories.rules.filters import Selection, TagsMatch
-from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS
+from agentmemory_operator.memories.rules.record import LISTS, PAYLOAD_KEYS
 from agentmemory_operator.memories.stored import ListRequest
 from agentmemory_operator.search.requests import SearchRequest
 from agentmemory_operator.spec.expression.variables import MAX_DECAY_RATE
@@ -113,7 +113,7 @@ class MemoryIn(Body):
         """What the use case takes."""
         decided = {"type": self.type if self.type is not None else default_type}
         decided |= {"stored_by": stored_by, "idempotency_key": idempotency_key}
-        lists = {name: tuple(getattr(self, name)) for name in ("tags", "namespace", "source_ids")}
+        lists = {name: tuple(value) for name, value in self if name in LISTS}
         return IncomingMemory(**dict(self) | lists | decided)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from agentmemory_operator.settings import SecretHosts
 
 if TYPE_CHECKING:
-    from agentmemory_operator.client import AsyncMemoryClient
+    from agentmemory_client import AsyncClient
     from agentmemory_operator.connections.link import Endpoint
     from agentmemory_operator.controllers.uninstall import Installed
     from agentmemory_operator.ports.collections import CollectionCatalogue, CollectionStore
@@ -129,7 +129,7 @@ class Asking:
         url, token: those that the environment names.
     """
 
-    open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncMemoryClient]]"
+    open_client: "Callable[[str, str | None], AbstractAsyncContextManager[AsyncClient]]"
     url: str
     token: str | None
 

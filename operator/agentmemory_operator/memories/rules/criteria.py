@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeAlias, assert_never
 
+from agentmemory_operator.memories.rules.record import PAYLOAD_KEYS, RENAMED
+
 Condition = dict[str, Any]
 Value: TypeAlias = str | float | bool
 
@@ -39,39 +41,17 @@ class Field:
     kind: FieldKind
 
 
+_NAMES = {
+    FieldKind.WORD: (
+        *("type", "session_id", "source", "author", "speaker", "role", "key", "subject", "status_value", "category"),
+        *("knowledge_category", "event_type", "domain", "parent_id", "zone", "supersedes", "superseded_by"),
+    ),
+    FieldKind.WORDS: ("tags", "source_ids", "observed_by"),
+    FieldKind.NUMBER: ("importance", "confidence", "access_count"),
+    FieldKind.TIME: ("created_at", "last_accessed_at", "expires_at", "valid_from", "valid_to", "superseded_at"),
+}
 FIELDS = {
-    name: Field(name, key, kind)
-    for name, key, kind in (
-        ("type", "type", FieldKind.WORD),
-        ("tags", "tags", FieldKind.WORDS),
-        ("session_id", "sessionId", FieldKind.WORD),
-        ("source", "source", FieldKind.WORD),
-        ("author", "author", FieldKind.WORD),
-        ("speaker", "speaker", FieldKind.WORD),
-        ("role", "role", FieldKind.WORD),
-        ("key", "key", FieldKind.WORD),
-        ("subject", "subject", FieldKind.WORD),
-        ("status_value", "statusValue", FieldKind.WORD),
-        ("category", "category", FieldKind.WORD),
-        ("knowledge_category", "knowledgeCategory", FieldKind.WORD),
-        ("event_type", "eventType", FieldKind.WORD),
-        ("domain", "domain", FieldKind.WORD),
-        ("source_ids", "sourceIds", FieldKind.WORDS),
-        ("parent_id", "parentId", FieldKind.WORD),
-        ("observed_by", "observedBy", FieldKind.WORDS),
-        ("importance", "importance", FieldKind.NUMBER),
-        ("confidence", "confidence", FieldKind.NUMBER),
-        ("access_count", "accessCount", FieldKind.NUMBER),
-        ("zone", "zone", FieldKind.WORD),
-        ("created_at", "createdAt", FieldKind.TIME),
-        ("last_accessed_at", "lastAccessedAt", FieldKind.TIME),
-        ("expires_at", "expiresAt", FieldKind.TIME),
-        ("valid_from", "validFrom", FieldKind.TIME),
-        ("valid_to", "validTo", FieldKind.TIME),
-        ("supersedes", "supersedesId", FieldKind.WORD),
-        ("superseded_by", "supersededById", FieldKind.WORD),
-        ("superseded_at", "supersededAt", FieldKind.TIME),
-    )
+    name: Field(name, PAYLOAD_KEYS[RENAMED.get(name, name)], kind) for kind, names in _NAMES.items() for name in names
 }
 """Every field but those of `metadata`. What searches need themselves is indexed (`presets.RETRIEVAL_INDEXES`)."""
 

@@ -7,8 +7,10 @@ carries `rev` (raised by each write) and `updatedAt`, so that copies and restore
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
+
+from pydantic.alias_generators import to_camel
 
 from agentmemory_operator.memories.rules.entities import (
     ENTITIES_KEY,
@@ -16,7 +18,7 @@ from agentmemory_operator.memories.rules.entities import (
     entities_from_payload,
     entities_to_payload,
 )
-from agentmemory_operator.zones.rules.sealing import ZONE_KEY, is_locked
+from agentmemory_operator.zones.rules.sealing import is_locked
 
 Payload = dict[str, Any]
 
@@ -126,60 +128,11 @@ class MemoryRecord(StatedMemory):
         return self.changed_at or self.stored_at or self.created_at
 
 
-PAYLOAD_KEYS = {
-    "id": "id",
-    "agent_id": "agentId",
-    "user_id": "userId",
-    "type": "type",
-    "content": "content",
-    "created_at": "createdAt",
-    "updated_at": "updatedAt",
-    "stored_at": "storedAt",
-    "changed_at": "changedAt",
-    "session_used_at": "sessionUsedAt",
-    "rev": "rev",
-    "importance": "importance",
-    "confidence": "confidence",
-    "decay_rate": "decayRate",
-    "session_id": "sessionId",
-    "source": "source",
-    "author": "author",
-    "speaker": "speaker",
-    "role": "role",
-    "tags": "tags",
-    "metadata": "metadata",
-    "key": "key",
-    "subject": "subject",
-    "status_value": "statusValue",
-    "category": "category",
-    "knowledge_category": "knowledgeCategory",
-    "event_type": "eventType",
-    "context": "context",
-    "domain": "domain",
-    "source_ids": "sourceIds",
-    "parent_id": "parentId",
-    "observed_by": "observedBy",
-    "observation_count": "observationCount",
-    "namespace": "namespace",
-    "valid_from": "validFrom",
-    "valid_to": "validTo",
-    "access_count": "accessCount",
-    "last_accessed_at": "lastAccessedAt",
-    "expires_at": "expiresAt",
-    "supersedes_id": "supersedesId",
-    "superseded_by_id": "supersededById",
-    "superseded_at": "supersededAt",
-    "pinned": "pinned",
-    "is_working": "working",
-    "pending": "pending",
-    "identity_id": "identityId",
-    "lookup_ids": "lookupIds",
-    "request_id": "requestId",
-    "content_hash": "contentHash",
-    "request_hash": "requestHash",
-    "entities": ENTITIES_KEY,
-    "zone": ZONE_KEY,
-}
+RENAMED = {"supersedes": "supersedes_id", "superseded_by": "superseded_by_id"}
+"""What is called otherwise outside -> attribute of `MemoryRecord`."""
+
+_STORED = [field_.name for field_ in fields(MemoryRecord) if field_.name != "locked"]
+PAYLOAD_KEYS = {name: to_camel(name) for name in _STORED} | {"is_working": "working"}
 """Attribute of `MemoryRecord` -> key on the point."""
 _ATTRIBUTES = {key: attribute for attribute, key in PAYLOAD_KEYS.items()}
 
@@ -212,7 +165,7 @@ EDIT_KEY = "editMark"
 
 # Left out where they are false, as they are for nearly all.
 _SELDOM = ("pinned", "working")
-_LISTS = ("tags", "namespace", "source_ids", "observed_by", "lookup_ids")
+LISTS = frozenset(field_.name for field_ in fields(MemoryRecord) if field_.default == ())
 
 NAMESPACE_PATHS_KEY = "namespacePaths"
 """Every prefix of the namespace as one word, because the engine knows no order among a list's values."""
@@ -314,9 +267,8 @@ def record_of(payload: Mapping[str, Any]) -> MemoryRecord:
     """The memory that a point's payload holds."""
     # By what is there, which is less than what there might be: every result of a search goes through here.
     values = {_ATTRIBUTES[key]: value for key, value in payload.items() if key in _ATTRIBUTES and value is not None}
-    for name in _LISTS:
-        if name in values:
-            values[name] = tuple(values[name])
+    for name in values.keys() & LISTS:
+        values[name] = tuple(values[name])
     if ENTITIES_KEY in payload:
         values["entities"] = entities_from_payload(payload[ENTITIES_KEY])
     # Older versions counted a first author who named nobody too.

@@ -1,16 +1,18 @@
-"""How memories are cleaned up, and whether a Rebuild is carried out: the object's figures over its preset's."""
+"""How memories are cleaned up and sealed, and whether a Rebuild is carried out: the object's word over its preset's."""
 
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from enum import StrEnum
 
-from agentmemory_operator.spec.kinds.agent_memory import AgentMemorySpec
+from agentmemory_operator.spec.kinds.agent_memory import AgentMemory, AgentMemorySpec
 from agentmemory_operator.spec.kinds.lifecycle import LifecycleSpec
 from agentmemory_operator.spec.kinds.rebuild import RebuildSpec
 from agentmemory_operator.spec.memory_types import MemoryType
 from agentmemory_operator.spec.presets import Lifecycle, Prune
 from agentmemory_operator.spec.schedule import NEVER, schedule_fault, zone_fault
+from agentmemory_operator.spec.zones import DEFAULT_SECRET_KEY, DEFAULT_VECTORS, Zone, ZoneSettings
 
 Endings = tuple[tuple[MemoryType, ...], Lifecycle]
 """By what memories end: types and figures."""
@@ -121,3 +123,26 @@ def rebuild_settings(spec: AgentMemorySpec) -> RebuildSettings:
         price=rebuild.embedding_price_per_million_tokens,
         max_recall_drop_percent=MAX_RECALL_DROP_PERCENT if drop is None else drop,
     )
+
+
+def effective_zones(memory: AgentMemory) -> ZoneSettings | None:
+    """The zones of the object, None where it has none."""
+    spec = memory.spec.zones
+    if spec is None:
+        return None
+    allowed = frozenset(map(Zone, spec.allowed))
+    return ZoneSettings(
+        allowed=allowed,
+        vectors=allowed & DEFAULT_VECTORS if spec.vectors is None else frozenset(map(Zone, spec.vectors)),
+        words=frozenset(map(Zone, spec.words or ())),
+        organisation=spec.organisation,
+        secret_name=spec.key_secret_ref.name,
+        secret_key=spec.key_secret_ref.key or DEFAULT_SECRET_KEY,
+        rotate_before_ms=_unix_ms(spec.rotate_keys_before) if spec.rotate_keys_before else 0,
+    )
+
+
+def _unix_ms(second: str) -> int:
+    """Unix milliseconds, 0 before 1970; days that a month has not are those after it, as 30 February is 2 March."""
+    first = datetime.strptime(f"{second[:8]}01{second[10:]}", "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return max(0, int(first.timestamp()) + (int(second[8:10]) - 1) * 86_400) * 1000

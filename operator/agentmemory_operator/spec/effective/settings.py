@@ -12,11 +12,10 @@ from agentmemory_operator.errors import SpecInvalid
 from agentmemory_operator.spec.access import Subject, Verb
 from agentmemory_operator.spec.effective.embedding import EmbeddingSettings, effective_embedding
 from agentmemory_operator.spec.effective.entities import effective_entities
-from agentmemory_operator.spec.effective.policies import Endings, figures_over
+from agentmemory_operator.spec.effective.policies import Endings, effective_zones, figures_over
 from agentmemory_operator.spec.effective.revisions import preset_of
 from agentmemory_operator.spec.effective.scoring_model import RankingModel, choose
 from agentmemory_operator.spec.effective.tuning import Tuning, tuning_of
-from agentmemory_operator.spec.effective.zones import effective_zones
 from agentmemory_operator.spec.entities import EntitySettings
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Model, Priority, name_of, variables_read
 from agentmemory_operator.spec.expression.typing import CheckedExpression

@@ -9,8 +9,7 @@ from agentmemory_operator.spec.kinds.agent_memory import Metadata
 from agentmemory_operator.spec.kinds.base import HostName, Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.cel import connection as rules
 from agentmemory_operator.spec.kinds.cel.agent_memory import SLUG_MAX_LENGTH
-from agentmemory_operator.spec.kinds.cel.url import is_url
-from agentmemory_operator.spec.kinds.schema import distinct, validated, words_or_object
+from agentmemory_operator.spec.kinds.schema import distinct, is_url, validated, words_or_object
 
 MAX_LABELS, MAX_LABEL_LENGTH = 64, 63
 _LABEL_KEY = (

@@ -1,14 +1,17 @@
 """Structural schemas: what a pydantic model says, in the form that the Kubernetes API server takes.
 
 The same schema is written into the CRD and walked offline by `parse`, CEL rules included, so both refuse the same.
+Rules that several kinds have stand here too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 from pydantic.config import JsonDict
+
+from agentmemory_operator.spec.presets import DEFAULT_PRESET, PRESETS, Preset
 
 Schema = dict[str, Any]
 
@@ -25,6 +28,11 @@ _EXACT = 2**53
 # The API server's own defaults and pydantic's notes: no place for them in a structural schema.
 _DROPPED = ("title", "default", "additionalProperties", "anyOf", "$ref", "$defs", "const")
 
+_PORT = "([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+# The brackets are escaped for the expression, the backslashes for CEL's text.
+_IPV6 = r"\\[[0-9A-Fa-f:.]+\\]"
+_HTTP_URL = f"^https?://([A-Za-z0-9._-]+|{_IPV6})(:{_PORT})?(/[A-Za-z0-9._~%!$&()*+,;=:@/-]*)?$"
+
 
 @dataclass(frozen=True, slots=True)
 class CelRule:
@@ -38,6 +46,23 @@ class CelRule:
     rule: str
     message: str
     field_path: str | None = None
+
+
+def is_url(name: str, example: str) -> CelRule:
+    """The rule that a field is an HTTP URL without credentials."""
+    return CelRule(
+        f"self.matches('{_HTTP_URL}')",
+        f"{name} must be an http:// or https:// URL without user, query or fragment, for example {example}",
+    )
+
+
+def of_preset(figure: Callable[[Preset], int | str]) -> str:
+    """CEL over the spec for a figure of its preset."""
+    figures = {name: repr(figure(revisions[-1])) for name, revisions in PRESETS.items()}
+    default = chain = figures[DEFAULT_PRESET]
+    for name, value in figures.items():
+        chain = chain if value == default else f"self.preset == '{name}' ? {value} : {chain}"
+    return default if chain == default else f"(has(self.preset) ? ({chain}) : {default})"
 
 
 def validated(*rules: CelRule) -> JsonDict:

@@ -7,8 +7,7 @@ from pydantic import ConfigDict, Field
 from agentmemory_operator.spec.kinds.base import Model, SecretKeyRef
 from agentmemory_operator.spec.kinds.cel import embedding as rules
 from agentmemory_operator.spec.kinds.cel.embedding import FASTEMBED_DEFAULT_MODEL, OPENAI_DEFAULT_MODEL, WORDLLAMA_MODEL
-from agentmemory_operator.spec.kinds.cel.url import is_url
-from agentmemory_operator.spec.kinds.schema import validated
+from agentmemory_operator.spec.kinds.schema import is_url, validated
 
 ProviderUrl = Annotated[
     str,

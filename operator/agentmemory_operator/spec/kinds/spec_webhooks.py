@@ -5,8 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from agentmemory_operator.spec.kinds.base import Model, SecretKeyRef
-from agentmemory_operator.spec.kinds.cel.url import is_url
-from agentmemory_operator.spec.kinds.schema import distinct, validated
+from agentmemory_operator.spec.kinds.schema import distinct, is_url, validated
 
 WebhookUrl = Annotated[
     str,

@@ -91,6 +91,12 @@ def shard_at(scope: str, level: int) -> str:
     return f"{level}{scope[:level]}"
 
 
+def shards_below(shard: str) -> tuple[str, ...]:
+    """The names of the shards that take the keys of a closed one's scopes; none below the last level."""
+    level = int(shard[0]) + 1
+    return tuple(f"{level}{shard[1:]}{digit:x}" for digit in range(16)) if level < LEVELS else ()
+
+
 def new_key_id(shard: str) -> str:
     """A random id that begins with the name of its shard: 32 hex digits, so at least 112 bits by chance."""
     return shard + secrets.token_hex(16)[len(shard) :]

@@ -6,7 +6,7 @@ memories.
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -40,6 +40,8 @@ class Shard:
         name: `0`, `1a`, `2a3` or `3a3f`: its level, and how the hashes of its scopes begin.
         entries: by id of the key.
         is_closed: no owner is ever added; some may go.
+        below: the next digits of the shards at the next level that hold keys, or held some: one of them that is not
+            there was lost.
         version: changes with every write; empty before the first.
     """
 
@@ -47,6 +49,7 @@ class Shard:
     name: str
     entries: Mapping[str, KeyEntry] = field(default_factory=dict)
     is_closed: bool = False
+    below: str = ""
     version: str = ""
 
     @property
@@ -68,15 +71,24 @@ class Shard:
         before = replace(self.entries[key_id], active=False)
         return replace(self, entries={**self.entries, key_id: before, new_id: entry})
 
-    def without_scope(self, scope: str) -> "Shard":
-        """The shard without the keys of a scope."""
-        return replace(self, entries={key_id: entry for key_id, entry in self.entries.items() if entry.scope != scope})
+    def leads_to(self, name: str) -> bool:
+        """Whether it says that a shard of the next level is there."""
+        return name[-1] in self.below
+
+    def leading_to(self, name: str) -> "Shard":
+        """The shard that says so."""
+        return replace(self, below="".join(sorted({*self.below, name[-1]})))
+
+    def without(self, chosen: Callable[[KeyEntry], bool]) -> "Shard":
+        """The shard without the keys that are chosen."""
+        return replace(self, entries={key_id: entry for key_id, entry in self.entries.items() if not chosen(entry)})
 
 
 def shard_to_text(shard: Shard) -> str:
     """What is kept of a shard: JSON, a line each key, in the order of their ids."""
     rows = ",\n".join(f"{json.dumps(key_id)}:{_row(entry)}" for key_id, entry in sorted(shard.entries.items()))
-    return f'{{"format":{_FORMAT},"closed":{json.dumps(shard.is_closed)},"keys":{{\n{rows}\n}}}}'
+    head = f'"format":{_FORMAT},"closed":{json.dumps(shard.is_closed)},"below":{json.dumps(shard.below)}'
+    return f'{{{head},"keys":{{\n{rows}\n}}}}'
 
 
 def shard_from_text(text: str, *, ring: Ring, name: str, version: str) -> Shard:
@@ -88,13 +100,13 @@ def shard_from_text(text: str, *, ring: Ring, name: str, version: str) -> Shard:
     document = json.loads(text)
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise ValueError("it is not of the format that this version reads")
-    rows, is_closed = document.get("keys"), document.get("closed")
-    if not isinstance(rows, dict) or not isinstance(is_closed, bool):
+    rows, is_closed, below = document.get("keys"), document.get("closed"), document.get("below", "")
+    if not isinstance(rows, dict) or not isinstance(is_closed, bool) or not isinstance(below, str):
         raise ValueError("it holds no keys")
     if any(shard_of_key(key_id) != name for key_id in rows):
         raise ValueError("it holds the keys of another shard")
     entries = {key_id: _entry(row) for key_id, row in rows.items()}
-    return Shard(ring=ring, name=name, entries=entries, is_closed=is_closed, version=version)
+    return Shard(ring=ring, name=name, entries=entries, is_closed=is_closed, below=below, version=version)
 
 
 def is_shard_name(name: str) -> bool:

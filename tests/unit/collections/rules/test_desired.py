@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agentmemory_operator.adapters.qdrant.configuration import creation_of
-from agentmemory_operator.collections.rules.collection import Marker
+from agentmemory_operator.collections.rules.collection import Marker, marker_from_json, marker_to_json
 from agentmemory_operator.collections.rules.desired import hash_config
 from agentmemory_operator.spec.effective.embedding import EmbeddingSource
 from agentmemory_operator.spec.presets import CORTEX, RETRIEVAL_INDEXES
@@ -59,6 +59,8 @@ def test_the_marker_says_whose_it_is_and_what_its_vectors_are() -> None:
         embedding=EmbeddingSource(provider="wordllama", model="l2_supercat", dimensions=256),
         connection="agents/main",
     )
+    assert desired.marker.agent == "probe"
+    assert marker_from_json(marker_to_json(desired.marker)).agent == "probe"
 
 
 def test_the_marker_names_the_secret_and_never_more() -> None:

@@ -47,6 +47,14 @@ def test_what_is_written_is_read() -> None:
     assert read(shard_to_text(written)) == written
 
 
+def test_a_shard_says_which_of_the_next_level_are_there() -> None:
+    above = shard("1a").leading_to("1af").leading_to("1a0").leading_to("1af")
+
+    assert (above.below, above.leads_to("1a0"), above.leads_to("1a1")) == ("0f", True, False)
+    assert read(shard_to_text(above), name="1a") == above
+    assert read(shard_to_text(shard()).replace('"below":"",', "")).below == ""
+
+
 def test_a_shard_closes_with_its_last_key_and_stays_closed() -> None:
     grown = shard(keys=SHARD_KEYS - 2)
     grown = grown.with_key(new_key_id("0"), entry("x"))
@@ -54,7 +62,7 @@ def test_a_shard_closes_with_its_last_key_and_stays_closed() -> None:
     grown = grown.with_key(new_key_id("0"), entry("y"))
     assert grown.is_closed
 
-    assert grown.without_scope(scope_hash("PROFESSIONAL", "y")).is_closed
+    assert grown.without(lambda entry: entry.zone == "PROFESSIONAL").is_closed
     assert read(shard_to_text(grown)).is_closed
 
 

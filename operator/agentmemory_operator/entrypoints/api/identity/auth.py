@@ -3,25 +3,29 @@
 import hmac
 import ipaddress
 import logging
-from collections.abc import Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 from agentmemory_operator.agents.callers import Callers
 from agentmemory_operator.agents.user_tokens import UserTokens
 from agentmemory_operator.errors import Unauthenticated
-from agentmemory_operator.runtime.rules.web_origin import why_foreign
 from agentmemory_operator.settings import SettingInvalid, Settings
 from agentmemory_operator.spec.access import ANYBODY, Caller
 
 log = logging.getLogger(__name__)
 
+Address = Literal["loopback", "network"]
+
 
 class Guard(Protocol):
-    """Decides on the Authorization header of a request under `/v1`, and before on whose page may send any."""
+    """Decides on the Authorization header of a request under `/v1`.
 
-    def why_foreign(self, headers: Mapping[bytes, bytes], *, scheme: str, is_page: bool) -> str | None:
-        """Why a request is refused that a page of another site sends, None of one that may pass."""
-        ...
+    Attributes:
+        serves_anybody_on: where it listens that demands nothing: pages of other sites, whose browser is on a machine
+            that reaches us, have to be told by other means (`runtime.rules.web_origin`). None of one that demands a
+            token: pages do not have it, and no browser adds it for them.
+    """
+
+    serves_anybody_on: Address | None
 
     def known(self, authorization: bytes) -> Caller | None:
         """Who calls where that is known at once; None leaves it to `admit`.
@@ -42,18 +46,10 @@ class Guard(Protocol):
 
 
 class OpenGuard:
-    """Lets everybody pass, but for pages of other sites: their browser is on a machine that reaches us.
+    """Lets everybody pass."""
 
-    Args:
-        is_local: the API listens on loopback.
-    """
-
-    def __init__(self, *, is_local: bool = True) -> None:
-        self._is_local = is_local
-
-    def why_foreign(self, headers: Mapping[bytes, bytes], *, scheme: str, is_page: bool) -> str | None:
-        """What `runtime.rules.web_origin` says."""
-        return why_foreign(headers, scheme=scheme, is_local=self._is_local, is_page=is_page)
+    def __init__(self, serves_anybody_on: Address = "loopback") -> None:
+        self.serves_anybody_on: Address | None = serves_anybody_on
 
     def known(self, authorization: bytes) -> Caller | None:
         """Anybody."""
@@ -64,16 +60,10 @@ class OpenGuard:
         return ANYBODY
 
 
-class _SecretHeld:
-    """What a guard that demands a token says of pages: they do not have it, and no browser adds it for them."""
-
-    def why_foreign(self, headers: Mapping[bytes, bytes], *, scheme: str, is_page: bool) -> str | None:
-        """Nothing."""
-        return None
-
-
-class TokenGuard(_SecretHeld):
+class TokenGuard:
     """Demands one fixed bearer token; compares in constant time."""
+
+    serves_anybody_on: Address | None = None
 
     def __init__(self, token: str) -> None:
         self._token = token.encode()
@@ -89,8 +79,10 @@ class TokenGuard(_SecretHeld):
         return self.known(authorization) or ANYBODY
 
 
-class IdentityGuard(_SecretHeld):
+class IdentityGuard:
     """Demands the token of a ServiceAccount."""
+
+    serves_anybody_on: Address | None = None
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
@@ -110,10 +102,7 @@ class UserTokenGuard:
     def __init__(self, guard: Guard, tokens: UserTokens) -> None:
         self._guard = guard
         self._tokens = tokens
-
-    def why_foreign(self, headers: Mapping[bytes, bytes], *, scheme: str, is_page: bool) -> str | None:
-        """What the other guard says."""
-        return self._guard.why_foreign(headers, scheme=scheme, is_page=is_page)
+        self.serves_anybody_on: Address | None = guard.serves_anybody_on
 
     def known(self, authorization: bytes) -> Caller | None:
         """Whom the token was minted for, else whom the other guard knows."""
@@ -176,7 +165,7 @@ def build_guard(settings: Settings, host: str, *, callers: Callers | None = None
         )
         raise SettingInvalid(message)
     log.warning("AGENTMEMORY_AUTH=none: whoever reaches %s may read and write every memory", host)
-    return OpenGuard(is_local=is_loopback(host))
+    return OpenGuard("loopback" if is_loopback(host) else "network")
 
 
 def is_loopback(host: str) -> bool:

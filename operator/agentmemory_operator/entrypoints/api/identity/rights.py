@@ -8,6 +8,7 @@ It also calls its function once more where the agent's collection was replaced b
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import cached_property
 from types import MappingProxyType
 
 from fastapi.routing import APIRoute
@@ -93,7 +94,7 @@ class GuardedRoute(APIRoute):
 
         return handle_allowed
 
-    @property
+    @cached_property
     def endpoint_name(self) -> tuple[str, str]:
         """Method and path, as `VERBS` has them."""
         [method] = self.methods or {""}
@@ -122,7 +123,8 @@ def _check(request: Request, verb: Verb | None) -> None:
     if verb is not None:
         directory, agent = request.app.state.services.directory, request.path_params["agent"]
         request.scope[RIGHTS] = rights_to(directory, agent, caller=caller_of(request), verb=verb)
-        _check_query(request)
+        if request.query_params:
+            _check_query(request)
 
 
 def _check_query(request: Request) -> None:

@@ -6,10 +6,9 @@ from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from types import TracebackType
 
 from agentmemory_operator.entrypoints.api.load.limits import MIB, Limits, overloaded
-from agentmemory_operator.runtime.rules.fair_shares import Flow, Pace, TimeShares, has_place
+from agentmemory_operator.runtime.rules.fair_shares import Flow, TimeShares, has_place
 
 HOLD = "hold"
 # So much of each body counts for nothing: large bodies keep no small one out.
@@ -59,7 +58,6 @@ class Hold:
 
     Attributes:
         body_bytes: that are kept of its body.
-        wait: under way.
         waited_s: how long the caller kept it waiting for them.
         is_in_pieces: is worked on while its body comes.
     """
@@ -75,13 +73,10 @@ class Hold:
         self._is_under_way = False
         self._is_running = False
         self._is_export = False
-        self.wait: _Waiting | None = None
+        # While it waits, and since when for its caller.
+        self._timeout: asyncio.Timeout | None = None
+        self._since_s: float | None = None
         self._dropped: str | None = None
-
-    @property
-    def pace(self) -> Pace:
-        """At which the body has to come."""
-        return self._pressure.limits.pace
 
     def begin_receiving(self) -> None:
         """Take a place among those whose bodies come; without one, the slowest of who has most loses its own.
@@ -99,15 +94,6 @@ class Hold:
             slowest.drop(f"{len(loses.receiving)} bodies of this caller are on their way, and this is the slowest")
         share.receiving.add(self)
         pressure.receiving += 1
-
-    async def is_complete(self) -> None:
-        """Be under way, now that the body is there; one that is worked on in pieces takes a turn for each.
-
-        Raises:
-            ProblemRaised: the caller has too much under way.
-        """
-        if not self.is_in_pieces:
-            await self.enter()
 
     async def enter(self) -> None:
         """Be under way from now on, when it is this caller's turn.
@@ -237,24 +223,34 @@ class Hold:
             if self._is_running:
                 self._share.large_under_way += more
 
-    def waiting(self, seconds: float, *, is_awaited: bool = True) -> "_Waiting":
+    @asynccontextmanager
+    async def waiting(self, seconds: float, *, is_awaited: bool = True) -> AsyncIterator[None]:
         """Let it be dropped while the context is open.
 
         Args:
             seconds: at most; beyond, or where it is dropped, which `check` tells, the context raises TimeoutError.
             is_awaited: it waits for its body, and not for its turn.
         """
-        return _Waiting(self, seconds, is_awaited)
+        self._since_s = time.monotonic() if is_awaited else None
+        try:
+            async with asyncio.timeout(seconds) as self._timeout:
+                yield
+        finally:
+            self._timeout = None
+            if self._since_s is not None:
+                self.waited_s += time.monotonic() - self._since_s
+                self._since_s = None
 
     @property
     def liveliness(self) -> float:
         """How lively its body comes, in the time that it was waited for."""
-        return self._flow.level(self.waited_s + (self.wait.so_far_s if self.wait else 0.0))
+        so_far_s = 0.0 if self._since_s is None else time.monotonic() - self._since_s
+        return self._flow.level(self.waited_s + so_far_s)
 
     @property
     def may_be_dropped(self) -> bool:
         """Whether it waits for its caller."""
-        return self.wait is not None and self._dropped is None
+        return self._timeout is not None and self._dropped is None
 
     @property
     def is_large(self) -> bool:
@@ -264,8 +260,8 @@ class Hold:
     def drop(self, why: str) -> None:
         """Take everything from it; whoever waits for its body learns why."""
         self._dropped = why
-        if self.wait is not None:
-            self.wait.end()
+        if self._timeout is not None:
+            self._timeout.reschedule(0)
         self._keep(0)
         self._leave_receiving()
 
@@ -307,38 +303,6 @@ class Hold:
         if self in self._share.receiving:
             self._share.receiving.remove(self)
             self._pressure.receiving -= 1
-
-
-class _Waiting:
-    """What a request waits for, that may be ended from outside. A class of its own, because it is made for each."""
-
-    __slots__ = ("_hold", "_is_awaited", "_since_s", "_timeout")
-
-    def __init__(self, hold: Hold, seconds: float, is_awaited: bool) -> None:
-        self._hold = hold
-        self._is_awaited = is_awaited
-        self._since_s = time.monotonic()
-        self._timeout = asyncio.timeout(seconds)
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-        self._hold.wait = self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._hold.wait = None
-        self._hold.waited_s += self.so_far_s
-        await self._timeout.__aexit__(kind, error, trace)
-
-    @property
-    def so_far_s(self) -> float:
-        """How long the caller kept it waiting."""
-        return time.monotonic() - self._since_s if self._is_awaited else 0.0
-
-    def end(self) -> None:
-        """Wait no longer."""
-        self._timeout.reschedule(0)
 
 
 def _slowest(share: Share, *, large: bool = False, beside: Hold | None = None) -> Hold | None:

@@ -8,7 +8,7 @@ from starlette.types import Message, Receive
 
 from agentmemory_operator.entrypoints.api.load.in_flight import Hold
 from agentmemory_operator.entrypoints.api.problems import TOO_SLOW, Problem, ProblemRaised
-from agentmemory_operator.runtime.rules.fair_shares import TimeShares
+from agentmemory_operator.runtime.rules.fair_shares import Pace, TimeShares
 
 KIB = 1 << 10
 # Work that goes on is counted in parts of about so much.
@@ -24,12 +24,15 @@ class Receiving:
     """Wraps what a request is received from; has a place among those whose bodies come until the body is complete.
 
     Only the time counts in which the application waits for the caller, not that in which the caller waits for it.
+
+    Args:
+        pace: at which the body has to come.
     """
 
-    def __init__(self, receive: Receive, hold: Hold) -> None:
+    def __init__(self, receive: Receive, hold: Hold, pace: Pace) -> None:
         self._receive = receive
         self._hold = hold
-        self._pace = hold.pace
+        self._pace = pace
         self._is_complete = False
         # Of the window in which the pace is judged.
         self._began_waited_s = 0.0
@@ -52,7 +55,9 @@ class Receiving:
         self._hold.take(size)
         if not message.get("more_body", False):
             self._is_complete = True
-            await self._hold.is_complete()
+            # What is worked on in pieces takes a turn for each.
+            if not self._hold.is_in_pieces:
+                await self._hold.enter()
         return message
 
     async def _next(self) -> Message:

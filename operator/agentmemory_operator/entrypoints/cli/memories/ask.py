@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,9 +19,9 @@ from agentmemory_operator.runtime.cache import AGENT_MEMORY
 
 if TYPE_CHECKING:
     # Half a second that the other verbs need not wait.
-    from agentmemory_operator.client import AsyncMemoryClient, Preview, Receipt, ReceiptsPage, SearchResult, Stored
+    from agentmemory_client import AsyncAgent, Preview, Receipt, ReceiptsPage, SearchResult, Stored
 
-    Call = Callable[[AsyncMemoryClient, str], Coroutine[Any, Any, Any]]
+    Call = Callable[[AsyncAgent], Coroutine[Any, Any, Any]]
     """What a verb asks of an agent."""
 
 FORGET = "Erase them for good, in copies too, with what is stored meanwhile?"
@@ -52,8 +52,8 @@ class AskedApi:
     @asynccontextmanager
     async def of(
         self, name: str, namespace: str | None, context: str | None, url: str | None, token: str | None
-    ) -> "AsyncIterator[tuple[AsyncMemoryClient, str]]":
-        """Yield a client, and the agent's name in the API: the name itself, or of the object where one is to be read.
+    ) -> "AsyncIterator[AsyncAgent]":
+        """Yield the agent in the API: by the name itself, or by that of the object where one is to be read.
 
         Args:
             namespace, context: of the object; none is read where both are None.
@@ -61,7 +61,7 @@ class AskedApi:
         """
         agent = name if namespace is None and context is None else await self._agent_of(name, namespace, context)
         async with self.asking.open_client(url or self.asking.url, token or self.asking.token) as client:
-            yield client, agent
+            yield client.agent(agent)
 
     async def _agent_of(self, name: str, namespace: str | None, context: str | None) -> str:
         async with self.inspection.open_objects(context, None) as (reader, default):
@@ -90,7 +90,7 @@ def search(  # noqa: PLR0913 # each is an option
     """Search an agent's memories of a user, ranked as the object declares."""
     options = _given({"types": type_, "tags": tag, "filters": _filters_of(filters), "top_k": top_k})
     options |= _given({"tags_match": tags_match and tags_match.value})
-    return lambda api, agent: api.search(agent, user, query, **options)
+    return lambda agent: agent.user(user).search(query, **options)
 
 
 def remember(  # noqa: PLR0913 # each is an option
@@ -104,7 +104,7 @@ def remember(  # noqa: PLR0913 # each is an option
 ) -> "Call":
     """Store a memory of a user, durably."""
     options = _given({"type": type_, "importance": importance, "tags": tag, "supersedes": supersedes, "zone": zone})
-    return lambda api, agent: api.remember(agent, user, text, **options)
+    return lambda agent: agent.user(user).add(text, **options)
 
 
 def forget(  # noqa: PLR0913 # each is an option
@@ -125,15 +125,15 @@ def forget(  # noqa: PLR0913 # each is an option
     options = _given({"filters": _filters_of(filters), "older_than": older_than, "zone": zone})
     options |= {"crypto": True} if crypto else {}
     if dry_run:
-        return lambda api, agent: api.would_forget(agent, user, **options)
+        return lambda agent: agent.would_forget(user, **options)
     check_answerable(FORGET, yes=yes)
 
-    async def erase(api: "AsyncMemoryClient", agent: str) -> "Receipt":
+    async def erase(agent: "AsyncAgent") -> "Receipt":
         if not yes:
-            show([_forgotten_section(await api.would_forget(agent, user, **options))], Console(stderr=True))
+            show([_forgotten_section(await agent.would_forget(user, **options))], Console(stderr=True))
         # What was stored since the counts were taken goes too.
         confirm(FORGET, yes=yes, err=True)
-        return await api.forget(agent, user, **options)
+        return await agent.forget(user, **options)
 
     return erase
 
@@ -144,10 +144,10 @@ def receipts(
     """List what was erased of an agent's memories, and when."""
     options = _given({"user_id": user})
 
-    async def read(api: "AsyncMemoryClient", agent: str) -> "ReceiptsPage":
-        from agentmemory_operator.client import ReceiptsPage  # see above
+    async def read(agent: "AsyncAgent") -> "ReceiptsPage":
+        from agentmemory_client import ReceiptsPage  # see above
 
-        return ReceiptsPage(results=tuple([receipt async for receipt in api.receipts(agent, **options)]))
+        return ReceiptsPage(results=tuple([receipt async for receipt in agent.receipts(**options)]))
 
     return read
 
@@ -176,8 +176,8 @@ def _add_verb(cli: typer.Typer, choose: "Callable[..., Call]", way: _Way) -> Non
         call = choose(**chosen)
 
         async def ask() -> Any:
-            async with way.api.of(name, namespace, context, url, token) as (client, agent):
-                return await call(client, agent)
+            async with way.api.of(name, namespace, context, url, token) as agent:
+                return await call(agent)
 
         _print(run_verb(ask()), way.section, output)
 
@@ -198,7 +198,7 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print(answer: Any, section: Callable[[Any], Section], output: TableJsonOrYaml) -> None:
-    document = _plain(asdict(answer))
+    document = _plain(answer)
     if output is TableJsonOrYaml.TABLE:
         show([section(answer)], Console())
     else:
@@ -233,7 +233,7 @@ def _receipt_section(answer: "Receipt") -> Section:
 
 
 def _forgotten_section(answer: "Receipt | Preview") -> Section:
-    from agentmemory_operator.client import Receipt  # see above
+    from agentmemory_client import Receipt  # see above
 
     if isinstance(answer, Receipt):
         return _receipt_section(answer)
@@ -258,7 +258,10 @@ def _receipts_section(answer: "ReceiptsPage") -> Section:
 
 
 def _plain(value: Any) -> Any:
-    """The value of JSON and YAML alone."""
+    """The value of JSON and YAML alone; what a newer API says beside stands where the API has it."""
+    if is_dataclass(value):
+        parts = {part.name: getattr(value, part.name) for part in fields(value)}
+        return _plain(parts.pop("extra", {}) | parts)
     match value:
         case dict():
             return {name: _plain(part) for name, part in value.items()}

@@ -19,7 +19,7 @@ from agentmemory_operator.entrypoints.cli.options import Context
 from agentmemory_operator.entrypoints.cli.run import run_verb
 
 if TYPE_CHECKING:
-    from agentmemory_operator.client import Imported
+    from agentmemory_client import Imported
 
 TOLD_EVERY_S = 1.0
 SENT_BYTES = 256 << 10
@@ -51,8 +51,8 @@ def _add_export(cli: typer.Typer, reached: AskedApi) -> None:
         """Write all memories of a user as lines of JSON."""
 
         async def work() -> int:
-            async with reached.of(name, namespace, context, url, token) as (api, agent):
-                return await _export(file, api.export(agent, user, vectors=vectors, plain=plain), agent)
+            async with reached.of(name, namespace, context, url, token) as agent:
+                return await _export(file, agent.user(user).export(vectors=vectors, plain=plain), name)
 
         typer.echo(f"exported {run_verb(work())} memories", err=True)
 
@@ -75,10 +75,10 @@ def _add_import(cli: typer.Typer, reached: AskedApi) -> None:
         """Take in memories of a user that were exported; what is there already stays as it is."""
 
         async def work() -> "Imported":
-            async with reached.of(name, namespace, context, url, token) as (api, agent):
-                with JobProgress(f"{file} to {agent}") as progress, file.open("rb") as content:
+            async with reached.of(name, namespace, context, url, token) as agent:
+                with JobProgress(f"{file} to {name}") as progress, file.open("rb") as content:
                     lines = _told(content, progress)
-                    return await api.import_memories(agent, user, lines, include_erased=include_erased)
+                    return await agent.user(user).import_memories(lines, include_erased=include_erased)
 
         _tell(run_verb(work()))
 

@@ -1,7 +1,6 @@
 """Rules of `spec.index`."""
 
-from agentmemory_operator.spec.kinds.cel.presets import of_preset
-from agentmemory_operator.spec.kinds.schema import CelRule
+from agentmemory_operator.spec.kinds.schema import CelRule, of_preset
 from agentmemory_operator.spec.presets import RETRIEVAL_INDEXES
 from agentmemory_operator.spec.presets.profiles import LARGE_MEMORIES, PROFILES
 

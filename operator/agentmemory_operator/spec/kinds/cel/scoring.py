@@ -1,8 +1,7 @@
 """Rules of `spec.scoring` and the weights of a search."""
 
 from agentmemory_operator.spec.expression.models import name_of
-from agentmemory_operator.spec.kinds.cel.presets import of_preset
-from agentmemory_operator.spec.kinds.schema import CelRule
+from agentmemory_operator.spec.kinds.schema import CelRule, of_preset
 
 _SUM = "self.similarity + self.recency + self.utility"
 WEIGHTS = (

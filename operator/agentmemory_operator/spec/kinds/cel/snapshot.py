@@ -1,7 +1,6 @@
 """CEL rules of MemorySnapshot and MemoryRestore; what holds for `cel` holds here."""
 
-from agentmemory_operator.spec.kinds.cel.url import is_url
-from agentmemory_operator.spec.kinds.schema import CelRule
+from agentmemory_operator.spec.kinds.schema import CelRule, is_url
 
 ENDPOINT = is_url("endpoint", "https://minio.storage.svc:9000")
 SOURCE_URL = CelRule(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from agentmemory_operator.client.values import Memory
+from agentmemory_client.values import Memory
 
 
 def estimate_tokens(text: str) -> int:

@@ -4,9 +4,9 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from agentmemory_operator.client.exchange import Connection, path_of
-from agentmemory_operator.client.problems import ApiError, ApiUnreachable
-from agentmemory_operator.client.values import Imported, LineError, read_value
+from agentmemory_client.exchange import Connection, path_of
+from agentmemory_client.problems import ApiError, ApiUnreachable
+from agentmemory_client.values import Imported, LineError, read_value
 
 MEDIA_TYPE = "application/x-ndjson"
 # Between two lines; the whole takes as long as it takes.
@@ -52,13 +52,15 @@ class Lines:
 
 def export_request(connection: Connection, agent: str, user_id: str, *, vectors: bool, plain: bool) -> dict[str, Any]:
     """The arguments of an httpx request for an export."""
-    parameters = {"user_id": user_id, "vectors": json.dumps(vectors), "plain": json.dumps(plain)}
+    # An API from before an option refuses its name: what is not asked for is not sent.
+    asked = {"vectors": vectors, "plain": plain}
+    parameters = {"user_id": user_id} | {name: "true" for name, wanted in asked.items() if wanted}
     return _request(connection, "GET", path_of(agent, "export"), parameters)
 
 
 def import_request(connection: Connection, agent: str, user_id: str, *, include_erased: bool) -> dict[str, Any]:
     """The arguments of an httpx request for an import, without what is sent."""
-    parameters = {"user_id": user_id, "include_erased": json.dumps(include_erased)}
+    parameters = {"user_id": user_id} | ({"include_erased": "true"} if include_erased else {})
     sent = _request(connection, "POST", path_of(agent, "import"), parameters)
     return sent | {"headers": {"Content-Type": MEDIA_TYPE, **sent["headers"]}}
 

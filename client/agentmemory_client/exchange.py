@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import httpx
 
-from agentmemory_operator.client.problems import ApiUnreachable, problem_of
+from agentmemory_client.problems import ApiUnreachable, problem_of
 
 T = TypeVar("T")
 Token: TypeAlias = str | Callable[[], str] | None

@@ -1,6 +1,7 @@
 """What the API answers, as values.
 
-A field that a newer API adds is left out; one that an older API does not have is its default.
+A field that a newer API adds is kept in `extra`; one that an older API does not have is its default. What is one of a
+few words (a zone, an event, a role) is text, so that a newer API's words come through.
 """
 
 from collections.abc import Mapping
@@ -8,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, TypeVar
 
-from agentmemory_operator.client.problems import ApiError
+from agentmemory_client.problems import ApiError
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -30,7 +31,18 @@ _TIMES = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Answer:
+    """What every answer has.
+
+    Attributes:
+        extra: fields that this client does not know, as the API sent them.
+    """
+
+    extra: Json = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory(Answer):
     """A stored memory.
 
     Attributes:
@@ -101,7 +113,7 @@ class Found(Memory):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
+class SearchResult(Answer):
     """Results, best first.
 
     Attributes:
@@ -120,7 +132,7 @@ class SearchResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(Answer):
     """A memory that is durable.
 
     Attributes:
@@ -142,7 +154,7 @@ class TreeNode(Memory):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
+class Tree(Answer):
     """A memory with all that is below it; truncated: there is more, deeper or beside."""
 
     root: TreeNode
@@ -150,7 +162,7 @@ class Tree:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Answer):
     """Counts of memories.
 
     Attributes:
@@ -170,7 +182,7 @@ class Stats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Kept(Answer):
     """A working memory that is durable.
 
     Attributes:
@@ -185,7 +197,7 @@ class Kept:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class Page(Answer):
     """Memories, newest first; `next_cursor` is None on the last page."""
 
     results: tuple[Memory, ...]
@@ -193,7 +205,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ItemStored:
+class ItemStored(Answer):
     """An item that is durable.
 
     Attributes:
@@ -203,11 +215,12 @@ class ItemStored:
     memory_id: str
     key: str
     message: str
+    success: bool = True
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeysPage:
+class KeysPage(Answer):
     """Keys of a namespace; `next_cursor` is None on the last page."""
 
     results: tuple[str, ...]
@@ -215,7 +228,7 @@ class KeysPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NamespaceSize:
+class NamespaceSize(Answer):
     """A namespace and how many items lie in it."""
 
     namespace: tuple[str, ...]
@@ -223,7 +236,7 @@ class NamespaceSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receipt:
+class Receipt(Answer):
     """What an erasure came to.
 
     Attributes:
@@ -242,16 +255,17 @@ class Receipt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(Answer):
     """What would be erased: counts, the ids of at most 100, and how many are not named."""
 
     counts: Mapping[str, Any]
     ids: tuple[str, ...]
     more: int
+    dry_run: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReceiptsPage:
+class ReceiptsPage(Answer):
     """Receipts, newest first; `next_before` is None on the last page."""
 
     results: tuple[Receipt, ...]
@@ -259,7 +273,7 @@ class ReceiptsPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LineError:
+class LineError(Answer):
     """Why a line was not taken in; `error` is an ApiError."""
 
     line: int
@@ -267,7 +281,7 @@ class LineError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class Imported(Answer):
     """What an import came to.
 
     Attributes:
@@ -285,7 +299,7 @@ class Imported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentSummary:
+class AgentSummary(Answer):
     """An agent; `memories` is None while it is not ready."""
 
     agent: str
@@ -297,7 +311,7 @@ class AgentSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserToken:
+class UserToken(Answer):
     """A user token; whoever has it acts for its user until it expires."""
 
     token: str = field(repr=False)
@@ -305,7 +319,7 @@ class UserToken:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UserSummary:
+class UserSummary(Answer):
     """A user or scope with memories that a search can find."""
 
     user_id: str
@@ -315,7 +329,7 @@ class UserSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UsersPage:
+class UsersPage(Answer):
     """Users, by name; `next_cursor` is None on the last page."""
 
     results: tuple[UserSummary, ...]
@@ -325,8 +339,10 @@ class UsersPage:
 
 def read_value(type_: type[T], document: Json) -> T:
     """A value of flat fields: lists become tuples, times datetimes."""
-    known = {field.name for field in fields(type_)}  # type: ignore[arg-type] # a dataclass
-    return type_(**{name: _value(name, value) for name, value in document.items() if name in known})
+    known = {field.name for field in fields(type_)} - {"extra"}  # type: ignore[arg-type] # a dataclass
+    extra = {name: value for name, value in document.items() if name not in known}
+    values = {name: _value(name, value) for name, value in document.items() if name in known}
+    return type_(**values, extra=extra)  # type: ignore[call-arg] # each is an Answer
 
 
 def read_search(document: Json) -> SearchResult:

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from agentmemory_operator.client.exchange import Call, Listing, path_of
-from agentmemory_operator.client.values import read_value
+from agentmemory_client.exchange import Call, Listing, path_of
+from agentmemory_client.values import read_value
 
 Json = dict[str, Any]
 RelationKind = Literal["contact_of", "same_owner", "uses", "works_on", "competitor_of"]

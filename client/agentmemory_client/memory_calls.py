@@ -1,13 +1,13 @@
-"""The calls about agents, memories, sessions and forgetting; each is a method of both clients."""
+"""The calls about agents, memories, sessions and forgetting; each is a method of an agent or a user."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
-from agentmemory_operator.client.exchange import Call, Listing, json_of, new_key, path_of
-from agentmemory_operator.client.problems import ApiError
-from agentmemory_operator.client.values import (
+from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
+from agentmemory_client.problems import ApiError
+from agentmemory_client.values import (
     AgentSummary,
     Kept,
     Memory,

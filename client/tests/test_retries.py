@@ -10,8 +10,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from agentmemory_operator.client import ApiError, AsyncMemoryClient, MemoryClient
-from agentmemory_operator.client.exchange import Connection
+from agentmemory_client import ApiError, AsyncClient, Client
+from agentmemory_client.exchange import Connection
 from tests.support.web.http_server import serve
 
 STORED = {"id": "i", "event": "ADD", "supersedes": None, "recorded": True, "warnings": [], "new_field": 1}
@@ -49,8 +49,8 @@ def refused(status: int, retry_after: str | None = "0") -> Response:
 def test_a_write_is_repeated_under_one_key_until_it_is_stored(script: Script, status: int) -> None:
     script.answers = [refused(status), refused(status), JSONResponse(STORED, 201)]
 
-    with MemoryClient(script.url) as api:
-        stored = api.remember("a", "u", "c")
+    with Client(script.url) as api:
+        stored = api.agent("a").user("u").add("c")
 
     assert stored.id == "i"
     assert len(script.keys) == 3
@@ -61,8 +61,8 @@ def test_a_write_is_repeated_under_one_key_until_it_is_stored(script: Script, st
 async def test_the_asynchronous_client_repeats_too(script: Script) -> None:
     script.answers = [refused(503), JSONResponse(STORED, 201)]
 
-    async with AsyncMemoryClient(script.url, token="t") as api:
-        stored = await api.remember("a", "u", "c")
+    async with AsyncClient(script.url, token="t") as api:
+        stored = await api.agent("a").user("u").add("c")
 
     assert stored.id == "i"
     assert script.tokens == ["Bearer t", "Bearer t"]
@@ -72,8 +72,8 @@ def test_a_token_that_is_renewed_is_asked_for_at_each_attempt(script: Script) ->
     script.answers = [refused(503), JSONResponse(STORED, 201)]
     tokens = iter(["old", "new"])
 
-    with MemoryClient(script.url, token=lambda: next(tokens)) as api:
-        api.remember("a", "u", "c")
+    with Client(script.url, token=lambda: next(tokens)) as api:
+        api.agent("a").user("u").add("c")
 
     assert script.tokens == ["Bearer old", "Bearer new"]
 
@@ -81,9 +81,9 @@ def test_a_token_that_is_renewed_is_asked_for_at_each_attempt(script: Script) ->
 def test_two_writes_have_two_keys(script: Script) -> None:
     script.answers = [JSONResponse(STORED, 201), JSONResponse(STORED, 201)]
 
-    with MemoryClient(script.url) as api:
-        api.remember("a", "u", "c")
-        api.remember("a", "u", "c")
+    with Client(script.url) as api:
+        api.agent("a").user("u").add("c")
+        api.agent("a").user("u").add("c")
 
     assert len(set(script.keys)) == 2
 
@@ -91,8 +91,8 @@ def test_two_writes_have_two_keys(script: Script) -> None:
 def test_it_gives_up_with_the_last_problem(script: Script) -> None:
     script.answers = [refused(503)] * 3
 
-    with MemoryClient(script.url, retries=2) as api, pytest.raises(ApiError, match="503 Busy: later"):
-        api.search("a", "u", "q")
+    with Client(script.url, retries=2) as api, pytest.raises(ApiError, match="503 Busy: later"):
+        api.agent("a").user("u").search("q")
 
     assert script.answers == []
 
@@ -101,8 +101,8 @@ def test_it_gives_up_with_the_last_problem(script: Script) -> None:
 def test_what_another_attempt_would_not_mend_is_not_repeated(script: Script, status: int) -> None:
     script.answers = [refused(status)]
 
-    with MemoryClient(script.url) as api, pytest.raises(ApiError) as raised:
-        api.remember("a", "u", "c")
+    with Client(script.url) as api, pytest.raises(ApiError) as raised:
+        api.agent("a").user("u").add("c")
 
     assert raised.value.status == status
 
@@ -110,8 +110,8 @@ def test_what_another_attempt_would_not_mend_is_not_repeated(script: Script, sta
 def test_a_deletion_whose_answer_was_lost_is_done_when_nothing_is_left(script: Script) -> None:
     script.answers = [refused(504), refused(404)]
 
-    with MemoryClient(script.url) as api:
-        api.delete("a", "u", "i")
+    with Client(script.url) as api:
+        api.agent("a").user("u").delete("i")
 
     assert script.answers == []
 
@@ -119,8 +119,8 @@ def test_a_deletion_whose_answer_was_lost_is_done_when_nothing_is_left(script: S
 def test_a_deletion_of_what_never_was_is_an_error(script: Script) -> None:
     script.answers = [refused(404)]
 
-    with MemoryClient(script.url) as api, pytest.raises(ApiError) as raised:
-        api.delete("a", "u", "i")
+    with Client(script.url) as api, pytest.raises(ApiError) as raised:
+        api.agent("a").user("u").delete("i")
 
     assert raised.value.status == 404
 
@@ -129,8 +129,8 @@ def test_a_deletion_of_what_never_was_is_an_error(script: Script) -> None:
 def test_an_error_of_something_before_the_api_is_an_error_too(script: Script, make: Callable[[], Any]) -> None:
     script.answers = [make()]
 
-    with MemoryClient(script.url) as api, pytest.raises(ApiError) as raised:
-        api.get("a", "u", "i")
+    with Client(script.url) as api, pytest.raises(ApiError) as raised:
+        api.agent("a").user("u").get("i")
 
     assert (raised.value.status, raised.value.type) == (502, "")
 

@@ -1,10 +1,10 @@
-"""The calls about who speaks: user tokens, and the users of an agent; each is a method of both clients."""
+"""The calls about who speaks: user tokens, and the users of an agent; each is a method of an agent or a user."""
 
 from collections.abc import Sequence
 from functools import partial
 
-from agentmemory_operator.client.exchange import Call, Listing, path_of
-from agentmemory_operator.client.values import UserSummary, UserToken, read_users, read_value
+from agentmemory_client.exchange import Call, Listing, path_of
+from agentmemory_client.values import UserSummary, UserToken, read_users, read_value
 
 
 def mint_token(agent: str, user_id: str, verbs: Sequence[str], *, ttl_seconds: int = 3600) -> Call[UserToken]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agentmemory_operator.client import estimate_tokens, format_context
+from agentmemory_client import estimate_tokens, format_context
 
 MEMORIES = ["pays by invoice", "x" * 50, "likes tea"]
 

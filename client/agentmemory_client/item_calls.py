@@ -1,12 +1,12 @@
-"""The calls about items: memories under keys of namespaces; each is a method of both clients. docs/keyed.md."""
+"""The calls about items: memories under keys of namespaces; each is a method of an agent or a user. docs/keyed.md."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, TypedDict, Unpack
 
-from agentmemory_operator.client.exchange import Call, Listing, json_of, new_key, path_of
-from agentmemory_operator.client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
+from agentmemory_client.exchange import Call, Listing, json_of, new_key, path_of
+from agentmemory_client.values import ItemStored, KeysPage, Memory, NamespaceSize, read_value
 
 
 class ItemOptions(TypedDict, total=False):

@@ -1,0 +1,68 @@
+"""The client of agentmemory-operator's retrieval API, for programs. It needs httpx alone."""
+
+from agentmemory_client.clients import AsyncClient, Client
+from agentmemory_client.context import estimate_tokens, format_context
+from agentmemory_client.entity_calls import EntityDetails, NamedEntity, SaidRelation
+from agentmemory_client.exchange import DEFAULT_URL
+from agentmemory_client.handles import Agent, AsyncAgent, AsyncUser, User
+from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem
+from agentmemory_client.values import (
+    AgentSummary,
+    Found,
+    Imported,
+    ItemStored,
+    Kept,
+    LineError,
+    Memory,
+    NamespaceSize,
+    Page,
+    Preview,
+    Receipt,
+    ReceiptsPage,
+    SearchResult,
+    Stats,
+    Stored,
+    Tree,
+    TreeNode,
+    UserSummary,
+    UserToken,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DEFAULT_URL",
+    "Agent",
+    "AgentSummary",
+    "ApiError",
+    "ApiUnreachable",
+    "AsyncAgent",
+    "AsyncClient",
+    "AsyncUser",
+    "Client",
+    "EntityDetails",
+    "FieldProblem",
+    "Found",
+    "Imported",
+    "ItemStored",
+    "Kept",
+    "LineError",
+    "Memory",
+    "NamedEntity",
+    "NamespaceSize",
+    "Page",
+    "Preview",
+    "Receipt",
+    "ReceiptsPage",
+    "SaidRelation",
+    "SearchResult",
+    "Stats",
+    "Stored",
+    "Tree",
+    "TreeNode",
+    "User",
+    "UserSummary",
+    "UserToken",
+    "estimate_tokens",
+    "format_context",
+]

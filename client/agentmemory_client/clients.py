@@ -1,0 +1,152 @@
+"""The two clients. What both can ask is in `handles.py`; they differ in how a call is sent and waited for."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from types import TracebackType
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+import agentmemory_client.memory_calls as memory_calls
+from agentmemory_client.exchange import DEFAULT_URL, Call, Connection, Listing, Outcome, Token
+from agentmemory_client.handles import Agent, AsyncAgent
+from agentmemory_client.methods import Awaited, Waiting, of_client
+
+T = TypeVar("T")
+Http = TypeVar("Http")
+
+
+class ApiClient(Generic[Http]):
+    """The retrieval API of one address, but for how a client sends and waits.
+
+    Attributes:
+        api_version: of the API that answered last, for example "0.1.0"; None before, and where it does not say so.
+    """
+
+    _open_http: type[Http]
+
+    agents = of_client(memory_calls.agents)
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        *,
+        token: Token = None,
+        timeout_s: float = 30.0,
+        retries: int = 3,
+        wait_max_s: float = 30.0,
+    ) -> None:
+        """Open no connection yet.
+
+        Args:
+            url: where the API answers.
+            token: what it demands of callers, if it does; a callable is asked for each attempt.
+            timeout_s: between two bytes of an answer, and for a connection.
+            retries: attempts after the first where the API is busy or away; writes are repeated under one key.
+            wait_max_s: the longest wait between two attempts.
+        """
+        self.connection = Connection(url=url, token=token, timeout_s=timeout_s, retries=retries, wait_max_s=wait_max_s)
+        self.http = self._open_http(**self.connection.client_options)
+        self.api_version: str | None = None
+
+    def _noted(self, answer: httpx.Response) -> httpx.Response:
+        self.api_version = answer.headers.get("X-AgentMemory-Version", self.api_version)
+        return answer
+
+
+class Client(ApiClient[httpx.Client], Waiting):
+    """The client that waits; a context manager. Every call raises ApiError or ApiUnreachable."""
+
+    _open_http = httpx.Client
+
+    @property
+    def _client(self) -> "Client":  # type: ignore[override] # what is read alone
+        return self
+
+    def __enter__(self) -> "Client":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.http.close()
+
+    def agent(self, name: str) -> Agent:
+        """Return the calls about an agent; nothing is asked yet."""
+        return Agent(self, name)
+
+    def run(self, call: Call[T]) -> T:
+        """Carry out a call, as often as its answers ask for it."""
+        attempt = 0
+        while (pause_s := self.connection.pause_s(attempt, outcome := self._try(call))) is not None:
+            time.sleep(pause_s)
+            attempt += 1
+        return call.settle(self.connection, outcome, is_repeated=attempt > 0)
+
+    def entries(self, listing: Listing[T]) -> Iterator[T]:
+        """Read a listing, page after page, as its entries are asked for."""
+        call: Call[Any] | None = listing.first
+        while call:
+            page = self.run(call)
+            yield from page.results
+            call = listing.after(page)
+
+    def _try(self, call: Call[Any]) -> Outcome:
+        try:
+            return self._noted(self.http.request(**call.request(self.connection)))
+        except httpx.TransportError as error:
+            return error
+
+
+class AsyncClient(ApiClient[httpx.AsyncClient], Awaited):
+    """The client for asyncio; an async context manager. Every call raises ApiError or ApiUnreachable."""
+
+    _open_http = httpx.AsyncClient
+
+    @property
+    def _client(self) -> "AsyncClient":  # type: ignore[override] # what is read alone
+        return self
+
+    async def __aenter__(self) -> "AsyncClient":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self.http.aclose()
+
+    def agent(self, name: str) -> AsyncAgent:
+        """Return the calls about an agent; nothing is asked yet."""
+        return AsyncAgent(self, name)
+
+    async def run(self, call: Call[T]) -> T:
+        """Carry out a call, as often as its answers ask for it."""
+        attempt = 0
+        while (pause_s := self.connection.pause_s(attempt, outcome := await self._try(call))) is not None:
+            await asyncio.sleep(pause_s)
+            attempt += 1
+        return call.settle(self.connection, outcome, is_repeated=attempt > 0)
+
+    async def entries(self, listing: Listing[T]) -> AsyncIterator[T]:
+        """Read a listing, page after page, as its entries are asked for."""
+        call: Call[Any] | None = listing.first
+        while call:
+            page = await self.run(call)
+            for entry in page.results:
+                yield entry
+            call = listing.after(page)
+
+    async def _try(self, call: Call[Any]) -> Outcome:
+        try:
+            return self._noted(await self.http.request(**call.request(self.connection)))
+        except httpx.TransportError as error:
+            return error

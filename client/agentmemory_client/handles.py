@@ -1,0 +1,171 @@
+"""An agent, and one user of it: the calls about them, so that no call names either.
+
+Client(url).agent("support-bot").user("ada").search("how does she pay?")
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack
+
+import agentmemory_client.entity_calls as entity_calls
+import agentmemory_client.identity_calls as identity_calls
+import agentmemory_client.item_calls as item_calls
+import agentmemory_client.memory_calls as memory_calls
+from agentmemory_client.exchange import json_in
+from agentmemory_client.memory_calls import SearchOptions
+from agentmemory_client.methods import Awaited, Waiting, of_agent, of_user
+from agentmemory_client.problems import problem_of
+from agentmemory_client.transfer_calls import Lines, export_request, import_request, read_imported
+from agentmemory_client.values import Imported, SearchResult
+
+if TYPE_CHECKING:
+    from agentmemory_client.clients import AsyncClient, Client
+
+SEARCHES_AT_ONCE = 8
+"""Of one `search_many`: as many as leave the API room for others."""
+
+
+class AgentCalls:
+    """What can be asked about an agent."""
+
+    info = of_agent(memory_calls.agent)
+    add_many = of_agent(memory_calls.remember_many)
+    stats = of_agent(memory_calls.stats)
+    users = of_agent(identity_calls.users)
+    mint_token = of_agent(identity_calls.mint_token)
+    forget = of_agent(memory_calls.forget)
+    would_forget = of_agent(memory_calls.would_forget)
+    receipts = of_agent(memory_calls.receipts)
+    put_item = of_agent(item_calls.put_item)
+    get_item = of_agent(item_calls.get_item)
+    item_versions = of_agent(item_calls.item_versions)
+    delete_item = of_agent(item_calls.delete_item)
+    keys = of_agent(item_calls.keys)
+    namespaces = of_agent(item_calls.namespaces)
+
+
+class UserCalls:
+    """What can be asked about one user's memories; a user is also a scope, for example `global`."""
+
+    add = of_user(memory_calls.remember)
+    search = of_user(memory_calls.search)
+    search_fields = of_user(memory_calls.search_fields)
+    memories = of_user(memory_calls.memories)
+    page = of_user(memory_calls.page)
+    get = of_user(memory_calls.get)
+    change = of_user(memory_calls.change)
+    delete = of_user(memory_calls.delete)
+    history = of_user(memory_calls.history)
+    children = of_user(memory_calls.children)
+    tree = of_user(memory_calls.tree)
+    stats = of_user(memory_calls.stats)
+    working = of_user(memory_calls.working)
+    keep = of_user(memory_calls.keep)
+    end = of_user(memory_calls.end)
+    relate = of_user(entity_calls.relate)
+    entities = of_user(entity_calls.entities)
+    entity = of_user(entity_calls.entity)
+    rename_entity = of_user(entity_calls.rename_entity)
+    merge_entity = of_user(entity_calls.merge_entity)
+    forget = of_user(memory_calls.forget)
+    would_forget = of_user(memory_calls.would_forget)
+
+
+class Agent(AgentCalls, Waiting):
+    """An agent's calls, which wait."""
+
+    def __init__(self, client: "Client", name: str) -> None:
+        self._client, self._name = client, name
+        self._bound = (name,)
+
+    def user(self, user_id: str) -> "User":
+        """Return the calls about a user of the agent; nothing is asked yet."""
+        return User(self._client, self._name, user_id)
+
+
+class User(UserCalls, Waiting):
+    """A user's calls, which wait."""
+
+    def __init__(self, client: "Client", agent: str, user_id: str) -> None:
+        self._client = client
+        self._bound = (agent, user_id)
+
+    def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
+        """Search for each query; the results are in the order of the queries. The first error ends it."""
+        with ThreadPoolExecutor(SEARCHES_AT_ONCE) as threads:
+            return list(threads.map(partial(self.search, **options), queries))
+
+    def export(self, *, vectors: bool = False, plain: bool = False) -> Iterator[dict[str, Any]]:
+        """Yield every memory of the user as a line of an export has it, as they come; docs/transfer.md."""
+        connection, lines = self._client.connection, Lines()
+        sent = export_request(connection, *self._bound, vectors=vectors, plain=plain)
+        with connection.reaching(), self._client.http.stream(**sent) as answer:
+            if not answer.is_success:
+                raise problem_of(answer.status_code, answer.read())
+            for chunk in answer.iter_bytes():
+                yield from lines.feed(chunk)
+        lines.end()
+
+    def import_memories(self, lines: Iterable[bytes], *, include_erased: bool = False) -> Imported:
+        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe."""
+        connection = self._client.connection
+        sent = import_request(connection, *self._bound, include_erased=include_erased)
+        with connection.reaching():
+            return read_imported(json_in(self._client.http.request(**sent, content=lines)))
+
+
+class AsyncAgent(AgentCalls, Awaited):
+    """An agent's calls, which are awaited."""
+
+    def __init__(self, client: "AsyncClient", name: str) -> None:
+        self._client, self._name = client, name
+        self._bound = (name,)
+
+    def user(self, user_id: str) -> "AsyncUser":
+        """Return the calls about a user of the agent; nothing is asked yet."""
+        return AsyncUser(self._client, self._name, user_id)
+
+
+class AsyncUser(UserCalls, Awaited):
+    """A user's calls, which are awaited."""
+
+    def __init__(self, client: "AsyncClient", agent: str, user_id: str) -> None:
+        self._client = client
+        self._bound = (agent, user_id)
+
+    async def search_many(self, queries: Sequence[str], **options: Unpack[SearchOptions]) -> list[SearchResult]:
+        """Search for each query; the results are in the order of the queries. The first error ends it."""
+        turns = asyncio.Semaphore(SEARCHES_AT_ONCE)
+
+        async def ask(query: str) -> SearchResult:
+            async with turns:
+                return await self.search(query, **options)
+
+        return await asyncio.gather(*map(ask, queries))
+
+    async def export(self, *, vectors: bool = False, plain: bool = False) -> AsyncIterator[dict[str, Any]]:
+        """Yield every memory of the user as a line of an export has it, as they come; docs/transfer.md."""
+        connection, lines = self._client.connection, Lines()
+        sent = export_request(connection, *self._bound, vectors=vectors, plain=plain)
+        with connection.reaching():
+            async with self._client.http.stream(**sent) as answer:
+                if not answer.is_success:
+                    raise problem_of(answer.status_code, await answer.aread())
+                async for chunk in answer.aiter_bytes():
+                    for line in lines.feed(chunk):
+                        yield line
+        lines.end()
+
+    async def import_memories(self, lines: Iterable[bytes], *, include_erased: bool = False) -> Imported:
+        """Take in lines of an export, sent as they come; where it breaks off, the same lines again are safe."""
+        connection = self._client.connection
+        sent = import_request(connection, *self._bound, include_erased=include_erased)
+        with connection.reaching():
+            return read_imported(json_in(await self._client.http.request(**sent, content=_streamed(lines))))
+
+
+async def _streamed(lines: Iterable[bytes]) -> AsyncIterator[bytes]:
+    for line in lines:
+        yield line

@@ -1,0 +1,102 @@
+"""One conversation with an API that makes most calls, recorded once for each version, and replayed by the tests.
+
+agentmemory dev --manifests examples/quickstart --port 8080
+python -m client.tests.conversation client/tests/answers/0.1.json
+"""
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agentmemory_client import DEFAULT_URL, ApiError, Client
+
+AGENT, USER = "support-bot", "recorded"
+KEPT_HEADERS = ("content-type", "x-agentmemory-version")
+
+
+def talk(client: Client) -> dict[str, Any]:
+    """Make every call in order; what each returned by its name, an ApiError where the API refused."""
+    agent, answers = client.agent(AGENT), dict[str, Any]()
+    for name, call in _calls(client, answers):
+        try:
+            answers[name] = call()
+        except ApiError as error:
+            answers[name] = error
+    agent.forget(USER)
+    return answers
+
+
+def _calls(client: Client, answers: dict[str, Any]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    agent, user, home = client.agent(AGENT), client.agent(AGENT).user(USER), ("memories", USER)
+    yield "agents", client.agents
+    yield "info", agent.info
+    yield "add", lambda: user.add("Pays by card", type="preference", importance="high", tags=["billing"])
+    yield "supersede", lambda: user.add("Pays by invoice", type="preference", supersedes=answers["add"].id)
+    yield (
+        "add_many",
+        lambda: agent.add_many([{"user_id": USER, "content": "Lives in Ghent"}, {"user_id": "", "content": "x"}]),
+    )
+    yield "search", lambda: user.search("how does she pay?", explain=True)
+    yield "page", lambda: user.page(limit=1)
+    yield "memories", lambda: list(user.memories(limit=1))
+    yield "get", lambda: user.get(answers["supersede"].id)
+    yield "change", lambda: user.change(answers["supersede"].id, tags=["billing", "invoice"])
+    yield "history", lambda: user.history(answers["supersede"].id)
+    yield "tree", lambda: user.tree(answers["supersede"].id)
+    yield "stats", user.stats
+    yield "put_item", lambda: agent.put_item(home, "blue", key="colour")
+    yield "get_item", lambda: agent.get_item(home, "colour")
+    yield "keys", lambda: list(agent.keys(home))
+    yield "namespaces", lambda: agent.namespaces(home)
+    yield "users", lambda: list(agent.users())
+    yield "export", lambda: list(user.export())
+    yield "would_forget", user.would_forget
+    yield "forget", user.forget
+    yield "receipts", lambda: list(agent.receipts(user_id=USER))
+
+
+class Recording(httpx.BaseTransport):
+    """Sends requests on, and keeps the answers."""
+
+    def __init__(self) -> None:
+        self.answers: list[dict[str, Any]] = []
+        self._http = httpx.HTTPTransport()
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, and keep the answer whole."""
+        answer = self._http.handle_request(request)
+        body = answer.read().decode()
+        headers = {name: answer.headers[name] for name in KEPT_HEADERS if name in answer.headers}
+        self.answers.append({"status": answer.status_code, "headers": headers, "body": body})
+        return httpx.Response(answer.status_code, headers=headers, content=body)
+
+
+class Replaying(httpx.BaseTransport):
+    """Gives recorded answers in their order."""
+
+    def __init__(self, answers: list[dict[str, Any]]) -> None:
+        self.left = list(answers)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Give the next answer, whatever is asked."""
+        answer = self.left.pop(0)
+        return httpx.Response(answer["status"], headers=answer["headers"], content=answer["body"])
+
+
+def client_over(transport: httpx.BaseTransport) -> Client:
+    """Return a client whose requests a transport answers."""
+    client = Client(os.environ.get("AGENTMEMORY_URL", DEFAULT_URL), retries=0)
+    client.http = httpx.Client(base_url=client.connection.url, transport=transport)
+    return client
+
+
+if __name__ == "__main__":
+    recording = Recording()
+    with client_over(recording) as recorded:
+        talk(recorded)
+    Path(sys.argv[1]).write_text(json.dumps(recording.answers, indent=1) + "\n")

@@ -1,0 +1,103 @@
+"""The client with an API of its own version, of the one before and of one to come: recorded answers, replayed."""
+
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agentmemory_client import ApiError, SearchResult, Stored
+from client.tests.conversation import Replaying, client_over, talk
+
+ANSWERS = Path(__file__).parent / "answers"
+OWN, BEFORE = "0.1", "before-0.1"
+# What the API before did not have: who has memories. It refused a batch with one bad item whole.
+NOT_BEFORE = {"users"}
+TO_COME = {"a_field_to_come": {"of": ["its", "own"]}}
+
+
+def recorded(version: str) -> list[dict[str, Any]]:
+    answers: list[dict[str, Any]] = json.loads((ANSWERS / f"{version}.json").read_text())
+    return answers
+
+
+def replay(answers: list[dict[str, Any]]) -> dict[str, Any]:
+    transport = Replaying(answers)
+    with client_over(transport) as client:
+        results = talk(client)
+    assert transport.left == []
+    return results
+
+
+def errors(results: dict[str, Any]) -> set[str]:
+    return {name for name, result in results.items() if isinstance(result, ApiError)}
+
+
+def grown(document: Any) -> Any:
+    """The same as a later API may send it: one more field in each object, and a word that is new."""
+    if isinstance(document, list):
+        return [grown(part) for part in document]
+    if not isinstance(document, dict):
+        return document
+    return {name: "ANOTHER" if name == "event" else grown(part) for name, part in document.items()} | TO_COME
+
+
+def later(answer: dict[str, Any]) -> dict[str, Any]:
+    if not answer["headers"]["content-type"].startswith("application/json"):
+        return answer
+    headers = answer["headers"] | {"x-agentmemory-version": "0.2.0"}
+    return answer | {"body": json.dumps(grown(json.loads(answer["body"]))), "headers": headers}
+
+
+def test_the_own_version_is_understood_whole() -> None:
+    results = replay(recorded(OWN))
+
+    assert errors(results) == set()
+    assert isinstance(results["search"], SearchResult)
+    assert [memory.content for memory in results["history"]] == ["Pays by card", "Pays by invoice"]
+    for name, result in results.items():
+        for value in result if isinstance(result, list | tuple) else [result]:
+            if is_dataclass(value):
+                extra = value.extra  # type: ignore[attr-defined] # every answer has it
+                assert extra == {}, f"{name}: {type(value).__name__} has no field for {sorted(extra)}"
+
+
+def test_the_version_before_is_understood_but_for_what_it_did_not_have() -> None:
+    results = replay(recorded(BEFORE))
+
+    assert errors(results) == NOT_BEFORE
+    assert results["users"].status == 404
+    assert isinstance(results["add"], Stored)
+    assert results["search"].results[0].zone is None
+
+
+def test_fields_and_words_of_a_version_to_come_are_kept() -> None:
+    results = replay([later(answer) for answer in recorded(OWN)])
+
+    assert errors(results) == set()
+    assert results["add"].event == "ANOTHER"
+    for name in ("add", "search", "get", "stats", "put_item", "forget"):
+        assert results[name].extra == TO_COME
+    assert results["search"].results[0].extra == TO_COME
+
+
+def test_the_version_of_the_api_is_known_after_an_answer() -> None:
+    with client_over(Replaying(recorded(OWN))) as client:
+        assert client.api_version is None
+        client.agents()
+
+    assert client.api_version == "0.1.0"
+
+
+@pytest.mark.parametrize("version", [OWN, BEFORE])
+def test_what_was_recorded_names_no_machine(version: str) -> None:
+    assert "/home" not in (text := (ANSWERS / f"{version}.json").read_text())
+    assert "/work" not in text
+
+
+def test_every_value_can_be_shown() -> None:
+    for result in replay(recorded(OWN)).values():
+        if is_dataclass(result):
+            assert {part.name for part in fields(result)} >= {"extra"}
+            assert "extra" not in repr(result)

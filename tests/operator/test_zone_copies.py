@@ -1,0 +1,245 @@
+"""What lies sealed stays so in every copy, down to the bytes: the server's files, object storage, an export.
+
+Once its key is deleted, no copy that comes back is read again.
+"""
+
+import base64
+import hashlib
+import json
+import pathlib
+import tarfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from agentmemory_operator.spec.kinds.agent_memory import TAKEOVER
+from agentmemory_operator.zones.rules.entries import Ring
+from tests.support.cluster.controlplane import ControlPlane
+from tests.support.cluster.operators import Nursery, run_command, start_api
+from tests.support.cluster.workspace import AGENT, Workspace
+from tests.support.cluster.zone_keys import StoredKeys
+from tests.support.patience import wait_until
+from tests.support.programs import Program, running, start_qdrant
+from tests.support.web.s3_server import BUCKET, KEY, S3Server
+from tests.support.zones import new_wrapping_key
+
+ZONES = ("SENSITIVE", "PERSONAL", "PROFESSIONAL")
+USERS = ("ada", "bob")
+ALLOWED = {"allowed": [*ZONES], "keySecretRef": {"name": "zones"}, "organisation": "acme"}
+EMBEDDING = {"provider": "wordllama", "dimensions": 64}
+# What every zone seals; SENSITIVE seals what a memory is labelled with too.
+SEALED = ("content", "context", "key", "subject", "status_value")
+LABELS = ("category", "event_type", "domain", "speaker")
+WORD, PLAIN_WORD = "hippogriffine", "borborygmus"
+
+
+@pytest.fixture(scope="module")
+def folder(control_plane: ControlPlane) -> str:
+    """A namespace for data keys alone."""
+    return control_plane.create_namespace("keys-")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def operator(nursery: Nursery, folder: str) -> None:
+    """An operator that looks again soon."""
+    nursery.start(periods={"stalled_s": 0.5, "converged_s": 1.0, "busy_s": 0.3}, zone_keys_namespace=folder)
+
+
+@pytest.fixture(scope="module")
+def api_program(
+    control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory, folder: str
+) -> Iterator[Program]:
+    """An API that finds data keys there."""
+    program, _ = start_api(control_plane, tmp_path_factory.mktemp("api"), AGENTMEMORY_ZONE_KEYS_NAMESPACE=folder)
+    with running(program):
+        yield program
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    """An agent with memories of every zone, and every place where bytes of them lie.
+
+    Attributes:
+        disk: the files of its Qdrant server.
+        exported: a file that `agentmemory export` wrote.
+    """
+
+    workspace: Workspace
+    api: httpx.Client
+    storage: S3Server
+    disk: pathlib.Path
+    exported: pathlib.Path
+    keys: StoredKeys
+
+    def create(self, slug: str, name: str = AGENT) -> None:
+        """Create an agent whose snapshots are copied into the bucket; return when it takes memories."""
+        bucket = {"endpoint": self.storage.url, "bucket": BUCKET, "secretRef": {"name": "s3"}}
+        spec = {"embedding": EMBEDDING, "zones": ALLOWED, "snapshots": {"storage": {"s3": bucket}}}
+        self.workspace.create(name, agent=slug, index={"keyword": {"enabled": True}}, **spec)
+        self.workspace.wait_ready(name, seconds=20)
+        wait_until(lambda: self._get(slug, "memories", user_id="ada").is_success, seconds=20, what=f"agent {slug}")
+
+    def fill(self) -> None:
+        """Store memories and an item of every zone and user, each field in words of its own, and one that is plain."""
+        for user in USERS:
+            for zone in ZONES:
+                fields = (*SEALED, *(LABELS if zone == "SENSITIVE" else ()))
+                said: dict[str, Any] = {field: word_of(field, zone, user) for field in fields}
+                said |= {"metadata": {word_of("name", zone, user): word_of("value", zone, user)}}
+                said |= {"tags": [word_of("tag", zone, user)]} if zone == "SENSITIVE" else {}
+                self._post("memories", {"user_id": user, "zone": zone, "session_id": "s", **said})
+                for version in ("first", "second"):
+                    place = {"namespace": ["memories", user], "key": word_of("item", zone, user), "zone": zone}
+                    content = word_of(version, zone, user)
+                    answer = self.api.put(self._path("items"), params=place, json={"content": content})
+                    assert answer.is_success, answer.text
+            self._post("memories", {"user_id": user, "session_id": "s", "content": plain_of(user)})
+
+    def run(self, *arguments: str) -> str:
+        """Run a command of ours against the API; return what it printed."""
+        url = ("--url", str(self.api.base_url))
+        code, printed, errors = run_command(self.workspace.control_plane, *arguments, *url)
+        assert code == 0, f"{arguments}: {printed}{errors}"
+        return printed
+
+    def contents(self, slug: str, user: str) -> dict[str, set[str | None]]:
+        """Return what a user's memories say, by their zone; None is said where they are locked."""
+        told: dict[str, set[str | None]] = {}
+        found = self._get(slug, "memories", user_id=user).raise_for_status().json()["results"]
+        for memory in found:
+            assert memory["locked"] is (memory["content"] is None)
+            told.setdefault(memory["zone"] or "", set()).add(memory["content"])
+        return told
+
+    def snapshot(self) -> str:
+        """Copy the collection into the bucket; return the key of the object."""
+        self.workspace.create_snapshot("before")
+        self.workspace.wait_condition("Verified", "True/Verified", name="before", of="MemorySnapshot", seconds=30)
+        locations = self.workspace.status("before", "MemorySnapshot")["locations"]
+        (key,) = [place["key"] for place in locations if place["type"] == "S3"]
+        return str(key)
+
+    def restore(self, name: str, key: str, into: str) -> None:
+        """Bring an object of the bucket back into an agent, whoever's it is."""
+        s3 = {"endpoint": self.storage.url, "bucket": BUCKET, "key": key, "secretRef": {"name": "s3"}}
+        annotations = {TAKEOVER: self.workspace.must_get()["metadata"]["uid"]}
+        self.workspace.create_restore(name, {"s3": s3}, into=into, annotations=annotations)
+        self.workspace.wait_condition("Succeeded", "True/Restored", name=name, of="MemoryRestore", seconds=40)
+
+    def check_bytes(self, key: str, unpacked: pathlib.Path) -> None:
+        """Check that what is plain is found in each place, and nothing of what is sealed."""
+        with tarfile.open(self.storage.file(key)) as archive:
+            archive.extractall(unpacked, filter="data")
+        assert holding(self.disk, [hash_of(plain_of("bob"))]), "the hash of what is not sealed is found so"
+        for place in (self.storage.folder, unpacked, self.disk, self.exported):
+            assert holding(place, [PLAIN_WORD.encode()]), f"the words of what is not sealed are found so in {place}"
+            assert holding(place, [*forms_of(WORD), *HASHES]) == [], f"nothing of what is sealed lies in {place}"
+
+    def _get(self, slug: str, path: str, **parameters: str) -> httpx.Response:
+        return self.api.get(f"/v1/agents/{slug}/{path}", params=parameters)
+
+    def _post(self, path: str, body: dict[str, Any]) -> None:
+        answer = self.api.post(self._path(path), json=body)
+        assert answer.status_code == 201, answer.text
+
+    def _path(self, path: str) -> str:
+        return f"/v1/agents/{self.workspace.slug}/{path}"
+
+
+def word_of(field: str, zone: str, user: str) -> str:
+    """Return what a field of a memory says: no other says the same."""
+    return f"{WORD}-{field}-{zone.lower()}-{user}"
+
+
+def forms_of(word: str) -> list[bytes]:
+    """Return the bytes that give a word away: as it is, in capitals, and in Base64 at any place of three."""
+    plain = word.encode()
+    shifted = [base64.b64encode(b"x" * shift + plain)[4:-4] for shift in range(3)]
+    return [plain, plain.upper(), plain.capitalize(), *shifted]
+
+
+def plain_of(user: str) -> str:
+    """Return what a memory without a zone says."""
+    return f"{PLAIN_WORD} for {user}"
+
+
+def hash_of(text: str) -> bytes:
+    """Return what whoever guesses a text would look for."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16].encode()
+
+
+HASHES = [
+    hash_of(word_of(field, zone, user))
+    for field in ("content", "first", "second", "key", "subject", "item")
+    for zone in ZONES
+    for user in USERS
+]
+
+
+def holding(place: pathlib.Path, forms: list[bytes]) -> list[str]:
+    """Return the files of a folder, or the one file, whose bytes hold any of these."""
+    files = [place] if place.is_file() else [path for path in place.rglob("*") if path.is_file()]
+    return [str(path) for path in files if (content := path.read_bytes()) and any(form in content for form in forms)]
+
+
+@pytest.fixture
+def bank(
+    control_plane: ControlPlane,
+    namespace: str,
+    api: httpx.Client,
+    storage: S3Server,
+    folder: str,
+    tmp_path: pathlib.Path,
+) -> Iterator[Bank]:
+    """An agent on a Qdrant server of its own, full."""
+    program, url = start_qdrant(tmp_path / "qdrant")
+    with running(program):
+        workspace = Workspace(control_plane, namespace, url)
+        workspace.create_secret("s3", **{"access-key-id": KEY.id, "secret-access-key": KEY.secret})
+        workspace.create_secret("zones", key=new_wrapping_key())
+        workspace.connect()
+        keys = StoredKeys(control_plane, folder, Ring(namespace, workspace.slug))
+        made = Bank(workspace, api, storage, tmp_path / "qdrant/data", tmp_path / "export.ndjson", keys)
+        made.create(workspace.slug)
+        made.fill()
+        yield made
+        workspace.clean()
+
+
+def test_no_copy_holds_what_is_sealed_and_none_is_read_once_the_key_is_deleted(
+    bank: Bank, tmp_path: pathlib.Path
+) -> None:
+    slug, other = bank.workspace.slug, f"{bank.workspace.slug}-x"
+    before = {user: bank.contents(slug, user) for user in USERS}
+    assert all(None not in said for told in before.values() for said in told.values())
+    assert {zone for told in before.values() for zone in told} == {*ZONES, ""}
+    key = bank.snapshot()
+    for user in USERS:
+        bank.run("export", slug, "--user", user, "--output", str(bank.exported.with_suffix(f".{user}")))
+    bank.exported.write_bytes(b"".join(bank.exported.with_suffix(f".{user}").read_bytes() for user in USERS))
+    bank.check_bytes(key, tmp_path / "unpacked")
+
+    receipts = [
+        json.loads(bank.run("forget", slug, *of, "--crypto", "--yes", "--output", "json"))
+        for of in (("--user", "ada"), ("--zone", "PROFESSIONAL"))
+    ]
+
+    assert [sorted(receipt["keys_deleted"]) for receipt in receipts] == [["PERSONAL", "SENSITIVE"], ["PROFESSIONAL"]]
+    bank.check_bytes(key, tmp_path / "after")
+    locked: dict[str, set[str | None]] = {"PROFESSIONAL": {None}}
+    bank.restore("back", key, AGENT)
+    wait_until(lambda: bank.contents(slug, "bob") == before["bob"] | locked, seconds=70, what="what is bob's")
+    assert bank.contents(slug, "ada") == {}
+
+    # As in another cluster: nothing is known there of what was erased since.
+    bank.create(other, "other")
+    bank.restore("there", key, "other")
+    nothing: dict[str, set[str | None]] = {zone: {None} for zone in ZONES}
+    wait_until(lambda: bank.contents(other, "bob") == before["bob"] | nothing, seconds=70, what="the other agent")
+    assert bank.contents(other, "ada") == before["ada"] | nothing
+    bank.keys.copy_to(Ring(bank.workspace.namespace, other))
+    wait_until(lambda: bank.contents(other, "bob") == before["bob"] | locked, seconds=90, what="the keys there")
+    assert bank.contents(other, "ada") == before["ada"] | nothing
