@@ -8,7 +8,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from agentmemory_operator.client import MemoryClient
+from agentmemory_client import Client
 from tests.support.spec.documents import agent_document
 from tests.support.web.api_stack import create_collection, running_api
 
@@ -339,12 +339,13 @@ def test_an_agent_without_entities_says_so(client: httpx.Client) -> None:
 
 def test_the_clients_know_names(api: httpx.Client, desk: Desk) -> None:
     desk.say("Anna Schmidt met Carl Novak.")
-    with MemoryClient(str(api.base_url)) as client:
-        said = client.relate("brain-1", desk.user, "Anna Schmidt", "uses", "a/b")
-        renamed = client.rename_entity("brain-1", desk.user, "a/b", "A and B")
-        client.merge_entity("brain-1", desk.user, "carl novak", "Anna Schmidt")
-        names = [(one.name, one.memories) for one in client.entities("brain-1", desk.user)]
-        details = client.entity("brain-1", desk.user, "Carl Novak")
+    with Client(str(api.base_url)) as client:
+        user = client.agent("brain-1").user(desk.user)
+        said = user.relate("Anna Schmidt", "uses", "a/b")
+        renamed = user.rename_entity("a/b", "A and B")
+        user.merge_entity("carl novak", "Anna Schmidt")
+        names = [(one.name, one.memories) for one in user.entities()]
+        details = user.entity("Carl Novak")
 
     assert (said.strength, renamed.aliases) == (1, ("a/b",))
     assert names == [("Anna Schmidt", 1), (desk.user, 1), ("A and B", 0)]

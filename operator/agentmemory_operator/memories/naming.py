@@ -20,7 +20,7 @@ def entities_of(
 
 def entities_in(agent: Agent, row: Mapping[str, Any]) -> list[dict[str, str]] | None:
     """What a row names, as it lies on the point; None is nothing."""
-    if is_locked(row) or "content" not in row:
+    if is_locked(row) or not isinstance(row.get("content"), str):
         return None
     author, zone = row.get("author"), row.get(ZONE_KEY)
     found = entities_of(agent, row["content"], user_id=row["userId"], author=author, zone=zone)

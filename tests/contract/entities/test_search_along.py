@@ -9,7 +9,10 @@ import pytest
 from agentmemory_operator.adapters.entity_lists import read_entity_lists
 from agentmemory_operator.collections.rules.collection import KeywordSource
 from agentmemory_operator.entities import aliases, relations
+from agentmemory_operator.memories.naming_walks import NamingWalks
+from agentmemory_operator.memories.stored import delete_head
 from agentmemory_operator.search.search import SearchAnswer
+from agentmemory_operator.spec.entities import EntitySettings
 from agentmemory_operator.spec.presets import Weights
 from agentmemory_operator.spec.presets.table import Fusion
 from tests.support.engine.agents import EVERYTHING, World, open_world, search_request, vector_of
@@ -204,3 +207,32 @@ async def test_a_strict_mode_leaves_room_for_all_lists(world: World) -> None:
     answer = await search(world, "Anna Schmidt", top_k=3)
 
     assert len(answer.results) == 3
+
+
+async def test_what_was_stored_before_is_read_for_names_once(world: World) -> None:
+    lists, world.agent = world.agent.entity_lists, replace(world.agent, entity_lists=None)
+    old = await add_all(world)
+    superseded = await world.add("Anna Schmidt was new here.")
+    await world.add("Anna Schmidt is no longer new.", supersedes=superseded)
+    gone = await world.add("Anna Schmidt is forgotten.")
+    await delete_head(world.agent, gone, user_id="u")
+    settings = replace(world.agent.settings, entities=EntitySettings())
+    world.agent = replace(world.agent, entity_lists=lists, settings=settings)
+    walks = NamingWalks()
+
+    assert [await walks.go_on(world.agent) for _ in range(2)] == [len(old) + 2, 0]
+
+    rows = {record.content: record for record in await world.rows(include_superseded=True)}
+    assert [entity.name for entity in rows[HOPS[0]].entities] == ["u", "Anna Schmidt", "Blue Heron Labs"]
+    assert {record.rev for record in rows.values()} == {2, 3}
+    assert await NamingWalks().go_on(world.agent) == 0
+    answer = await search(world, "Anna Schmidt", explain=True)
+    assert {found.match and found.match.entities is not None for found in answer.results} == {True}
+
+
+async def test_an_agent_without_entities_is_not_walked(world: World) -> None:
+    world.agent = replace(world.agent, entity_lists=None)
+    await add_all(world)
+
+    assert await NamingWalks().go_on(world.agent) == 0
+    assert {record.entities for record in await world.rows()} == {()}

@@ -98,13 +98,23 @@ def dictionary_of(lists: EntityLists) -> Dictionary:
 
 
 def dictionary_over(found: Mapping[str, Known]) -> Dictionary:
-    """The dictionary of some spellings, each folded; one without a word is left out."""
+    """The dictionary of some spellings, each folded, but for signs at their ends; one without a word is left out."""
+    spellings: dict[str, Known] = {}
     lengths: dict[str, set[int]] = {}
-    for spelling in found:
+    for spelling, known in found.items():
         if words := word_starts(spelling):
             start, end = words[0]
             lengths.setdefault(spelling[start:end], set()).add(len(words))
-    return Dictionary(dict(found), {first: sorted(counts, reverse=True) for first, counts in lengths.items()})
+            spellings.setdefault(_within_signs(spelling, start, words[-1][1]), known)
+    return Dictionary(spellings, {first: sorted(counts, reverse=True) for first, counts in lengths.items()})
+
+
+def _within_signs(spelling: str, start: int, end: int) -> str:
+    """A spelling from its first word to its last, with the signs that belong to them: .NET, C++, C#."""
+    begin = start - 1 if spelling[start - 1 : start] == "." else start
+    while spelling[end : end + 1] in ("+", "#"):
+        end += 1
+    return spelling[begin:end]
 
 
 def lists_of(settings: EntitySettings, product: EntityLists) -> EntityLists:

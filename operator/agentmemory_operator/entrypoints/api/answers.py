@@ -78,6 +78,7 @@ def memory(record: MemoryRecord, agent: Agent | None = None) -> Json:
     rendered["entities"] = entities_to_payload(record.entities)
     if record.locked:
         rendered["content"] = None
+    rendered["entities"] = entities_to_payload(record.entities)
     rendered["priority"] = agent and priority(record, agent.settings.ranking, now_ms=agent.clock.now_ms())
     return rendered
 

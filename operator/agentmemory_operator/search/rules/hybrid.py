@@ -39,8 +39,8 @@ HALF_SCORE = 10.0
 ENTITY_WEIGHT = 0.5
 """Weight of the path along entities among ranks; those of meaning and words are 1 together."""
 
-HALF_ACTIVATION, ENTITY_SHARE = 1.0, 0.3
-"""Activation whose term is 0.5, which one name of the query gives, and how much of what a match lacks it makes up."""
+HALF_ACTIVATION, ENTITY_SHARE = 0.25, 0.2
+"""Activation whose term is 0.5, and how much of what a match lacks it makes up. Source: `docs/adr/0026`."""
 
 NOTHING_ALONG: Mapping[str, float] = MappingProxyType({})
 
