@@ -264,30 +264,29 @@ async def _pass_over(agent: Agent, tombstone: _Row, older: _Row | None) -> bool:
     is_led = not older or await _lead(agent, older, newer)
     if newer is None:
         return is_led
-    wanted = await _around(agent, tombstone, older, newer)
+    before = [older["id"]] if older else []
+    others = [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)]
+    rows = {} if "identityId" in newer else await _read_all(agent, others)
+    kept = [id_ for id_ in others if _follows(newer, rows.get(id_))]
+    wanted = replaced(
+        [id_ for id_ in predecessors(newer) if id_ in (*kept, tombstone["id"], *before)], tombstone["id"], before
+    )
     if list(predecessors(newer)) == wanted:
         return is_led
     links = links_to(wanted)
     if not is_merged(newer) and links["supersedesIds"] is None:
         del links["supersedesIds"]
-    # A link leads to it, so it is stored, if its writer has not come to say so yet.
-    await _change(agent, newer, {**links, **_shown(agent)})
+    # A link leads to it, so it is stored, if its writer has not come to say so yet; but for one that is still merged.
+    is_stored = all(newer["id"] in successors(rows[id_]) for id_ in kept)
+    await _change(agent, newer, {**links, **(_shown(agent) if is_stored else {})})
     return False
 
 
-async def _around(agent: Agent, tombstone: _Row, older: _Row | None, newer: _Row) -> list[str]:
-    """What follows a tombstone's place, with what came before that in the tombstone's place."""
-    before = [older["id"]] if older else []
-    others = [id_ for id_ in predecessors(newer) if id_ not in (tombstone["id"], *before)]
-    if not is_merged(newer):
-        # It may name what its writer wanted it to follow at first.
-        rows = await _read_all(agent, others)
-        others = [id_ for id_, row in rows.items() if TOMBSTONE_KEY not in row and newer["id"] in successors(row)]
-    kept = [id_ for id_ in predecessors(newer) if id_ in (*others, tombstone["id"], *before)]
-    if tombstone["id"] in before:
-        # The first point of an identity, which stays where it is.
-        return kept if tombstone["id"] in kept else [*before, *kept]
-    return replaced(kept, tombstone["id"], before)
+def _follows(newer: _Row, before: _Row | None) -> bool:
+    """Whether a version that another names lives and leads to it, or is still to be joined to it."""
+    if before is None or TOMBSTONE_KEY in before:
+        return False
+    return bool(newer.get("pending")) or newer["id"] in successors(before)
 
 
 async def _lead(agent: Agent, older: _Row, newer: _Row | None) -> bool:

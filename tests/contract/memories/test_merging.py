@@ -19,7 +19,7 @@ from tests.support.engine.merges import merged
 
 pytestmark = pytest.mark.usefixtures("keeps_vectors")
 
-CALLS = 20
+CALLS = 26
 crash = partial(outcome_of_crash, calls=CALLS)
 CRASHES = [pytest.param(at, moment, id=f"{moment} call {at}") for at in range(CALLS) for moment in ("before", "after")]
 
