@@ -32,7 +32,8 @@ from agentmemory_operator.connections.probe import Connections
 from agentmemory_operator.connections.resolve import Servers
 from agentmemory_operator.connections.secret_hosts import GuardedSecrets, SecretNotices
 from agentmemory_operator.consolidation.schedule import Consolidating
-from agentmemory_operator.controllers.agent_memory import Passes, Periods
+from agentmemory_operator.controllers.agent_memory import Passes
+from agentmemory_operator.controllers.periods import Periods
 from agentmemory_operator.entrypoints.cli.composition import OperatorOptions
 from agentmemory_operator.entrypoints.operator.health import Probes, create_health_app
 from agentmemory_operator.entrypoints.operator.operating import Startup, operate

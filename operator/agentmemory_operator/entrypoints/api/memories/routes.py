@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from agentmemory_operator.agents.authorisation import readable_agents, rights_to
 from agentmemory_operator.entrypoints.api import answers
+from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
 from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_chosen, read_model, take_room
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
@@ -39,13 +40,10 @@ from agentmemory_operator.entrypoints.api.requests import (
     UserParameters,
 )
 from agentmemory_operator.entrypoints.api.schemas import (
-    AgentDetailOut,
-    AgentsOut,
     BatchOut,
     MemoryOut,
     PageOut,
     SearchOut,
-    StatsOut,
     StoredOut,
     ToolsOut,
 )
