@@ -8,6 +8,7 @@ from agentmemory_client.handles import Agent, AsyncAgent, AsyncUser, User
 from agentmemory_client.problems import ApiError, ApiUnreachable, FieldProblem
 from agentmemory_client.values import (
     AgentSummary,
+    ConversationStored,
     Found,
     Imported,
     ItemStored,
@@ -40,6 +41,7 @@ __all__ = [
     "AsyncClient",
     "AsyncUser",
     "Client",
+    "ConversationStored",
     "EntityDetails",
     "FieldProblem",
     "Found",

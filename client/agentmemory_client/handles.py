@@ -50,6 +50,7 @@ class UserCalls:
     """What can be asked about one user's memories; a user is also a scope, for example `global`."""
 
     add = of_user(memory_calls.remember)
+    converse = of_user(memory_calls.converse)
     search = of_user(memory_calls.search)
     search_fields = of_user(memory_calls.search_fields)
     memories = of_user(memory_calls.memories)

@@ -41,6 +41,13 @@ SPOKEN: dict[Endpoint, dict[str, Any]] = {
     ("POST", "/v1/agents/{agent}/memories/batch"): {
         "json": {"memories": [{"user_id": "ada", "content": FORGED, "vector": VECTOR, "author": "system"}]}
     },
+    ("POST", "/v1/agents/{agent}/messages"): {
+        "json": {
+            "user_id": "ada",
+            "messages": [{"role": "user", "content": FORGED, "vector": VECTOR}],
+            "author": "system",
+        }
+    },
     ("PUT", "/v1/agents/{agent}/items"): {
         "params": {"namespace": ["memories", "ada"], "key": "k"},
         "json": {"content": FORGED, "vector": VECTOR, "author": "system"},

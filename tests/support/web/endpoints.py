@@ -74,6 +74,9 @@ REQUESTS: dict[Endpoint, Callable[[str], Json]] = {
     ("POST", "/v1/agents/{agent}/memories"): lambda user: {
         "json": {"user_id": user, "content": INTRUDED, "vector": VECTOR}
     },
+    ("POST", "/v1/agents/{agent}/messages"): lambda user: {
+        "json": {"user_id": user, "messages": [{"role": "user", "content": INTRUDED, "vector": VECTOR}]}
+    },
     ("POST", "/v1/agents/{agent}/memories/batch"): lambda user: {
         "json": {"memories": [{"user_id": user, "content": INTRUDED, "vector": VECTOR}]}
     },

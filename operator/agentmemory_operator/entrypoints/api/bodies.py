@@ -7,7 +7,7 @@ better served with the field's name, so what it refuses is read again by the sta
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar, cast
@@ -20,7 +20,7 @@ from agentmemory_operator.agents.authorisation import AgentRights
 from agentmemory_operator.entrypoints.api.fields import CONTENT_PATTERN
 from agentmemory_operator.entrypoints.api.identity.rights import rights_of
 from agentmemory_operator.entrypoints.api.load.in_flight import HOLD
-from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts
+from agentmemory_operator.entrypoints.api.load.json_limits import PART_BYTES, NoJson, TooMuch, count_parts, few_parts
 from agentmemory_operator.entrypoints.api.load.limits import MIB
 from agentmemory_operator.entrypoints.api.load.receiving import has_body
 from agentmemory_operator.entrypoints.api.problems import (
@@ -110,7 +110,8 @@ async def hold_parts(request: Request, body: bytes) -> None:
         ProblemRaised: there is no room now.
     """
     try:
-        parts = await in_slices(count_parts(body))
+        few = few_parts(body)
+        parts = await in_slices(count_parts(body)) if few is None else few
     except (TooMuch, NoJson) as error:
         raise not_readable(error) from None
     take_room(request, parts)
@@ -179,9 +180,24 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     Raises:
         Forbidden: it names a user, a scope or an author that is not the caller's.
     """
+    sent = await read_chosen(request, lambda _: model)
+    assert isinstance(sent, model)
+    return sent
+
+
+async def read_chosen(request: Request, choose: Callable[[Any], type[BaseModel]]) -> BaseModel:
+    """The checked body of a request that takes several kinds.
+
+    Args:
+        choose: the model of a body, as it was parsed.
+
+    Raises:
+        Forbidden: as `read_model`.
+    """
     body = await read_body(request, max_bytes=BODY_MAX_BYTES)
     await hold_parts(request, body)
-    sent = check(model, parse_json(body))
+    document = parse_json(body)
+    sent = check(choose(document.value), document)
     check_names(rights_of(request), sent)
     return sent
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from agentmemory_operator.spec.expression.models import Confidence
 from agentmemory_operator.spec.memory_types import MemoryType, Ttl
-from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, Fusion, Lifecycle, Preset
+from agentmemory_operator.spec.presets.table import RETRIEVAL_INDEXES, ConsolidationTerms, Fusion, Lifecycle, Preset
 
 # What 0.98 a day halves in, should a model that goes by half-lives rank.
 _HALF_LIFE_DAYS = 34.31
@@ -47,6 +47,7 @@ _FIRST = Preset(
     # `at_time` is a plain question here.
     payload_indexes=(*RETRIEVAL_INDEXES, ("validFrom", "integer"), ("validTo", "integer")),
     lifecycle=Lifecycle(schedule="0 */6 * * *", deduplicate=True),
+    consolidation=ConsolidationTerms(schedule="0 */6 * * *"),
 )
 
 # The first revision kept old events for ever that no search returns.

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from agentmemory_operator.spec.expression.models import Confidence, Importance, Priority
 from agentmemory_operator.spec.memory_types import MemoryType
+from agentmemory_operator.spec.schedule import NEVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,23 @@ class Lifecycle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsolidationTerms:
+    """Which memories are consolidated, and when, where the object names a model.
+
+    Attributes:
+        schedule: as a cron expression, read in UTC; Never: only when somebody asks.
+        older_than_days: younger ones are left for another time.
+        least: of a user or shared scope; fewer are left for another time.
+        types: those that are looked at; none is all.
+    """
+
+    schedule: str = NEVER
+    older_than_days: float = 0.0
+    least: int = 2
+    types: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """The numbers of one reference design; sizes in kilobytes where the name says so.
 
@@ -205,6 +223,7 @@ class Preset:
     memory: str = "Cached"
     payload_indexes: Indexes = RETRIEVAL_INDEXES
     lifecycle: Lifecycle = field(default_factory=Lifecycle)
+    consolidation: ConsolidationTerms = field(default_factory=ConsolidationTerms)
 
 
 DEFAULT_CANDIDATES = 30

@@ -40,6 +40,7 @@ VERBS: Mapping[tuple[str, str], Verb | None] = MappingProxyType(
         ("POST", "/v1/agents/{agent}/search"): Verb.READ,
         ("POST", "/v1/agents/{agent}/memories"): Verb.WRITE,
         ("POST", "/v1/agents/{agent}/memories/batch"): Verb.WRITE,
+        ("POST", "/v1/agents/{agent}/messages"): Verb.WRITE,
         ("PATCH", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("DELETE", "/v1/agents/{agent}/memories/{id}"): Verb.WRITE,
         ("PUT", "/v1/agents/{agent}/items"): Verb.WRITE,

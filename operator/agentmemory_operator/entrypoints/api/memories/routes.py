@@ -11,7 +11,8 @@ from starlette.responses import Response
 
 from agentmemory_operator.agents.authorisation import readable_agents, rights_to
 from agentmemory_operator.entrypoints.api import answers
-from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_model, take_room
+from agentmemory_operator.entrypoints.api.agent_schemas import AgentDetailOut, AgentsOut, StatsOut
+from agentmemory_operator.entrypoints.api.bodies import BATCH_MAX_BYTES, read_body, read_chosen, read_model, take_room
 from agentmemory_operator.entrypoints.api.edge import REQUEST_ID
 from agentmemory_operator.entrypoints.api.fields import Id
 from agentmemory_operator.entrypoints.api.identity.rights import (
@@ -20,7 +21,13 @@ from agentmemory_operator.entrypoints.api.identity.rights import (
     caller_of,
     rights_of,
 )
+from agentmemory_operator.entrypoints.api.memories import conversations
 from agentmemory_operator.entrypoints.api.memories.batches import BatchReader, render_results
+from agentmemory_operator.entrypoints.api.memories.conversation_requests import (
+    ConversationIn,
+    ConversationOut,
+    body_of,
+)
 from agentmemory_operator.entrypoints.api.openapi import READ_PROBLEMS, SEARCH_PROBLEMS, WRITE_PROBLEMS, describe
 from agentmemory_operator.entrypoints.api.requests import (
     BatchIn,
@@ -33,17 +40,14 @@ from agentmemory_operator.entrypoints.api.requests import (
     UserParameters,
 )
 from agentmemory_operator.entrypoints.api.schemas import (
-    AgentDetailOut,
-    AgentsOut,
     BatchOut,
     MemoryOut,
     PageOut,
     SearchOut,
-    StatsOut,
     StoredOut,
     ToolsOut,
 )
-from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, services_of
+from agentmemory_operator.entrypoints.api.use_cases import Services, known_id, open_agent, services_of
 from agentmemory_operator.errors import AgentMemoryError
 from agentmemory_operator.memories.incoming import IncomingMemory
 from agentmemory_operator.memories.rules.tools import in_mcp_form, in_openai_form, tools_for
@@ -79,16 +83,14 @@ async def list_agents(request: Request) -> Response:
 @router.get("/{agent}", summary="Read an agent's settings in force", **describe(AgentDetailOut, problems=READ_PROBLEMS))
 async def get_agent(agent: str, request: Request) -> Response:
     """Types, weights, thresholds and embedding; 503 until the agent can be used."""
-    services = services_of(request)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     return answers.json_response(answers.agent_detail(opened, memories=await count_stored(opened)))
 
 
 @router.get("/{agent}/stats", summary="Count memories", **describe(StatsOut, problems=READ_PROBLEMS))
 async def get_stats(agent: str, request: Request, parameters: Annotated[StatsParameters, Query()]) -> Response:
     """Count the memories of a user, or of the whole agent, by type and state."""
-    services = services_of(request)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     found = await count_memories(opened, parameters.user_id)
     return answers.json_response(answers.stats(found, parameters.user_id))
 
@@ -96,15 +98,22 @@ async def get_stats(agent: str, request: Request, parameters: Annotated[StatsPar
 @router.post(
     "/{agent}/memories",
     summary="Store a memory",
-    **describe(StoredOut, problems=WRITE_PROBLEMS, status=201, body=MemoryIn),
+    **describe((StoredOut, ConversationOut), problems=WRITE_PROBLEMS, status=201, body=(MemoryIn, ConversationIn)),
 )
 async def store_memory(
     agent: str, request: Request, idempotency_key: Annotated[Id | None, Header()] = None
 ) -> Response:
-    """Store one memory, durably; the same Idempotency-Key and body again give the same memory."""
+    """Store one memory, durably; the same Idempotency-Key and body again give the same memory.
+
+    A body with `messages` is a conversation, as `POST .../messages` takes it.
+    """
     services = services_of(request)
     rights = rights_of(request)
-    sent = await read_model(request, MemoryIn)
+    sent = await read_chosen(request, body_of)
+    if isinstance(sent, ConversationIn):
+        said = sent.conversation(stored_by=rights.author, idempotency_key=idempotency_key)
+        return await conversations.store(services, agent, said, 201)
+    assert isinstance(sent, MemoryIn)
     memory = sent.new_memory(
         default_type=default_type_of(rights.settings), stored_by=rights.author, idempotency_key=idempotency_key
     )
@@ -143,8 +152,7 @@ async def store_batch(agent: str, request: Request, idempotency_key: Annotated[I
 @router.get("/{agent}/memories", summary="List memories", **describe(PageOut, problems=READ_PROBLEMS))
 async def list_memories(agent: str, request: Request, parameters: Annotated[ListParameters, Query()]) -> Response:
     """A user's memories, newest first, page by page."""
-    services = services_of(request)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     page = await list_page(opened, parameters.list_request())
     return answers.json_response(answers.page(page, opened, parameters.view()))
 
@@ -173,9 +181,8 @@ async def delete_memory(
     agent: str, id: str, request: Request, parameters: Annotated[UserParameters, Query()]
 ) -> Response:
     """Delete the newest version of a memory; the one that it replaced answers again."""
-    services = services_of(request)
     memory_id = known_id(id)
-    opened = await services.directory.open(agent)
+    opened = await open_agent(request, agent)
     is_admin = rights_of(request).may(Verb.ADMIN)
     await delete_head(opened, memory_id, user_id=parameters.user_id, is_admin=is_admin)
     return Response(status_code=204)

@@ -8,6 +8,9 @@ from pydantic import Field, StrictBool, model_validator
 from pydantic_core import PydanticCustomError
 
 from agentmemory_operator.agents.authorisation import AgentRights
+from agentmemory_operator.consolidation.rules.answer import BATCH as MOST_MERGED
+from agentmemory_operator.consolidation.rules.answer import MAX_NOTE_CHARS
+from agentmemory_operator.consolidation.rules.plan import MAX_CONNECTIONS
 from agentmemory_operator.entities.rules.sheet import EntitySheet
 from agentmemory_operator.entrypoints.api import answers
 from agentmemory_operator.entrypoints.api.bodies import check, parse_json
@@ -88,6 +91,14 @@ class NamedIn(Body):
     role: EntityRole
 
 
+class ConnectionIn(Body):
+    """A memory that another belongs together with."""
+
+    id: MemoryId
+    description: str = Field(min_length=1, max_length=MAX_NOTE_CHARS)
+    run: str | None = Field(default=None, max_length=12, description="The consolidation that found it; not read.")
+
+
 class LineIn(MemoryIn):
     """A memory, as an export tells it; what a memory may have when it is stored, and what has become of it since."""
 
@@ -101,6 +112,9 @@ class LineIn(MemoryIn):
     locked: StrictBool = Field(default=False, description="The content is not told; not read.")
     source: Id | None = Field(default=None, description="Where it came from; any name, as older memories have.")
     id: MemoryId | None = Field(default=None, description="Default: made of what the line says.")
+    supersedes_ids: list[MemoryId] = Field(
+        default=[], max_length=MOST_MERGED, description="Of a merged memory: all that it took the place of."
+    )
     superseded_by: MemoryId | None = Field(default=None, description="Id of the version after it.")
     superseded_at: Time | None = Field(default=None, description="Since when that is the newest.")
     stated_valid_to: Time | None = Field(default=None, description="`valid_to` before a later version ended it.")
@@ -111,6 +125,10 @@ class LineIn(MemoryIn):
     updated_at: Time | None = Field(
         default=None, description="When somebody changed it last. Default: `created_at` of the line."
     )
+    connections: list[ConnectionIn] = Field(
+        default=[], max_length=MAX_CONNECTIONS, description="Memories that it belongs together with."
+    )
+    consolidated: StrictBool = Field(default=False, description="A consolidation has read it, or made it.")
     versions: list[VersionIn] = Field(
         default=[], max_length=MAX_ITEM_VERSIONS, description="Of an item: what later writes replaced, newest first."
     )
@@ -155,6 +173,7 @@ class LineIn(MemoryIn):
         return Line(
             memory=memory,
             id=self.id,
+            supersedes_ids=tuple(self.supersedes_ids),
             superseded_by=self.superseded_by,
             superseded_at=self.superseded_at,
             stated_end=self.stated_valid_to,
@@ -163,6 +182,8 @@ class LineIn(MemoryIn):
             observed_by=tuple(self.observed_by),
             is_item=self.item,
             changed_at=self.updated_at if self.updated_at is not None else self.created_at,
+            connections=tuple({"id": one.id, "description": one.description} for one in self.connections),
+            is_consolidated=self.consolidated,
             versions=tuple(version.item_version() for version in self.versions),
             vector_of=self.embedding,
             sealed=self.sealed,
